@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
-use crate::conflux::ConfluxParams;
+use crate::conflux::{ConfluxParams, Design};
 use crate::directory::network::{Network, NoRelay, Path, Position, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
@@ -108,6 +108,8 @@ pub enum Order {
     /// Tell the user: sets have only so many legs of those that are wanted, because no relays are
     /// left that go with the others.
     FewLegs(usize, usize),
+    /// Tell the user: no exit that the wishes leave links sets of this design.
+    NoAbleExit(Design),
 }
 
 /// What there is to see of a circuit.
@@ -167,6 +169,9 @@ pub struct CircuitManager {
     network: Option<Arc<Network>>,
     entry: Entry,
     times: BuildTimes,
+    /// What the user wishes.
+    wanted: Wishes,
+    /// The same, with those exits alone that the design of sets takes.
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<(Time, Demand)>,
@@ -181,6 +186,8 @@ pub struct CircuitManager {
     /// What the consensus says of sets, and how many legs the user wants.
     conflux: ConfluxParams,
     wanted_legs: Option<usize>,
+    /// Which design sets are of.
+    design: Design,
     /// Most exits link circuits.
     many_link: bool,
     /// Exits that did not answer when they were to link a circuit.
@@ -200,6 +207,7 @@ impl CircuitManager {
             network: None,
             entry: Entry::restore(guards),
             times: BuildTimes::new(Params::default().timeouts, build_times),
+            wanted: wishes.clone(),
             wishes,
             circuits: BTreeMap::new(),
             demands: Vec::new(),
@@ -211,6 +219,7 @@ impl CircuitManager {
             looked: Time::ZERO,
             conflux: ConfluxParams::default(),
             wanted_legs: Some(1),
+            design: Design::default(),
             many_link: false,
             unlinkable: BTreeSet::new(),
             told_few_legs: false,
@@ -227,13 +236,21 @@ impl CircuitManager {
         self.entry.set_legs(self.legs());
         self.network = Some(network);
         self.hopeless.clear();
+        self.wishes = self.allowed();
         self.entry.network_changed();
     }
 
     /// The user wishes other relays, from now on. Streams stay where they are; a circuit that the
     /// wishes do not allow takes no new ones, and is dropped if it has none.
     pub fn set_wishes(&mut self, wishes: Wishes) {
-        self.wishes = wishes;
+        self.wanted = wishes;
+        self.wishes = self.allowed();
+        self.keep_to_wishes();
+    }
+
+    /// Circuits that the wishes do not allow end.
+    fn keep_to_wishes(&mut self) {
+        self.hopeless.clear();
         self.entry.network_changed();
         (self.failures, self.paused_until) = (0, Time::ZERO);
         let unwanted =
@@ -629,7 +646,9 @@ impl CircuitManager {
         };
         self.last_key = key.0;
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
-        let hops = relays.iter().enumerate().map(|(place, relay)| hop(relay, place + 1 == 3));
+        let controlled = self.design.has_congestion_control();
+        let hops =
+            relays.iter().enumerate().map(|(place, relay)| hop(relay, controlled && place == 2));
         self.orders.push_back(Order::Build(key, hops.collect()));
         let spare = network.params().padding.spare(rng);
         self.circuits.insert(key, Circuit::begun(path, now, spare));
@@ -712,12 +731,15 @@ fn allow(wishes: &Wishes, path: &Path) -> bool {
     positions.into_iter().zip(path).all(|(position, id)| wishes.allow(position, id))
 }
 
-/// How a relay is asked to be a hop: with its best handshake, and congestion control at the end.
-fn hop(relay: &Relay<'_>, last: bool) -> Hop {
+/// How a relay is asked to be a hop: with its best handshake, and with congestion control if it is
+/// the last, or plainly.
+fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let speaks = relay.status.speaks;
     let key = match speaks.ntor_v3 {
-        true => HopKey::NtorV3 { onion_key, wish: if last { wish(speaks) } else { Wish::Plain } },
+        true => {
+            HopKey::NtorV3 { onion_key, wish: if controlled { wish(speaks) } else { Wish::Plain } }
+        }
         false => HopKey::Ntor(onion_key),
     };
     let target = extend::Target {

@@ -18,7 +18,7 @@ use rand_core::CryptoRng;
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
-use crate::conflux::Dealing;
+use crate::conflux::{Dealing, Design};
 use crate::congestion::Params;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, Event, LinkFault, Violation};
@@ -61,7 +61,10 @@ pub struct Config {
     pub max_cells: usize,
     /// How much padding the user wants.
     pub padding: Amount,
-    /// How messages are dealt among the circuits of a set; `None`: as the last relay wishes.
+    /// Which design sets of several circuits are of.
+    pub design: Design,
+    /// How messages are dealt among the circuits of a set; `None`: as the last relay wishes, or the
+    /// design has it. Designs that are older than proposal 329 tell it to the last relay.
     pub dealing: Option<Dealing>,
 }
 
@@ -234,6 +237,7 @@ pub type Client = Node<ClientRole>;
 /// What makes a node a client.
 pub struct ClientRole {
     params: Arc<Params>,
+    design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
     /// Cells since they were last asked for, if anybody is to ask.
@@ -243,8 +247,8 @@ pub struct ClientRole {
 impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
-        let Config { params, dealing, .. } = config;
-        let role = ClientRole { params, dealing, keys: BTreeMap::new(), seen: None };
+        let Config { params, design, dealing, .. } = config;
+        let role = ClientRole { params, design, dealing, keys: BTreeMap::new(), seen: None };
         let mut client = Node::with_role(role, config.policy, config.max_cells, rng);
         client.rules.amount = config.padding;
         client

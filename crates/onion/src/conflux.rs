@@ -1,7 +1,10 @@
-//! Sets of several circuits to one end (proposal 329, "Conflux"): the parts that know no circuit.
+//! Sets of several circuits to one end (proposal 329, "Conflux", and the designs that came before
+//! it): the parts that know no circuit.
 //!
+//! * [`Design`]: which designs there are, and in what they differ.
 //! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
-//!   [`Counted`] is proposal 329's, [`Explicit`] ours; [`conformance`] holds for both.
+//!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor; [`conformance`]
+//!   holds for both.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
 //! * [`Dealing`]: by which scheduler, and in which runs.
 //! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
@@ -14,6 +17,7 @@
 pub mod conformance;
 mod counted;
 mod dealing;
+mod design;
 pub mod ends;
 mod explicit;
 mod fault;
@@ -27,6 +31,8 @@ mod tests;
 
 pub use counted::Counted;
 pub use dealing::Dealing;
+pub(crate) use design::StreamWindows;
+pub use design::{Design, Over, UnknownDesign};
 pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
 pub use explicit::Explicit;
 pub use fault::{Closes, ConfluxFault};

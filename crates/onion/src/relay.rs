@@ -44,9 +44,10 @@ mod exit;
 mod extend;
 mod services;
 
-/// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
-pub const PROTOCOLS: &str = "Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 \
-     HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+/// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning"). The
+/// first is ours: it links sets of the designs that are older than Conflux as C tor has it.
+pub const PROTOCOLS: &str = "Anabranch=1 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
+     HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
 #[derive(Clone)]

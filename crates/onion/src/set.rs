@@ -69,16 +69,22 @@ impl Set {
     /// The leg that carries the next cells, what they are, and how many at most; `None` if there is
     /// nothing to send, or no leg takes it. About so many cells of data wait.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
-        let next = self.streams.next(now, true)?;
-        let several = self.several()?;
+        let Set { streams, route: Route::Several(several) } = self else { return None };
+        if streams.have_leg_windows() {
+            streams.may_go_by(several.open());
+        }
+        let next = streams.next(now, true)?;
         if next == Next::Data
-            && let Some((leg, cells)) = several.assign(now, waiting)
+            && let Some((leg, cells)) = assign(now, streams, several, waiting)
         {
             return Some((leg, Next::Data, cells));
         }
         // Where no leg takes data, what is none goes all the same: no window counts it.
-        let leg = several.control()?;
-        let next = self.streams.next(now, false)?;
+        let next = streams.next(now, false)?;
+        let leg = match next {
+            Next::Control { by: Some(leg), .. } => several.takes_control(leg)?,
+            _ => several.control()?,
+        };
         Some((leg, next, 1))
     }
 
@@ -88,7 +94,7 @@ impl Set {
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Takes a message of a stream.
+    /// Takes a message of a stream, which came by the leg that was told last.
     ///
     /// # Errors
     /// What the other end did that it may not do.
@@ -98,5 +104,19 @@ impl Set {
             _ if message.command == RelayCommand::SENDME => CircuitFault::Sendme,
             _ => CircuitFault::Message,
         })
+    }
+}
+
+/// The leg of the next cells of data, and how many of them. Where streams have a window on each
+/// leg, a cell at a time: only legs on which the stream in turn has room take it.
+fn assign(
+    now: Time,
+    streams: &mut Streams,
+    several: &mut Several,
+    waiting: u64,
+) -> Option<(PathId, u64)> {
+    match streams.have_leg_windows() {
+        true => several.assign_one(now, |leg| streams.turn_may_go_by(now, leg)),
+        false => several.assign(now, waiting),
     }
 }

@@ -4,13 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
+use crate::conflux::StreamWindows;
 use crate::congestion::Params;
 use crate::wire::message::{DATA, EndReason, RelayCommand};
+use leg_windows::LegWindows;
 use rates::Rates;
 use windows::Windows;
 
+mod leg_windows;
 mod rates;
 mod windows;
 
@@ -45,6 +48,8 @@ pub(crate) struct Say {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
+    /// The leg that it is about, and must go by.
+    pub(crate) by: Option<PathId>,
 }
 
 /// One end of a stream.
@@ -63,17 +68,26 @@ pub(crate) struct Stream {
     starved: bool,
 }
 
+/// What bounds the data of streams that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamFlow {
+    /// Windows of a fixed size, opened by SENDMEs.
+    Windows(StreamWindows),
+    /// XON and XOFF, beside congestion control.
+    Rates,
+}
+
 /// How much a stream may carry each way, and what it tells its peer of that. One file each:
-/// [`Windows`] and [`Rates`], both over cells that arrive all and in order.
+/// [`Windows`], [`LegWindows`] and [`Rates`], all over cells that arrive all and in order.
 trait Flow: Send {
-    /// Whether a DATA cell may go now.
-    fn may_send(&mut self, now: Time) -> bool;
+    /// Whether a DATA cell may go now, by one of these legs; only [`LegWindows`] looks at them.
+    fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
     /// When a stream that may not send now should be asked again, if time alone changes that.
     fn wake_at(&self) -> Option<Time>;
 
-    /// A DATA cell with this many bytes was sent.
-    fn sent(&mut self, bytes: usize);
+    /// A DATA cell with this many bytes was sent by a leg.
+    fn sent(&mut self, by: PathId, bytes: usize);
 
     /// A DATA cell came.
     ///
@@ -86,23 +100,34 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
+    /// A DATA cell came before its turn: [`Flow::received`] follows when that comes.
+    ///
+    /// # Errors
+    /// As that.
+    fn came_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
+        Ok(())
+    }
+
     /// The peer is to rest, or may go on; `waiting` bytes wait for the program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
     /// The program took bytes; `waiting` are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// A SENDME came.
+    /// A SENDME came by a leg.
     ///
     /// # Errors
     /// None is owed.
-    fn acknowledged(&mut self) -> Result<(), Broken>;
+    fn acknowledged(&mut self, by: PathId) -> Result<(), Broken>;
 
     /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.
     ///
     /// # Errors
     /// It may not come.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
+
+    /// A leg is gone.
+    fn lost(&mut self, _leg: PathId) {}
 }
 
 /// A DATA cell that came. All in bytes.
@@ -114,17 +139,25 @@ struct Arrived {
     waiting: usize,
     /// What may have come at once, besides a window's.
     burst: usize,
+    /// The leg that it came by; `None` if that is gone.
+    by: Option<PathId>,
 }
 
 /// Where a stream's flow control leaves messages for the peer.
 struct Replies<'a> {
     stream: u16,
+    by: Option<PathId>,
     say: &'a mut VecDeque<Say>,
 }
 
 impl Replies<'_> {
     fn say(&mut self, command: RelayCommand, data: Vec<u8>) {
-        self.say.push_back(Say { command, stream: self.stream, data });
+        self.say.push_back(Say { command, stream: self.stream, data, by: self.by });
+    }
+
+    /// Those that must go by a leg.
+    fn by(&mut self, leg: PathId) -> Replies<'_> {
+        Replies { stream: self.stream, by: Some(leg), say: self.say }
     }
 }
 
@@ -134,12 +167,13 @@ impl Stream {
         key: StreamKey,
         id: u16,
         side: Side,
-        congestion_control: bool,
+        flow: StreamFlow,
         params: &Arc<Params>,
     ) -> Stream {
-        let flow: Box<dyn Flow> = match congestion_control {
-            true => Box::new(Rates::new(side, params)),
-            false => Box::new(Windows::new()),
+        let flow: Box<dyn Flow> = match flow {
+            StreamFlow::Rates => Box::new(Rates::new(side, params)),
+            StreamFlow::Windows(StreamWindows::One) => Box::new(Windows::new()),
+            StreamFlow::Windows(StreamWindows::EachLeg) => Box::new(LegWindows::default()),
         };
         Stream {
             key,
@@ -174,9 +208,9 @@ impl Stream {
         self.ending = Some(reason);
     }
 
-    /// Whether a DATA cell may go now.
-    pub(crate) fn has_data(&mut self, now: Time) -> bool {
-        self.is_wanting() && self.flow.may_send(now)
+    /// Whether a DATA cell may go now, by one of these legs.
+    pub(crate) fn has_data(&mut self, now: Time, by: &[PathId]) -> bool {
+        self.is_wanting() && self.flow.may_send(now, by)
     }
 
     /// Whether bytes wait that will go sooner or later.
@@ -194,15 +228,16 @@ impl Stream {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes a DATA cell's data and returns its length; `true` if the program may write again.
-    pub(crate) fn fill(&mut self, data: &mut [u8]) -> (usize, bool) {
+    /// Writes a DATA cell's data, for a leg, and returns its length; `true` if the program may
+    /// write again.
+    pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
         let first = front.len().min(length);
         data[..first].copy_from_slice(&front[..first]);
         data[first..length].copy_from_slice(&back[..length - first]);
         self.outgoing.drain(..length);
-        self.flow.sent(length);
+        self.flow.sent(by, length);
         let fed = self.starved && self.outgoing.len() <= OUTGOING / 2;
         self.starved &= !fed;
         (length, fed)
@@ -216,7 +251,7 @@ impl Stream {
     /// The peer is to rest, or may go on.
     pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<Say>) {
         let waiting = self.incoming.len();
-        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, say });
+        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
     /// The END that is due: all bytes before it have gone.
@@ -224,32 +259,52 @@ impl Stream {
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Takes the data of a DATA cell; returns whether the program had nothing to read before.
+    /// Takes the data of a DATA cell, which came by a leg, or one that is gone; returns whether the
+    /// program had nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
-        data: &[u8],
+        (data, by): (&[u8], Option<PathId>),
         burst: usize,
         say: &mut VecDeque<Say>,
     ) -> Result<bool, Broken> {
         let bytes = data.len();
-        let arrived = Arrived { bytes, waiting: self.incoming.len() + bytes, burst };
-        self.flow.received(now, arrived, &mut Replies { stream: self.id, say })?;
+        let arrived = Arrived { bytes, waiting: self.incoming.len() + bytes, burst, by };
+        self.flow.received(now, arrived, &mut Replies { stream: self.id, by: None, say })?;
         let woke = self.incoming.is_empty() && !data.is_empty();
         self.incoming.extend(data);
         Ok(woke)
+    }
+
+    /// A DATA cell of so many bytes came by a leg before its turn. `much_waits` says that little
+    /// more may.
+    pub(crate) fn came_early(
+        &mut self,
+        now: Time,
+        (bytes, by): (usize, PathId),
+        much_waits: bool,
+        say: &mut VecDeque<Say>,
+    ) -> Result<(), Broken> {
+        let waiting = if much_waits { usize::MAX } else { self.incoming.len() };
+        let arrived = Arrived { bytes, waiting, burst: 0, by: Some(by) };
+        self.flow.came_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
     }
 
     /// The program took bytes.
     pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<Say>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
-        self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, say });
+        self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// A stream's SENDME came.
-    pub(crate) fn acknowledged(&mut self) -> Result<(), Broken> {
-        self.flow.acknowledged()
+    /// A stream's SENDME came by a leg.
+    pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
+        self.flow.acknowledged(by)
+    }
+
+    /// A leg is gone.
+    pub(crate) fn lost(&mut self, leg: PathId) {
+        self.flow.lost(leg);
     }
 
     /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.

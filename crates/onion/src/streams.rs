@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 use rand_core::CryptoRng;
 
-use crate::conflux::is_counted;
+use crate::conflux::{Design, StreamWindows, is_counted};
 use crate::congestion::Params;
-use crate::stream::{Broken, Say, Side, Stream, StreamKey};
+use crate::stream::{Broken, Say, Side, Stream, StreamFlow, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
     EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon, write_header,
@@ -44,14 +44,30 @@ pub(crate) enum Filled {
 pub(crate) enum Next {
     /// DATA, which the window counts and a set numbers.
     Data,
-    /// Something else; whether a set numbers it.
-    Control { counted: bool },
+    /// Something else; whether a set numbers it, and the leg that it must go by, if one.
+    Control { counted: bool, by: Option<PathId> },
+}
+
+/// The leg of a set that has no other.
+pub(crate) const ONLY: PathId = PathId(0);
+
+/// The leg that a message goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct Onto<'a> {
+    /// Its place in the set.
+    pub(crate) by: PathId,
+    /// How messages lie in its cells.
+    pub(crate) format: Format,
+    /// Whether it has room for DATA.
+    pub(crate) has_room: bool,
+    /// What stands before the message's data.
+    pub(crate) prefix: &'a [u8],
 }
 
 /// The streams of one set.
 pub(crate) struct Streams {
     side: Side,
-    congestion_control: bool,
+    flow: StreamFlow,
     /// Whether there ever was one.
     used: bool,
     params: Arc<Params>,
@@ -65,6 +81,10 @@ pub(crate) struct Streams {
     /// Bytes that may come at once besides those of a window: what waited for messages of other
     /// legs.
     burst: usize,
+    /// The legs that take data now, where streams have windows on each.
+    open: Vec<PathId>,
+    /// The leg by which the message came that is taken now; `None` if that is gone.
+    came_by: Option<PathId>,
     /// Bytes of streams: received, sent.
     pub(crate) carried: [u64; 2],
 }
@@ -72,9 +92,13 @@ pub(crate) struct Streams {
 impl Streams {
     /// Without streams.
     pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> Streams {
+        let flow = match congestion_control {
+            true => StreamFlow::Rates,
+            false => StreamFlow::Windows(StreamWindows::One),
+        };
         Streams {
             side,
-            congestion_control,
+            flow,
             used: false,
             params: Arc::clone(params),
             streams: BTreeMap::new(),
@@ -83,6 +107,8 @@ impl Streams {
             say: VecDeque::new(),
             happened: VecDeque::new(),
             burst: 0,
+            open: Vec::new(),
+            came_by: Some(ONLY),
             carried: [0; 2],
         }
     }
@@ -92,7 +118,7 @@ impl Streams {
         if id == 0 || self.streams.contains_key(&id) {
             return false;
         }
-        let stream = Stream::new(key, id, self.side, self.congestion_control, &self.params);
+        let stream = Stream::new(key, id, self.side, self.flow, &self.params);
         self.streams.insert(id, stream);
         self.used = true;
         true
@@ -106,7 +132,60 @@ impl Streams {
     /// Whether circuits with congestion control carry them: then flow control knows no SENDME of
     /// streams.
     pub(crate) fn have_congestion_control(&self) -> bool {
-        self.congestion_control
+        self.flow == StreamFlow::Rates
+    }
+
+    /// Before there is a stream: they are those of a set of this design.
+    pub(crate) fn adopt(&mut self, design: Design) {
+        if let StreamFlow::Windows(windows) = &mut self.flow {
+            *windows = design.stream_windows();
+        }
+    }
+
+    /// Whether a stream has a window on each leg.
+    pub(crate) fn have_leg_windows(&self) -> bool {
+        self.flow == StreamFlow::Windows(StreamWindows::EachLeg)
+    }
+
+    /// The legs that take data now.
+    pub(crate) fn may_go_by(&mut self, legs: impl Iterator<Item = PathId>) {
+        self.open.clear();
+        self.open.extend(legs);
+    }
+
+    /// Whether the stream whose turn it is may send by this leg.
+    pub(crate) fn turn_may_go_by(&mut self, now: Time, leg: PathId) -> bool {
+        let turn = self.next_in_turn(now, true).map(|(id, _)| id);
+        let stream = turn.and_then(|id| self.streams.get_mut(&id));
+        stream.is_some_and(|stream| stream.has_data(now, &[leg]))
+    }
+
+    /// What is taken next came by this leg; `None` if that is gone.
+    pub(crate) fn comes_by(&mut self, leg: Option<PathId>) {
+        self.came_by = leg;
+    }
+
+    /// A message came by a leg that waits for others; `much_waits` says that little more may.
+    ///
+    /// # Errors
+    /// More came than a window allows.
+    pub(crate) fn came_early(
+        &mut self,
+        now: Time,
+        leg: PathId,
+        message: Message<'_>,
+        much_waits: bool,
+    ) -> Result<(), Broken> {
+        let stream = self.streams.get_mut(&message.stream);
+        let stream = stream.filter(|_| message.command == RelayCommand::DATA);
+        let came = (message.data.len(), leg);
+        stream.map_or(Ok(()), |stream| stream.came_early(now, came, much_waits, &mut self.say))
+    }
+
+    /// A leg is gone, with what was to be said on it.
+    pub(crate) fn lost(&mut self, leg: PathId) {
+        self.say.retain(|say| say.by != Some(leg));
+        self.streams.values_mut().for_each(|stream| stream.lost(leg));
     }
 
     /// IDs of streams that begin here are those after this one.
@@ -149,7 +228,7 @@ impl Streams {
 
     /// A message to send that does not count as data.
     pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
-        self.say.push_back(Say { command, stream, data });
+        self.say.push_back(Say { command, stream, data, by: None });
     }
 
     /// The next thing that happened.
@@ -189,12 +268,13 @@ impl Streams {
         match message.command {
             RelayCommand::DATA if stream.open || self.side == Side::Exit => {
                 self.carried[0] += message.data.len() as u64;
-                if stream.received(now, message.data, self.burst, &mut self.say)? && stream.open {
+                let came = (message.data, self.came_by);
+                if stream.received(now, came, self.burst, &mut self.say)? && stream.open {
                     self.happened.push_back(Happened::Readable(stream.key));
                 }
                 Ok(())
             }
-            RelayCommand::SENDME => stream.acknowledged(),
+            RelayCommand::SENDME => stream.acknowledged(self.came_by.unwrap_or(ONLY)),
             RelayCommand::XOFF if is_xoff(message.data) => stream.told_rate(now, None),
             RelayCommand::XON => {
                 let rate = read_xon(message.data).ok_or(Broken::Malformed)?;
@@ -229,30 +309,28 @@ impl Streams {
 
     /// What [`Streams::fill`] would write now; DATA only if it may.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
-        if let Some(Say { command, stream, .. }) = self.say.front() {
-            return Some(Next::Control { counted: is_counted(*command, *stream) });
+        if let Some(Say { command, stream, by, .. }) = self.say.front() {
+            return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
         }
         let (_, end) = self.next_in_turn(now, data)?;
-        Some(if end.is_some() { Next::Control { counted: true } } else { Next::Data })
+        Some(if end.is_some() { Next::Control { counted: true, by: None } } else { Next::Data })
     }
 
-    /// Writes the next message into a cell's body, as messages lie on the leg that it goes by; DATA
-    /// only if the leg has room for it. `prefix` stands before the message's data.
+    /// Writes the next message into a cell's body, for this leg; DATA only if the leg has room.
     pub(crate) fn fill(
         &mut self,
         now: Time,
-        format: Format,
-        leg_has_room: bool,
-        prefix: &[u8],
+        Onto { by, format, has_room, prefix }: Onto<'_>,
         body: &mut Body,
         rng: &mut dyn CryptoRng,
     ) -> Option<Filled> {
         if let Some(say) = self.say.pop_front() {
-            let Say { command, stream, data } = &say;
+            let Say { command, stream, data, .. } = &say;
             write_control(format, body, (*command, *stream), [prefix, data], rng);
             return Some(Filled::Control);
         }
-        let (id, due) = self.next_in_turn(now, leg_has_room)?;
+        self.may_go_by(std::iter::once(by));
+        let (id, due) = self.next_in_turn(now, has_room)?;
         self.turn = id;
         if let Some(reason) = due {
             let stream = self.streams.remove(&id).expect("found above");
@@ -263,7 +341,7 @@ impl Streams {
         let stream = self.streams.get_mut(&id).expect("found above");
         let (before, data) = data_of(format, RelayCommand::DATA, body).split_at_mut(prefix.len());
         before.copy_from_slice(prefix);
-        let (length, fed) = stream.fill(data);
+        let (length, fed) = stream.fill(by, data);
         if fed {
             self.happened.push_back(Happened::Room(stream.key));
         }
@@ -274,9 +352,10 @@ impl Streams {
 
     /// The stream whose turn it is, and the END that it has to say instead of data.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
+        let by = &self.open;
         let ready = |id: u16, stream: &mut Stream| match stream.due_end() {
             Some(reason) => Some((id, Some(reason))),
-            None => (data && stream.has_data(now)).then_some((id, None)),
+            None => (data && stream.has_data(now, by)).then_some((id, None)),
         };
         let after = (Excluded(self.turn), Unbounded);
         let mut later = self.streams.range_mut(after);
@@ -320,7 +399,8 @@ mod tests {
 
     fn filled(end: &mut Streams) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
-        end.fill(Time::ZERO, Format::V0, true, &[], &mut body, &mut seed::stream(1, 0, "end"))?;
+        let onto = Onto { by: ONLY, format: Format::V0, has_room: true, prefix: &[] };
+        end.fill(Time::ZERO, onto, &mut body, &mut seed::stream(1, 0, "end"))?;
         let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
@@ -172,9 +172,92 @@ fn ten_megabytes_both_ways_whoever_deals() {
     }
 }
 
+/// What the last relay is asked for in sets of a design.
+fn wish(design: Design) -> Wish {
+    if design.has_congestion_control() { Wish::CongestionControl } else { Wish::Plain }
+}
+
+/// The designs that came before proposal 329.
+fn older() -> impl Iterator<Item = Design> {
+    Design::ALL.into_iter().filter(|design| design.ancestor().is_some())
+}
+
+#[test]
+fn older_designs_carry_ten_megabytes_both_ways_over_two_to_eight_unequal_legs() {
+    for design in older() {
+        for legs in [2, 3, 8] {
+            let setting = Setting { design, ..setting(&lines(legs)) };
+            ten_megabytes_both_ways(setting, wish(design));
+        }
+    }
+}
+
+#[test]
+fn a_seed_replays_with_older_designs_and_with_counter_galois_onion_under_one() {
+    for (design, wish) in
+        [("conflux-2013", Wish::Plain), ("mtor", Wish::Plain), ("conflux-2013-vegas", Wish::Cgo)]
+    {
+        let design = design.parse().unwrap();
+        let run = || ten_megabytes_both_ways(Setting { design, ..setting(&lines(3)) }, wish);
+        assert_eq!(run(), run(), "{design}");
+    }
+}
+
+#[test]
+fn legs_of_older_designs_that_come_to_different_shards_are_one_set() {
+    for design in older() {
+        let setting = Setting { design, shards: 3, ..setting(&lines(4)) };
+        ten_megabytes_both_ways(setting, wish(design));
+    }
+}
+
+/// Bytes that came by each leg of a set of this design while 10 MB were fetched.
+fn carried_of_ten_megabytes(design: &str, lines: &[Line], dealing: Option<&str>) -> Vec<u64> {
+    let client_dealing = dealing.and_then(|text| Dealing::read(text, 8));
+    let design = design.parse().unwrap();
+    let setting = Setting { design, client_dealing, ..setting(lines) };
+    let mut set = Set::new(setting, wish(design));
+    let stream = set.begin(&format!("source-{}", 10 * MEGABYTE));
+    set.world.run_for(Duration::from_secs(60));
+    assert_eq!(set.received(stream), 10 * MEGABYTE);
+    set.nothing_is_left_and_nobody_complained();
+    set.carried()
+}
+
+#[test]
+fn legs_pull_what_they_can_carry_and_sendmes_weigh_them() {
+    let lines = [line(20, 10), line(5, 10)];
+    let [fast, slow] = carried_of_ten_megabytes("mtor", &lines, None)[..] else { panic!() };
+    let share = slow as f64 / (fast + slow) as f64;
+    assert!((0.15..0.25).contains(&share), "mTor: a fifth of the rate, {share:.3} of the bytes");
+    let lines = [line(50, 10), line(50, 40)];
+    let [near, far] = carried_of_ten_megabytes("conflux-2013", &lines, None)[..] else { panic!() };
+    let share = far as f64 / (near + far) as f64;
+    assert!((0.2..0.45).contains(&share), "Conflux of 2013: {share:.3} by the leg of 2.5 RTTs");
+}
+
+#[test]
+fn an_exit_deals_as_the_client_of_an_older_design_asks() {
+    let lines = [line(20, 10), line(20, 10)];
+    for design in ["conflux-2013", "mtor"] {
+        let carried = carried_of_ten_megabytes(design, &lines, Some("weights:1,0,0,0,0,0,0,0 1p"));
+        assert!(carried[1] < 100_000 && carried[0] > 10_000_000, "{design}: {carried:?}");
+        let carried = carried_of_ten_megabytes(design, &lines, Some("round-robin 1p"));
+        let apart = carried[0].abs_diff(carried[1]);
+        // The client's SENDMEs of streams go by one of them.
+        assert!(apart < carried[0] / 20, "{design}: {carried:?}");
+    }
+}
+
 /// Seconds until 5 MB have come over so many legs of 20 Mbit/s.
 fn seconds_for_five_megabytes(legs: usize) -> f64 {
-    let mut set = Set::new(setting(&vec![line(20, 20); legs]), Wish::CongestionControl);
+    seconds_for_five_megabytes_of(Design::Conflux, legs)
+}
+
+/// The same in a set of this design.
+fn seconds_for_five_megabytes_of(design: Design, legs: usize) -> f64 {
+    let setting = Setting { design, ..setting(&vec![line(20, 20); legs]) };
+    let mut set = Set::new(setting, wish(design));
     let begun = set.world.now;
     let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
     while set.received(stream) < 5 * MEGABYTE {
@@ -193,6 +276,17 @@ fn two_bottlenecks_carry_1_8_times_one_and_three_2_6_times() {
 }
 
 #[test]
+fn with_a_window_on_each_leg_mtor_adds_legs_up_and_conflux_of_2013_has_500_cells_in_all() {
+    let [old, mtor] = ["conflux-2013", "mtor"].map(|design| {
+        let design = design.parse().unwrap();
+        [1, 2, 3].map(|legs| seconds_for_five_megabytes_of(design, legs))
+    });
+    println!("5 MB over 1, 2, 3 legs of 20 Mbit/s: {old:.2?} s, mTor {mtor:.2?} s");
+    assert!(mtor[0] / mtor[1] >= 1.8 && mtor[0] / mtor[2] >= 2.6, "{mtor:?} s");
+    assert!(old[0] / old[1] >= 1.3 && old[0] / old[2] < 2.6, "{old:?} s");
+}
+
+#[test]
 fn legs_that_come_to_different_shards_are_one_set() {
     for (shards, wish) in [(2, Wish::CongestionControl), (4, Wish::Cgo)] {
         let setting = Setting { shards, ..setting(&lines(4)) };
@@ -208,7 +302,12 @@ fn cut(set: &mut Set, leg: usize) {
 
 #[test]
 fn a_leg_that_dies_in_mid_download_ends_the_set_at_both_ends_and_the_next_works() {
-    let mut set = Set::new(setting(&lines(2)), Wish::CongestionControl);
+    Design::ALL.into_iter().for_each(dies_in_mid_download);
+}
+
+fn dies_in_mid_download(design: Design) {
+    let setting = Setting { design, ..setting(&lines(2)) };
+    let mut set = Set::new(setting, wish(design));
     let stream = set.begin(&format!("source-{}", 50 * MEGABYTE));
     set.world.run_for(Duration::from_secs(2));
     cut(&mut set, 1);
@@ -222,7 +321,7 @@ fn a_leg_that_dies_in_mid_download_ends_the_set_at_both_ends_and_the_next_works(
     assert!(set.world.relays.iter().all(|relay| relay.core.stats().lanes == 0), "no leg is left");
     assert_eq!(set.world.relays[4].core.stats().streams, 0);
     set.nothing_is_left_and_nobody_complained();
-    let hops = hops(&set.world, 0, 2, Wish::CongestionControl);
+    let hops = hops(&set.world, 0, 2, wish(design));
     assert!(set.world.build(9, hops));
     set.legs = vec![CircuitKey(9)];
     set.link(0);
@@ -360,4 +459,17 @@ fn a_client_refuses_what_cannot_be_a_leg() {
     world.client.link(now, key(3), None).unwrap();
     assert_eq!(world.client.link(now, key(3), None), Err(NoSet::Used));
     assert_eq!(world.client.begin_directory(now, key(3)), Err(NoStream::Leg));
+}
+
+#[test]
+fn a_client_links_circuits_with_the_windows_of_its_design_alone() {
+    let design = "mtor".parse().unwrap();
+    let mut world = World::new(Setting { design, ..setting(&lines(2)) });
+    for (key, wish) in [(1, Wish::Plain), (2, Wish::CongestionControl)] {
+        let hops = hops(&world, 0, 2, wish);
+        assert!(world.build(key, hops));
+    }
+    let (now, key) = (world.now, CircuitKey);
+    assert_eq!(world.client.link(now, key(2), None), Err(NoSet::CongestionControl));
+    assert_eq!(world.client.link(now, key(1), None), Ok(()));
 }

@@ -16,6 +16,7 @@ use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
 use anabranch_onion::handshake::extension::{self, Wish};
 use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Input, Output};
+use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
 use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_fixed_as, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
@@ -541,15 +542,11 @@ fn noise_after_the_handshake_harms_nobody() {
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// A circuit of one hop with congestion control: what a leg takes.
-fn create_with_congestion_control(
-    world: &mut World,
-    neighbour: &mut Neighbour,
-    id: u32,
-) -> Tor1Client {
+/// A circuit of one hop that asks for this.
+fn create_asking(wish: Wish, world: &mut World, neighbour: &mut Neighbour, id: u32) -> Tor1Client {
     let (identity, onion_key) =
         (world.relays[0].target.ed25519.unwrap(), world.relays[0].onion_key);
-    let said = extension::request(Wish::CongestionControl);
+    let said = extension::request(wish);
     let rng = &mut neighbour.rng;
     let (client, message) =
         ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT).unwrap();
@@ -558,7 +555,7 @@ fn create_with_congestion_control(
     let created = came.iter().find(|(_, command, _)| *command == Command::CREATED2).unwrap();
     let body: &Body = (&created.2[..]).try_into().unwrap();
     let (mut keys, said) = client.finish(read_created2(body).unwrap()).unwrap();
-    let agreed = extension::read_answer(&said, Wish::CongestionControl, 31).unwrap();
+    let agreed = extension::read_answer(&said, wish, 31).unwrap();
     match keys.of(agreed) {
         Keys::Tor1(keys) => Tor1Client::new(&keys),
         Keys::Cgo(_) => panic!("nobody asked for it"),
@@ -572,10 +569,16 @@ struct Legs {
 }
 
 impl Legs {
+    /// With congestion control, as legs of proposal 329 have it.
     fn new(world: &mut World, count: usize) -> Legs {
+        Legs::asking(&vec![Wish::CongestionControl; count], world)
+    }
+
+    /// Each with what is asked for.
+    fn asking(wishes: &[Wish], world: &mut World) -> Legs {
         let mut neighbour = Neighbour::new(world);
-        let ids = (ID..).take(count);
-        let layers = ids.map(|id| create_with_congestion_control(world, &mut neighbour, id));
+        let ids = (ID..).zip(wishes);
+        let layers = ids.map(|(id, wish)| create_asking(*wish, world, &mut neighbour, id));
         let layers = layers.collect();
         Legs { neighbour, layers }
     }
@@ -603,6 +606,12 @@ impl Legs {
         let nonce = SetNonce::from([nonce; 32]);
         let link = ConfluxLink { nonce, sent: 0, received, ux: DesiredUx::HighThroughput };
         self.say(world, leg, RelayCommand::CONFLUX_LINK, &link.write());
+    }
+
+    fn link_older(&mut self, world: &mut World, leg: usize, design: Ancestor, dealing: &str) {
+        let (nonce, dealing) = (SetNonce::from([7; 32]), dealing.to_owned());
+        let link = AncestorLink { design, nonce, dealing }.write().unwrap();
+        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link);
     }
 
     /// Commands that came by each leg, and the legs that were closed; what the relay complained of.
@@ -635,8 +644,18 @@ fn breaks_legs(
     expected: &[ConfluxFault],
     act: impl FnOnce(&mut World, &mut Legs),
 ) {
+    breaks_legs_asking(&[Wish::CongestionControl; 10], closes, expected, act);
+}
+
+/// The same with circuits that ask for this.
+fn breaks_legs_asking(
+    wishes: &[Wish],
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
     let (mut world, stream) = honest_world();
-    let mut legs = Legs::new(&mut world, 10);
+    let mut legs = Legs::asking(wishes, &mut world);
     act(&mut world, &mut legs);
     let (_, gone, violations) = legs.outcome(&mut world);
     let faults: Vec<Violation> =
@@ -776,4 +795,131 @@ fn legs_that_never_acknowledge_are_closed_after_a_minute() {
     world.relays[0].core.handle(world.now + Duration::from_secs(61), Input::Timeout);
     let (_, gone, violations) = legs.outcome(&mut world);
     assert_eq!((gone, violations), (vec![0, 1], vec![]));
+}
+
+/// Two circuits without congestion control, linked to a set of an older design.
+fn breaks_older_legs(
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    breaks_legs_asking(&[Wish::Plain; 3], closes, expected, |world, legs| {
+        (0..2).for_each(|leg| legs.link_older(world, leg, Ancestor::Conflux2013, ""));
+        let (said, gone, _) = legs.outcome(world);
+        let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
+        assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+        act(world, legs);
+    });
+}
+
+/// The data of a message with this number.
+fn numbered(number: u32, data: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], data].concat()
+}
+
+#[test]
+fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
+    use ConfluxFault as Fault;
+    const ACK: RelayCommand = RelayCommand::ANCESTOR_LINKED_ACK;
+    let plain = [Wish::Plain; 2];
+    breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINK, &[1; 34]);
+    });
+    for dealing in ["fastest 1p", "pull", "weights:1,1 1p"] {
+        breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
+            legs.link_older(world, 0, Ancestor::MTor, dealing);
+        });
+    }
+    breaks_legs_asking(&plain, &[0], &[Fault::Role], |world, legs| {
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED, &[1; 50]);
+    });
+    breaks_legs_asking(&plain, &[0], &[Fault::NotLinked], |world, legs| {
+        legs.say(world, 0, ACK, &[]);
+    });
+    breaks_legs_asking(&plain, &[0], &[Fault::Streams], |world, legs| {
+        legs.say_on(world, 0, RelayCommand::RESOLVE, 1, b"known\0");
+        legs.link_older(world, 0, Ancestor::MTor, "");
+    });
+    breaks_older_legs(&[1], &[Fault::Twice], |world, legs| {
+        legs.link_older(world, 1, Ancestor::Conflux2013, "");
+    });
+    breaks_older_legs(&[1], &[Fault::Twice], |world, legs| {
+        (0..2).for_each(|_| legs.say(world, 1, ACK, &[]));
+    });
+    breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
+        legs.say(world, 1, SWITCH, &put_switch(9));
+    });
+    breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
+        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+    });
+}
+
+#[test]
+fn legs_of_another_design_or_with_other_windows_do_not_join() {
+    use ConfluxFault as Fault;
+    breaks_older_legs(&[2], &[Fault::Design], |world, legs| {
+        legs.link_older(world, 2, Ancestor::MTor, "");
+    });
+    breaks_older_legs(&[2], &[Fault::Role], |world, legs| legs.link(world, 2, 7, 0));
+    breaks_older_legs(&[1], &[Fault::Design], |world, legs| legs.say(world, 1, LINKED_ACK, &[]));
+    let mixed = [Wish::Plain, Wish::CongestionControl, Wish::CongestionControl];
+    breaks_legs_asking(&mixed, &[1, 2], &[Fault::Design; 2], |world, legs| {
+        legs.link_older(world, 0, Ancestor::MTor, "");
+        legs.link_older(world, 1, Ancestor::MTor, "");
+        legs.link(world, 2, 7, 0);
+    });
+    breaks_legs(&[0], &[Fault::Design], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED_ACK, &[]);
+    });
+}
+
+#[test]
+fn numbers_that_were_before_are_far_ahead_or_cut_close_the_leg_that_brings_them() {
+    use ConfluxFault as Fault;
+    breaks_older_legs(&[1], &[Fault::Repeated], |world, legs| {
+        let data = numbered(1, &[0; 20]);
+        (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &data));
+    });
+    // Half of all numbers are ahead of the one that is next; the others are taken to be before it.
+    for far in [(1 << 24) + 2, (1 << 31) - 1] {
+        breaks_older_legs(&[1], &[Fault::TooFar], |world, legs| {
+            legs.say_on(world, 1, RelayCommand::DATA, 5, &numbered(far, &[0; 20]));
+        });
+    }
+    breaks_older_legs(&[1], &[Fault::Repeated], |world, legs| {
+        legs.say_on(world, 1, RelayCommand::DATA, 5, &numbered(u32::MAX, &[0; 20]));
+    });
+    breaks_older_legs(&[1], &[Fault::Unreadable], |world, legs| {
+        legs.say_on(world, 1, RelayCommand::END, 5, &[0; 3]);
+    });
+}
+
+#[test]
+fn a_number_on_a_circuit_that_is_no_leg_is_no_number() {
+    breaks_its_circuit_only(CircuitFault::Message, |world, neighbour| {
+        let begin = Begin { host: "sink".into(), port: 80, flags: 0 }.write().unwrap();
+        neighbour.message(world, RelayCommand::BEGIN, 3, &numbered(1, &begin));
+    });
+}
+
+#[test]
+fn older_sets_hold_a_bounded_number_of_bytes_and_then_a_leg_closes() {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::asking(&[Wish::Plain; 2], &mut world);
+    (0..2).for_each(|leg| legs.link_older(&mut world, leg, Ancestor::MTor, "round-robin 1p"));
+    legs.outcome(&mut world);
+    let mut most = 0;
+    let closed = (2..100_000).find(|number| {
+        legs.say_on(&mut world, 1, RelayCommand::DATA, 5, &numbered(*number, &[0; 494]));
+        most = most.max(world.relays[0].core.stats().reordered);
+        let (_, gone, _) = legs.outcome(&mut world);
+        !gone.is_empty()
+    });
+    assert!(closed.is_some() && most > 1 << 20, "{closed:?}, {most} bytes");
+    assert!(most <= 4 * 594 * closed.unwrap() as usize, "{most} bytes");
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.reordered, stats.sets), (0, 0), "what it held went with it");
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
 }

@@ -16,6 +16,7 @@ use anabranch_drive::onion::authorities::Authority;
 use anabranch_drive::onion::client::{self, ClientEvent, Settings, Status};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::stop_signals;
+use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, circuitmux};
@@ -208,6 +209,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
         legs: None,
+        design: Design::default(),
         dealing: None,
         trace: None,
     })

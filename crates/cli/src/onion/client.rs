@@ -12,9 +12,10 @@ use anabranch_drive::onion::store::claim;
 use anabranch_multipath::schedule::{Spec, SpecError};
 use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::ancestors::DEALING;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -57,6 +58,7 @@ pub(super) const KEYS: &[&str] = &[
     "share-subnets",
     "padding",
     "legs",
+    "multipath",
     "schedule",
     "every",
     "redraw",
@@ -114,7 +116,13 @@ pub(crate) struct ClientArgs {
     /// network says, mostly 2]
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// Which circuit of several takes the next cells that you send [default: as the exit wishes]
+    /// How several circuits are joined: conflux, as in today's Tor; or by a design that came before
+    /// it, which takes an exit of Anabranch's: conflux-2013 or mtor, over windows of a fixed size,
+    /// or with -vegas behind the name over today's [default: conflux]
+    #[arg(long, value_name = "DESIGN")]
+    multipath: Option<String>,
+    /// Which circuit of several takes the next cells that you send, and with another --multipath
+    /// than conflux those that you receive [default: as the exit wishes, or as the design has it]
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
     /// How long a run of cells on one of several circuits is: cells (50p), time (100ms) [default:
@@ -199,6 +207,7 @@ impl ClientArgs {
             memory: args.memory()?,
             circuitmux: circuitmux::Kind::default(),
             legs: args.legs()?,
+            design: args.design()?,
             dealing: args.dealing()?,
             trace: args.trace()?,
         };
@@ -264,6 +273,14 @@ impl ClientArgs {
     }
 
     /// # Errors
+    /// No design has this name.
+    fn design(&self) -> Result<Design, Failure> {
+        let design = self.multipath.as_deref().map(str::parse).transpose();
+        let design = design.map_err(|error| Failure::misuse(format!("--multipath: {error}")))?;
+        Ok(design.unwrap_or_default())
+    }
+
+    /// # Errors
     /// No scheduler has this name, or no run or silence is so long.
     fn dealing(&self) -> Result<Option<Dealing>, Failure> {
         let every = self.every.as_deref().unwrap_or("1p");
@@ -280,7 +297,12 @@ impl ClientArgs {
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
         let schedule = Spec::over_windows(name).map_err(wrong)?;
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
-        Ok(Some(Dealing { schedule, every, redraw }))
+        let dealing = Dealing { schedule, every, redraw };
+        if dealing.to_string().len() > DEALING {
+            let most = format!("--schedule: an exit is told no more than {DEALING} letters");
+            return Err(Failure::misuse(most));
+        }
+        Ok(Some(dealing))
     }
 
     fn amount(&self) -> Amount {
@@ -302,6 +324,7 @@ impl ClientArgs {
         ];
         let fixed = [
             ("listen", self.listen != old.listen),
+            ("multipath", self.multipath != old.multipath),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
             ("redraw", self.redraw != old.redraw),
@@ -319,6 +342,7 @@ impl ClientArgs {
             common,
             listen: old.listen.clone(),
             extended_errors: old.extended_errors,
+            multipath: old.multipath.clone(),
             schedule: old.schedule.clone(),
             every: old.every.clone(),
             redraw: old.redraw.clone(),
@@ -344,6 +368,7 @@ impl ClientArgs {
             extended_errors: self.extended_errors || file.extended_errors,
             padding: self.padding.or(file.padding),
             legs: self.legs.or(file.legs),
+            multipath: self.multipath.or(file.multipath),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
             redraw: self.redraw.or(file.redraw),
@@ -365,6 +390,7 @@ impl Source<ClientArgs> {
         let authorities = new.common.authorities()?;
         let is_new = authorities != self.authorities;
         let names = new.names(&self.running, is_new);
+        new.design()?;
         let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.legs()?);
         let memory = new.memory()?;
         let subnets = new.share_subnets;
@@ -374,5 +400,25 @@ impl Source<ClientArgs> {
         self.running = new.over_fixed(common, &self.running);
         self.authorities = authorities;
         Ok(Renewed { settings: Changes { wishes, padding, legs, memory, trust }, names })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_design_is_known_by_its_name_and_what_an_exit_is_told_is_short() {
+        let design = |name: &str| {
+            ClientArgs { multipath: Some(name.to_owned()), ..ClientArgs::default() }.design()
+        };
+        assert_eq!(ClientArgs::default().design().ok(), Some(Design::Conflux));
+        assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));
+        let refused = design("tor").unwrap_err().to_string();
+        assert!(refused.starts_with("--multipath: no design is called 'tor'"), "{refused}");
+        let weights = vec!["0.1234567890123456789012345"; 8].join(",");
+        let schedule = Some(format!("weights:{weights}"));
+        let long = ClientArgs { schedule, ..ClientArgs::default() }.dealing().unwrap_err();
+        assert!(long.to_string().contains("200 letters"), "{long}");
     }
 }

@@ -16,7 +16,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::directory::network::{Network, Path, Wishes};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
@@ -38,7 +38,7 @@ use crate::poller::Ready;
 use dir_requests::{At, DirRequests, Done};
 pub use metrics::ClientMetrics;
 use programs::Programs;
-pub use refused::{Lack, Refused, Why};
+pub use refused::{Exits, Lack, Refused, Why};
 use sets::SetBook;
 pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
 use trace::CellTrace;
@@ -78,6 +78,8 @@ pub struct Settings {
     pub circuitmux: circuitmux::Kind,
     /// Legs of a circuit; `None`: as many as the network wants.
     pub legs: Option<usize>,
+    /// Which design circuits of several legs are of.
+    pub design: Design,
     /// How what programs send is dealt among legs; `None`: as the exit wishes.
     pub dealing: Option<Dealing>,
     /// Where what each guard sees is written, if anywhere.
@@ -109,8 +111,9 @@ pub enum ClientEvent {
     /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
     /// uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
-    /// A circuit is a leg of a set now: its number, and how long its last relay took to say so.
-    Linked(u64, Duration),
+    /// A circuit is a leg of a set now: its number, the set's design, and how long its last relay
+    /// took to say so.
+    Linked(u64, Design, Duration),
     /// A circuit is gone: its number, and why.
     Closed(u64, String),
     /// What there is to see, each second.
@@ -199,6 +202,7 @@ impl<'r> ClientLoop<'r> {
             policy: settings.circuitmux,
             padding: settings.padding,
             max_cells: settings.memory / CELL,
+            design: settings.design,
             dealing: settings.dealing.clone(),
         };
         let mut core = Client::new(config, Box::new(fork(&mut rng)));
@@ -216,6 +220,7 @@ impl<'r> ClientLoop<'r> {
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
         let mut circmgr = CircuitManager::new(kept.guards, &kept.build_times, wishes);
+        circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
         Ok(ClientLoop {
             station,
@@ -291,6 +296,7 @@ impl<'r> ClientLoop<'r> {
             guards: guards.into_iter().map(|(id, reach)| (named(&id), reach)).collect(),
             circuits,
             sets: self.set_status(),
+            design: self.settings.design,
             programs: self.programs.len(),
             streams: self.programs.streams(),
             links: self.station.links.len(),
@@ -466,6 +472,16 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
+    /// Which exits circuits may end at.
+    fn exits(&self) -> Exits {
+        let Settings { design, wishes, .. } = &self.settings;
+        match (self.circmgr.needs_able_exits(), wishes.exit.is_empty()) {
+            (true, _) => Exits::Linking(*design),
+            (false, false) => Exits::Named,
+            (false, true) => Exits::Any,
+        }
+    }
+
     /// Why a program's wish is refused.
     fn why(&self, refusal: Refusal, unix: u64) -> Why {
         let lack = match self.network.as_deref() {
@@ -475,7 +491,7 @@ impl<'r> ClientLoop<'r> {
             Some(_) => Lack::Circuit,
         };
         match refusal {
-            Refusal::NoPath(none) => Why::no_path(none, !self.settings.wishes.exit.is_empty()),
+            Refusal::NoPath(none) => Why::no_path(none, self.exits()),
             Refusal::TimedOut => Why::TimedOut(lack),
         }
     }
@@ -496,6 +512,10 @@ impl<'r> ClientLoop<'r> {
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
                 "circuits have {found} of {wanted} legs: no relays are left that share nothing \
                  with the others"
+            ))),
+            Order::NoAbleExit(design) => watch(ClientEvent::Trouble(format!(
+                "--multipath {design}: no exit of the consensus that may be used links circuits \
+                 so; it takes one of Anabranch's (Anabranch=1 among its protocols)"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -545,7 +565,7 @@ impl<'r> ClientLoop<'r> {
             }
             Output::Linked { circuit, rtt } => {
                 circmgr.linked(circuit);
-                watch(ClientEvent::Linked(circuit.0, rtt));
+                watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if circmgr.path(circuit).is_some() {
@@ -636,6 +656,7 @@ mod tests {
             memory: 1 << 20,
             circuitmux: circuitmux::Kind::default(),
             legs: None,
+            design: Design::default(),
             dealing: None,
             trace: None,
         };

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 
 use anabranch_multipath::Time;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
+use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::directory::policy::ExitPolicy;
@@ -461,6 +462,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
         legs: None,
+        design: Design::default(),
         dealing: None,
         trace: None,
     })

@@ -1,5 +1,5 @@
-//! Sets of several circuits (proposal 329): which circuits are linked, and which are built to be
-//! further legs.
+//! Sets of several circuits (proposal 329, and the designs before it): which circuits are linked,
+//! and which are built to be further legs.
 //!
 //! The first circuit of a set is its head: streams are attached to it. It is linked as soon as it
 //! is built, before it has a stream; what is built for it later joins the set, in use or not. A
@@ -13,14 +13,20 @@ use rand_core::Rng;
 
 use super::{Circuit, CircuitManager, Order};
 use crate::client::{Cause, CircuitKey};
-use crate::directory::network::{Network, Path, Position, Relay};
+use crate::conflux::Design;
+use crate::directory::network::{Network, Path, Position, Relay, Wishes};
 use crate::moment::Moment;
+use crate::wire::netdoc::Speaks;
 
 /// After a demand, further legs are built ahead for so long (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
 /// A leg that failed is not begun again before this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Legs of a set of a design that no consensus speaks of, if the user does not say.
+const USUAL: usize = 2;
+/// No relay has this fingerprint: an exit where none will do.
+const NOBODY: [u8; 20] = [0; 20];
 
 /// What is known of a circuit that may be a leg.
 #[derive(Clone, Debug, Default)]
@@ -44,14 +50,52 @@ impl CircuitManager {
     pub fn set_legs(&mut self, legs: Option<usize>) {
         self.wanted_legs = legs;
         self.entry.set_legs(self.legs());
+        let allowed = self.allowed();
+        if allowed != self.wishes {
+            self.wishes = allowed;
+            self.keep_to_wishes();
+        }
+    }
+
+    /// Which design sets are of. Before anything else is said.
+    pub fn set_design(&mut self, design: Design) {
+        self.design = design;
+    }
+
+    /// Whether circuits end only at exits that link sets of an older design.
+    #[must_use]
+    pub fn needs_able_exits(&self) -> bool {
+        self.design != Design::Conflux && self.legs() >= 2
     }
 
     /// Legs that a set is to have.
     pub(super) fn legs(&self) -> usize {
-        if !self.conflux.enabled {
-            return 1;
+        let usual = match self.design {
+            Design::Conflux if !self.conflux.enabled => return 1,
+            Design::Conflux => self.conflux.legs,
+            Design::Ancestor(..) => USUAL,
+        };
+        self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
+    }
+
+    /// What the user wishes, with those exits alone that link sets of an older design: few do, and
+    /// a circuit to another would go alone. Orders the user to be told if none does.
+    pub(super) fn allowed(&mut self) -> Wishes {
+        let mut wishes = self.wanted.clone();
+        let Some(network) = self.network.as_deref() else { return wishes };
+        if !self.needs_able_exits() {
+            return wishes;
         }
-        self.wanted_legs.unwrap_or(self.conflux.legs).clamp(1, self.conflux.max_legs)
+        let exits = network.consensus().relays.iter().filter(|relay| relay.flags.exit);
+        let allowed = |id: &[u8; 20]| wishes.exit.is_empty() || wishes.exit.contains(id);
+        let able = exits.filter(|exit| links(self.design, exit.speaks) && !exit.flags.bad_exit);
+        let able = able.map(|exit| exit.rsa_identity).filter(allowed);
+        let able: Vec<[u8; 20]> = able.filter(|id| !wishes.exclude.contains(id)).collect();
+        wishes.exit = if able.is_empty() { vec![NOBODY] } else { able };
+        if wishes.exit == [NOBODY] && self.wishes.exit != [NOBODY] {
+            self.orders.push_back(Order::NoAbleExit(self.design));
+        }
+        wishes
     }
 
     /// A circuit was linked by its last relay.
@@ -99,7 +143,7 @@ impl CircuitManager {
     fn may_link(&self, network: &Network, circuit: &Circuit) -> bool {
         let exit = circuit.path[2];
         let speaks = network.relay(&exit).map(|exit| exit.status.speaks);
-        let speaks = speaks.is_some_and(|speaks| speaks.conflux && speaks.congestion_control);
+        let speaks = speaks.is_some_and(|speaks| links(self.design, speaks));
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
@@ -129,7 +173,7 @@ impl CircuitManager {
     fn lacks(&self, now: Time, legs: usize, key: CircuitKey, head: &Circuit) -> bool {
         let is_head = head.leg.head.is_none() && head.leg.linking && !head.retired;
         let asked = self.asked.is_some_and(|asked| now < asked + RELEVANT);
-        let ahead = asked && self.many_link;
+        let ahead = asked && (self.many_link || self.design != Design::Conflux);
         let wanted = head.streams > 0 || head.first_used.is_some() || ahead;
         let retries = legs - 1 + self.conflux.retries;
         is_head
@@ -171,7 +215,9 @@ impl CircuitManager {
         self.last_key = key.0;
         let path: Path = [guard, middle, exit];
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
-        let hops = relays.iter().enumerate().map(|(place, relay)| super::hop(relay, place == 2));
+        let controlled = self.design.has_congestion_control();
+        let hops = relays.iter().enumerate();
+        let hops = hops.map(|(place, relay)| super::hop(relay, controlled && place == 2));
         self.orders.push_back(Order::Build(key, hops.collect()));
         let spare = network.params().padding.spare(rng);
         let leg = LegState { head: Some(head), ..LegState::default() };
@@ -229,6 +275,15 @@ impl CircuitManager {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()
     }
+}
+
+/// Whether an exit that speaks this links sets of a design.
+const fn links(design: Design, speaks: Speaks) -> bool {
+    let able = match design {
+        Design::Conflux => speaks.conflux,
+        Design::Ancestor(..) => speaks.ancestors,
+    };
+    able && (speaks.congestion_control || !design.has_congestion_control())
 }
 
 /// Whether so many exits link circuits that sets are kept ready (`cfx_low_exit_threshold`).

@@ -525,3 +525,59 @@ fn an_exit_that_does_not_answer_is_not_asked_to_link_again() {
         }
     }
 }
+
+/// The same network, for sets of this design.
+fn world_of(design: &str, legs: usize) -> World {
+    let mut world = world_of_legs(legs);
+    let network = world.circmgr.network.clone().unwrap();
+    world.circmgr.set_design(design.parse().unwrap());
+    world.circmgr.set_network(network);
+    world
+}
+
+#[test]
+fn sets_of_an_older_design_end_at_exits_that_link_them_and_are_asked_for_its_windows() {
+    for (design, controlled) in [("conflux-2013", false), ("mtor", false), ("mtor-vegas", true)] {
+        let mut world = world_of(design, 3);
+        world.ask(1, "a");
+        let mut legs = 0;
+        for order in (0..20).flat_map(|_| world.orders()).collect::<Vec<_>>() {
+            let Order::Build(key, hops) = order else { continue };
+            let exit = world.circmgr.path(key).unwrap()[2];
+            assert!([12, 15, 18].contains(&exit[0]), "relay {} lists nothing of ours", exit[0]);
+            let HopKey::NtorV3 { wish, .. } = hops[2].key else { panic!("ntor-v3 is spoken") };
+            assert_eq!(wish == Wish::CongestionControl, controlled, "{design}: {wish:?}");
+            legs += 1;
+        }
+        assert!(legs > 0);
+    }
+    let mut world = world_of("mtor", 3);
+    let head = world.used();
+    assert_eq!(world.legs(head).len(), 3);
+    let paths: Vec<Path> =
+        world.legs(head).iter().map(|key| world.circmgr.path(*key).unwrap()).collect();
+    assert!(paths.iter().all(|path| path[2] == paths[0][2]));
+}
+
+#[test]
+fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_are_refused() {
+    let mut world = World::new();
+    world.circmgr.set_legs(Some(2));
+    world.circmgr.set_design("conflux-2013".parse().unwrap());
+    world.circmgr.set_network(Arc::new(usual_network()));
+    world.ask(1, "a");
+    let told = |order: &&Order| matches!(order, Order::NoAbleExit(_));
+    let orders = world.orders();
+    assert_eq!(orders.iter().filter(told).count(), 1);
+    let none = NoRelay(Position::Exit(Target { port: 443, v6: false }));
+    assert!(orders.contains(&Order::Refuse(1, Refusal::NoPath(none))), "{orders:?}");
+    assert!(!orders.iter().any(|order| matches!(order, Order::Build(..))));
+    world.circmgr.set_network(Arc::new(usual_network()));
+    assert_eq!(world.orders().iter().filter(told).count(), 0, "once");
+    // One circuit alone needs nobody's consent.
+    world.circmgr.set_legs(Some(1));
+    world.ask(2, "a");
+    assert!(world.orders().iter().any(|order| matches!(order, Order::Build(..))));
+    world.circmgr.set_legs(None);
+    assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
+}

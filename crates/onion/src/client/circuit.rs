@@ -143,7 +143,7 @@ impl Client {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(19..=22), _) => {
+            (RelayCommand(19..=22 | 160..=162), _) => {
                 if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }

@@ -1,14 +1,15 @@
-//! A client's sets of several circuits (proposal 329).
+//! A client's sets of several circuits (proposal 329, and the designs before it).
 
 use std::fmt;
 
 use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
-use crate::conflux::{ConfluxEnd, ConfluxFault, Counted, Limits};
+use crate::conflux::{ConfluxEnd, ConfluxFault, Design, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::set::{Route, SetId, Several};
+use crate::wire::ancestors::{AncestorLink, DEALING};
 use crate::wire::cell::Command;
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
@@ -27,6 +28,8 @@ pub enum NoSet {
     Used,
     /// Its last relay did not grant congestion control.
     NoCongestionControl,
+    /// Its last relay granted congestion control, and the design has none.
+    CongestionControl,
     /// The set has as many legs as it may have.
     Full,
 }
@@ -38,6 +41,7 @@ impl fmt::Display for NoSet {
             NoSet::Gone => "the set is gone",
             NoSet::Used => "the circuit is in use",
             NoSet::NoCongestionControl => "the circuit has no congestion control",
+            NoSet::CongestionControl => "the circuit has congestion control",
             NoSet::Full => "the set has no room for a further circuit",
         })
     }
@@ -57,13 +61,16 @@ impl Client {
         circuit: CircuitKey,
         with: Option<CircuitKey>,
     ) -> Result<(), NoSet> {
+        let design = self.role.design;
         let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
         let set = self.set_mut(own).ok_or(NoSet::NotBuilt)?;
         if set.several().is_some() || set.streams.were_used() {
             return Err(NoSet::Used);
         }
-        if !set.streams.have_congestion_control() {
-            return Err(NoSet::NoCongestionControl);
+        match (set.streams.have_congestion_control(), design.has_congestion_control()) {
+            (false, true) => return Err(NoSet::NoCongestionControl),
+            (true, false) => return Err(NoSet::CongestionControl),
+            (true, true) | (false, false) => {}
         }
         let id = match with {
             Some(other) => self.place(other).ok_or(NoSet::Gone)?.1,
@@ -77,9 +84,19 @@ impl Client {
             let circuit = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
             circuit.into_iter().for_each(|(set, _)| *set = id);
         }
-        self.say(now, index, Command::RELAY, RelayCommand::CONFLUX_LINK, &link.write());
+        let [command, ..] = design.link_commands();
+        self.say(now, index, Command::RELAY, command, &self.wish(&link));
         self.await_links(id);
         Ok(())
+    }
+
+    /// The data of LINK.
+    fn wish(&self, link: &ConfluxLink) -> Vec<u8> {
+        let Some(design) = self.role.design.ancestor() else { return link.write().to_vec() };
+        let told = self.role.dealing.as_ref().map(ToString::to_string);
+        let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
+        let said = AncestorLink { design, nonce: link.nonce, dealing };
+        said.write().expect("what is too long was left out")
     }
 
     /// Number and set of a circuit that is complete.
@@ -91,9 +108,11 @@ impl Client {
     /// A circuit's set may have several legs from now on.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
-        let end = ConfluxEnd::client(nonce, Box::new(Counted::new()), Limits::default());
-        let several = Several::new(end, self.role.dealing.clone(), seed);
+        let design = self.role.design;
+        let end = ConfluxEnd::client(nonce, design.numbering(), Limits::default());
+        let several = Several::new(end, design, self.role.dealing.clone(), seed);
         if let Some(set) = self.set_mut(id) {
+            set.streams.adopt(design);
             set.route = Route::Several(Box::new(several));
         }
         id
@@ -112,12 +131,13 @@ impl Client {
         let id = self.set_of(index).ok_or(ConfluxFault::NotLinked)?;
         let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
         match message.command {
-            RelayCommand::CONFLUX_LINKED => {
+            RelayCommand::CONFLUX_LINKED | RelayCommand::ANCESTOR_LINKED => {
                 let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
-                let linked = ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+                let linked = read_linked(several.design, message)?;
                 several.end.linked(now, leg, &linked)?;
-                let rtt = several.end.rtt(leg).unwrap_or_default();
-                self.say(now, index, Command::RELAY, RelayCommand::CONFLUX_LINKED_ACK, &[]);
+                let (rtt, design) = (several.end.rtt(leg).unwrap_or_default(), several.design);
+                let [.., acknowledgement] = design.link_commands();
+                self.say(now, index, Command::RELAY, acknowledgement, &[]);
                 if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {
                     self.put(Output::Linked { circuit, rtt });
                 }
@@ -127,5 +147,49 @@ impl Client {
             RelayCommand::CONFLUX_SWITCH => self.take_by_leg(now, id, index, message),
             _ => Err(ConfluxFault::Role.into()),
         }
+    }
+}
+
+/// Reads LINKED as a set of this design takes it.
+///
+/// # Errors
+/// It cannot be read, or is of another design.
+fn read_linked(design: Design, message: Message<'_>) -> Result<ConfluxLink, ConfluxFault> {
+    let [_, command, _] = design.link_commands();
+    if message.command != command {
+        return Err(ConfluxFault::Design);
+    }
+    let Some(ancestor) = design.ancestor() else {
+        return ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable);
+    };
+    let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+    if said.design != ancestor {
+        return Err(ConfluxFault::Design);
+    }
+    Ok(ConfluxLink { nonce: said.nonce, sent: 0, received: 0, ux: UX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ancestors::Ancestor;
+
+    #[test]
+    fn a_set_takes_linked_of_its_own_design_alone() {
+        let (nonce, command) = (SetNonce::from([7; 32]), RelayCommand::ANCESTOR_LINKED);
+        let said = |design| AncestorLink { design, nonce, dealing: String::new() }.write();
+        let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| said(one).unwrap());
+        let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
+        let read = |design: &str, command, data: &[u8]| {
+            read_linked(design.parse().unwrap(), Message { command, stream: 0, data })
+        };
+        assert_eq!(read("conflux-2013", command, &old), Ok(link));
+        assert_eq!(read("mtor-vegas", command, &mtor), Ok(link));
+        assert_eq!(read("mtor", command, &old), Err(ConfluxFault::Design));
+        assert_eq!(read("mtor", command, &mtor[..34]), Err(ConfluxFault::Unreadable));
+        assert_eq!(read("conflux", command, &link.write()), Err(ConfluxFault::Design));
+        let stock = RelayCommand::CONFLUX_LINKED;
+        assert_eq!(read("conflux", stock, &link.write()), Ok(link));
+        assert_eq!(read("mtor", stock, &mtor), Err(ConfluxFault::Design));
     }
 }

@@ -36,7 +36,7 @@ impl Dealing {
     pub fn of(name: &str) -> Dealing {
         let schedule = Spec::over_windows(name).expect("a scheduler of this name exists");
         let every = schedule.family().every.and_then(|every| every.parse().ok());
-        Dealing { schedule, every: every.unwrap_or(EACH) }
+        Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
     /// Reads what the other end would like, as in `round-robin 1p`; `None` if no scheduler for so
@@ -46,7 +46,7 @@ impl Dealing {
         let (schedule, every) = text.split_once(' ')?;
         let (schedule, every) = (Spec::over_windows(schedule).ok()?, every.parse().ok()?);
         let known = schedule.build(legs, seed::stream(0, 0, "scheduler")).is_ok();
-        known.then_some(Dealing { schedule, every })
+        known.then_some(Dealing { schedule, every, redraw: None })
     }
 
     /// As C tor deals to an end with this wish: each cell anew.

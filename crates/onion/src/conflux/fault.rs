@@ -25,6 +25,8 @@ pub enum ConfluxFault {
     Streams,
     /// LINKED with the nonce of another set.
     Nonce,
+    /// A circuit of another design, or with windows of another kind, than its set.
+    Design,
     /// More legs than a set may have.
     TooManyLegs,
     /// LINKED, LINKED_ACK or a message that has a number, on a circuit that is no leg.
@@ -66,6 +68,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::Twice => "a circuit linked twice",
             ConfluxFault::Streams => "a circuit with streams linked to a set",
             ConfluxFault::Nonce => "a circuit linked to another set",
+            ConfluxFault::Design => "a circuit linked to a set of another design",
             ConfluxFault::TooManyLegs => "too many circuits in a set",
             ConfluxFault::NotLinked => "a message of a set on a circuit that is in none",
             ConfluxFault::Gone => "a message of a set that is gone",

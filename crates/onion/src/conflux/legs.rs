@@ -56,6 +56,12 @@ impl<T> Legs<T> {
         known.ok_or(ConfluxFault::NotLinked)
     }
 
+    /// All legs with their places, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut T)> {
+        let places = self.0.iter_mut().enumerate();
+        places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_mut()?)))
+    }
+
     /// All legs with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();

@@ -77,7 +77,7 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
             },
             at: format!("{net}.{place}.1 9001"),
             flags: flags.to_owned(),
-            protocols: "Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+            protocols: protocols(net).to_owned(),
             bandwidth,
         })
         .collect();
@@ -94,6 +94,14 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
         assert!(network.learn(microdesc));
     }
     World { network, consensus, cert, microdescs, authority }
+}
+
+/// Relays of 10.0.0.0 and above are ours, and say so.
+fn protocols(net: &str) -> &'static str {
+    match net.split('.').next().and_then(|first| first.parse::<u8>().ok()) {
+        Some(10..) => "Anabranch=1 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
+        _ => "Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
+    }
 }
 
 /// A TAP key that nobody uses: any RSA key will do.

@@ -10,7 +10,7 @@ use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::set::numbers::{LegNumbers, SetNumbers};
 use crate::set::{Route, Set, SetId, Several};
-use crate::streams::{Filled, Next};
+use crate::streams::{Filled, Next, Onto};
 use crate::wire::cell::{BODY, Command};
 use crate::wire::conflux::put_switch;
 use crate::wire::message::{self, Format, Message, RelayCommand};
@@ -19,7 +19,8 @@ impl<R: NodeRole> Node<R> {
     /// Sends what the set's streams have, by the legs that its scheduler names.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
-        if set.streams.next(now, true).is_none() {
+        // Which legs are open, and with them what may go, is known after a look at them.
+        if !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
         let mut waiting = set.streams.waiting(Format::V0);
@@ -55,7 +56,7 @@ impl<R: NodeRole> Node<R> {
         let format = layers.format();
         let mut sent = 0;
         while sent < cells && (sent == 0 || streams.next(now, true) == Some(next)) {
-            let counted = next != Next::Control { counted: false };
+            let counted = !matches!(next, Next::Control { counted: false, .. });
             let mark = if counted { several.end.send(leg)? } else { Mark::Nothing };
             let mut body = [0; BODY];
             if let Mark::Switch(by) = mark {
@@ -64,9 +65,10 @@ impl<R: NodeRole> Node<R> {
                 layers.seal(Command::RELAY, &mut body);
                 channels.push(now, lane, Command::RELAY, &body);
             }
-            let data = next == Next::Data;
+            let has_room = next == Next::Data;
+            let onto = Onto { by: leg, format, has_room, prefix: mark.prefix() };
             // A number that no message bears would desynchronise the set for good.
-            let filled = streams.fill(now, format, data, mark.prefix(), &mut body, rng);
+            let filled = streams.fill(now, onto, &mut body, rng);
             let filled = filled.ok_or(ConfluxFault::Incoherent)?;
             let tag = layers.seal(Command::RELAY, &mut body);
             if let (Filled::Data, Some(tag)) = (filled, tag) {
@@ -110,12 +112,19 @@ impl<R: NodeRole> Node<R> {
         if message.command == RelayCommand::DATA {
             set.streams.allow_burst(several.came(now));
         }
+        set.streams.comes_by(Some(leg));
         match several.end.receive(leg, message) {
             Ok(Arrival::Now(data)) => {
                 R::take_set_message(self, now, index, Message { data, ..message })?;
                 self.take_waiting(now, id, index);
             }
-            Ok(Arrival::Later | Arrival::Known) => {}
+            Ok(Arrival::Later) => {
+                let queue = several.end.queue();
+                let much_waits = queue.bytes() >= queue.budget() / 2;
+                let early = set.streams.came_early(now, leg, message, much_waits);
+                early.map_err(|_| CircuitFault::Flood)?;
+            }
+            Ok(Arrival::Known) => {}
             Err(fault) => {
                 if fault.closes() == Closes::Set {
                     several.end.die();
@@ -177,6 +186,8 @@ impl<R: NodeRole> Node<R> {
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
+            let leg = circuit.is_some().then_some(held.leg);
+            self.set_mut(id).into_iter().for_each(|set| set.streams.comes_by(leg));
             let circuit = circuit.unwrap_or(index);
             let (command, stream) = (held.command, held.stream);
             let message = Message { command, stream, data: &held.data };
@@ -206,7 +217,10 @@ impl<R: NodeRole> Node<R> {
     /// A circuit is gone, and with it its set if that was the only leg, or if what was on it is
     /// lost. `unacknowledged` says whether data was under way on it.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
-        let Some(several) = self.several(id) else { return self.dissolve(id) };
+        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
+            return self.dissolve(id);
+        };
+        several.leg(circuit).into_iter().for_each(|leg| streams.lost(leg));
         if several.lose(circuit, unacknowledged) == Fate::Dies {
             self.end_set(id, Why::Set);
         }

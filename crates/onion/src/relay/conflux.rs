@@ -1,4 +1,5 @@
-//! Circuits that clients link to sets (proposal 329): this end is the exit's.
+//! Circuits that clients link to sets (proposal 329, and the designs before it): this end is the
+//! exit's.
 //!
 //! A set lives whole in the shard of its first leg. A leg that came to another shard is handed over
 //! with its keys; its cells go on by the link between the two.
@@ -8,12 +9,13 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Circuit, Next, Own};
 use crate::channels::{Lane, Owner};
-use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Counted, Limits};
+use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Dealing, Design, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::Why;
 use crate::set::{Route, Set, SetId, Several};
 use crate::set_table::SetPlace;
+use crate::wire::ancestors::AncestorLink;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::conflux::{ConfluxLink, DesiredUx};
 use crate::wire::message::{Message, RelayCommand};
@@ -27,7 +29,48 @@ struct HandedLeg {
     /// The set that it was alone.
     set: Set,
     by_relay: bool,
+    linking: Linking,
+}
+
+/// What a client says of a circuit that is to be a leg.
+struct Linking {
+    design: Design,
     link: ConfluxLink,
+    /// How the client would like to be sent to.
+    dealing: Option<Dealing>,
+}
+
+impl Linking {
+    /// Reads LINK of either kind, for a set of so many legs at most.
+    ///
+    /// # Errors
+    /// It cannot be read, or wishes for a scheduler that there is not.
+    fn read(
+        message: Message<'_>,
+        congestion_control: bool,
+        legs: usize,
+    ) -> Result<Linking, ConfluxFault> {
+        if message.command == RelayCommand::CONFLUX_LINK {
+            let link = ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+            return Ok(Linking { design: Design::Conflux, link, dealing: None });
+        }
+        let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+        let AncestorLink { design, nonce, dealing } = said;
+        let dealing = match &dealing[..] {
+            "" => None,
+            text => Some(Dealing::read(text, legs).ok_or(ConfluxFault::Unreadable)?),
+        };
+        let design = Design::ancestor_over(design, congestion_control);
+        let link = ConfluxLink { nonce, sent: 0, received: 0, ux: DesiredUx::default() };
+        Ok(Linking { design, link, dealing })
+    }
+
+    /// The data of LINKED.
+    fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
+        let Some(design) = self.design.ancestor() else { return linked.write().to_vec() };
+        let said = AncestorLink { design, nonce: linked.nonce, dealing: String::new() };
+        said.write().expect("it is short: nothing is said of dealing")
+    }
 }
 
 impl Relay {
@@ -42,48 +85,58 @@ impl Relay {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         match message.command {
-            RelayCommand::CONFLUX_LINK => self.link(now, index, message.data),
-            RelayCommand::CONFLUX_LINKED_ACK => self.link_acknowledged(now, index),
+            RelayCommand::CONFLUX_LINK | RelayCommand::ANCESTOR_LINK => {
+                self.link(now, index, message)
+            }
+            RelayCommand::CONFLUX_LINKED_ACK | RelayCommand::ANCESTOR_LINKED_ACK => {
+                self.link_acknowledged(now, index, message.command)
+            }
             RelayCommand::CONFLUX_SWITCH => self.take_switch(now, index, message),
             _ => Err(ConfluxFault::Role.into()),
         }
     }
 
-    fn link(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
-        let link = ConfluxLink::read(data).ok_or(ConfluxFault::Unreadable)?;
+    fn link(&mut self, now: Time, index: u32, message: Message<'_>) -> Result<(), CircuitFault> {
         let circuit = self.circuits.get(index).ok_or(ConfluxFault::Gone)?;
         let is_last = matches!(circuit.next, Next::Nothing);
         let set = circuit.set().and_then(|set| self.sets.get_mut(set.0));
         let set = set.ok_or(ConfluxFault::Gone)?;
+        let (conflux, controlled) =
+            (self.role.config.conflux, set.streams.have_congestion_control());
+        let linking = Linking::read(message, controlled, conflux.max_legs)?;
         if set.several().is_some() {
             return Err(ConfluxFault::Twice.into());
         }
-        let may =
-            is_last && set.streams.have_congestion_control() && self.role.config.conflux.enabled;
-        if !may {
+        // The consensus' switch is for proposal 329.
+        let is_switched_on = conflux.enabled || linking.design != Design::Conflux;
+        let fits = linking.design.has_congestion_control() == controlled;
+        if !is_last || !fits || !is_switched_on {
             return Err(ConfluxFault::Role.into());
         }
         if set.streams.were_used() {
             return Err(ConfluxFault::Streams.into());
         }
-        self.join(now, index, &link)
+        self.join(now, index, linking)
     }
 
     /// A circuit becomes a leg of the set that the nonce names: a new one, one of ours, or one of
     /// another shard.
-    fn join(&mut self, now: Time, index: u32, link: &ConfluxLink) -> Result<(), CircuitFault> {
+    fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
-        let id = match self.role.sets.enter(&link.nonce, here) {
+        let id = match self.role.sets.enter(&linking.link.nonce, here) {
             None => {
-                self.found_set(own, link);
+                self.found_set(own, &linking);
                 own
             }
             Some(place) if place.shard == self.role.shard => SetId(place.set),
-            Some(place) => return self.hand_over(now, index, place.shard, *link),
+            Some(place) => return self.hand_over(now, index, place.shard, linking),
         };
         let several = self.several(id).ok_or(ConfluxFault::Gone)?;
-        let linked = several.end.link(now, link, true, UX);
+        if several.design != linking.design {
+            return Err(ConfluxFault::Design.into());
+        }
+        let linked = several.end.link(now, &linking.link, true, UX);
         let (leg, linked) = linked.inspect_err(|fault| {
             if id == own || fault.closes() == Closes::Set {
                 self.end_set(id, Why::Set);
@@ -94,18 +147,21 @@ impl Relay {
             self.sets.remove(own.0);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
         }
-        self.originate(now, index, RelayCommand::CONFLUX_LINKED, &linked.write());
+        let [_, command, _] = linking.design.link_commands();
+        self.originate(now, index, command, &linking.answer(&linked));
         self.await_links(id);
         Ok(())
     }
 
     /// A circuit's set may have several legs from now on.
-    fn found_set(&mut self, id: SetId, link: &ConfluxLink) {
-        let (dealing, seed) = (self.role.config.dealing.clone(), self.rng.next_u64());
+    fn found_set(&mut self, id: SetId, linking: &Linking) {
+        let (design, seed) = (linking.design, self.rng.next_u64());
+        let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
         let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
-        let end = ConfluxEnd::exit(link.nonce, Box::new(Counted::new()), limits);
+        let end = ConfluxEnd::exit(linking.link.nonce, design.numbering(), limits);
         if let Some(set) = self.set_mut(id) {
-            set.route = Route::Several(Box::new(Several::new(end, dealing, seed)));
+            set.streams.adopt(design);
+            set.route = Route::Several(Box::new(Several::new(end, design, dealing, seed)));
         }
     }
 
@@ -128,9 +184,18 @@ impl Relay {
         self.set_of(index).is_some_and(|set| self.several(set).is_some())
     }
 
-    fn link_acknowledged(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
+    fn link_acknowledged(
+        &mut self,
+        now: Time,
+        index: u32,
+        command: RelayCommand,
+    ) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let [.., acknowledgement] = several.design.link_commands();
+        if command != acknowledgement {
+            return Err(ConfluxFault::Design.into());
+        }
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         several.end.acknowledged(now, leg)?;
         self.pump(now, id);
@@ -143,7 +208,7 @@ impl Relay {
         now: Time,
         index: u32,
         shard: usize,
-        link: ConfluxLink,
+        linking: Linking,
     ) -> Result<(), CircuitFault> {
         let by_relay = self.comes_by_relay(index);
         let sibling = self.channels.sibling(shard).ok_or(ConfluxFault::Gone)?;
@@ -152,7 +217,7 @@ impl Relay {
         let circuit = self.circuits.get_mut(index).ok_or(ConfluxFault::Gone)?;
         let own = circuit.give_away(lane).ok_or(ConfluxFault::Gone)?;
         let set = self.sets.remove(own.set.0).ok_or(ConfluxFault::Gone)?;
-        let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, link }));
+        let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, linking }));
         self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.ticket = Some(number));
         let mut body = [0; BODY];
         body[..8].copy_from_slice(&number.to_be_bytes());
@@ -170,12 +235,12 @@ impl Relay {
         let Some(orphan) = orphan.filter(|_| accepted) else {
             return self.refuse(lane, CircuitFault::Message);
         };
-        let HandedLeg { mut own, mut set, by_relay, link } = *orphan;
+        let HandedLeg { mut own, mut set, by_relay, linking } = *orphan;
         set.route = Route::One(circuit);
         own.set = SetId(self.sets.insert(set));
         own.by_relay = Some(by_relay);
         self.circuits.insert(Circuit::new(lane, Some(own)));
-        if let Err(fault) = self.join(now, circuit, &link) {
+        if let Err(fault) = self.join(now, circuit, linking) {
             self.break_off(circuit, fault);
         }
     }

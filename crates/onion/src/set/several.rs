@@ -10,7 +10,7 @@ use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
-use crate::conflux::{ConfluxEnd, Dealing, Fate};
+use crate::conflux::{ConfluxEnd, Dealing, Design, Fate};
 use crate::ending::Ending;
 use crate::leg::Leg;
 use crate::table::Slab;
@@ -26,6 +26,7 @@ const UNMEASURED: Duration = Duration::from_millis(200);
 /// The legs of a set, and the policy among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
+    pub(crate) design: Design,
     /// The circuits that are its legs.
     circuits: Legs<u32>,
     /// What came lately, by all legs.
@@ -35,6 +36,8 @@ pub(crate) struct Several {
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
+    /// The same as one stream sees them.
+    narrowed: Vec<PathView>,
     /// The other end has acknowledged something.
     opened: bool,
     /// Its streams were told to rest.
@@ -51,16 +54,25 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Without legs. `seed` is all the chance of its scheduler.
-    pub(crate) fn new(end: ConfluxEnd, dealing: Option<Dealing>, seed: u64) -> Several {
+    /// Without legs. `seed` is all the chance of its scheduler, `dealing` is what the user, or the
+    /// other end, wants instead of the design's own.
+    pub(crate) fn new(
+        end: ConfluxEnd,
+        design: Design,
+        dealing: Option<Dealing>,
+        seed: u64,
+    ) -> Several {
+        let dealing = dealing.or_else(|| design.dealing());
         Several {
             end,
+            design,
             circuits: Legs::default(),
             arrivals: Arrivals::default(),
             dealing,
             splitter: None,
             seed,
             views: Vec::new(),
+            narrowed: Vec::new(),
             opened: false,
             resting: false,
             counted: 0,
@@ -76,6 +88,8 @@ impl Several {
     /// A circuit is this leg of the set.
     pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
         self.circuits.set(leg, circuit);
+        let under_way = self.design.under_way(self.circuits.iter().count());
+        self.end.queue().saw_window(under_way);
     }
 
     /// A circuit is no leg any more: what that means for the set.
@@ -163,7 +177,8 @@ impl Several {
 
     /// What a leg may carry before anything was acknowledged.
     fn first_room(&self, leg: PathId) -> u64 {
-        if self.opened || !self.end.is_exit() || self.end.measured_legs() < 2 {
+        let is_stock = self.design == Design::Conflux && self.end.is_exit();
+        if self.opened || !is_stock || self.end.measured_legs() < 2 {
             return u64::MAX;
         }
         match self.end.behind(leg) {
@@ -178,14 +193,39 @@ impl Several {
 
     /// The leg of the next `cells` of data, and how many of them.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
+        self.renew_splitter();
+        let (_, splitter) = self.splitter.as_mut()?;
+        assigned(splitter.assign(now, &self.views, cells.max(1)))
+    }
+
+    /// The leg of the next cell of data, among those on which its stream has room.
+    pub(crate) fn assign_one(
+        &mut self,
+        now: Time,
+        mut has_room: impl FnMut(PathId) -> bool,
+    ) -> Option<(PathId, u64)> {
+        self.renew_splitter();
+        self.narrowed.clone_from(&self.views);
+        for (leg, _) in self.circuits.iter() {
+            if let Some(view) = self.narrowed.get_mut(leg.index()).filter(|_| !has_room(leg)) {
+                view.window = Some(0);
+            }
+        }
+        let (_, splitter) = self.splitter.as_mut()?;
+        assigned(splitter.assign(now, &self.narrowed, 1))
+    }
+
+    /// The legs that take data now, as far as their own windows go.
+    pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
+        let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
+        let views = self.views.iter().enumerate();
+        views.filter(move |(_, view)| is_open(view)).map(|(at, _)| PathId::at(at))
+    }
+
+    fn renew_splitter(&mut self) {
         let desired = self.end.desired();
         if self.splitter.as_ref().is_none_or(|(of, _)| *of != desired && self.dealing.is_none()) {
             self.splitter = Some((desired, self.make_splitter(desired)));
-        }
-        let (_, splitter) = self.splitter.as_mut()?;
-        match splitter.assign(now, &self.views, cells.max(1)) {
-            Assignment::Send { path, units, .. } => Some((path, units)),
-            Assignment::Hold | Assignment::Nowhere => None,
         }
     }
 
@@ -213,6 +253,11 @@ impl Several {
             measured.filter_map(|leg| Some((self.end.rtt(leg)?, leg))).min().map(|(_, leg)| leg);
         let linked = self.circuits.iter().map(|(leg, _)| leg).find(|leg| self.end.may_send(*leg));
         let leg = self.end.current().or(quickest).or(linked)?;
+        self.takes_control(leg)
+    }
+
+    /// This leg, if its queue has room.
+    pub(crate) fn takes_control(&self, leg: PathId) -> Option<PathId> {
         let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
@@ -277,5 +322,13 @@ impl Several {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
         (std::mem::replace(&mut self.resting, pressed) != pressed).then_some(pressed)
+    }
+}
+
+/// The leg that was named, and how many cells it takes.
+fn assigned(assignment: Assignment) -> Option<(PathId, u64)> {
+    match assignment {
+        Assignment::Send { path, units, .. } => Some((path, units)),
+        Assignment::Hold | Assignment::Nowhere => None,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use super::{Arrived, Broken, Flow, Replies, Side};
 use crate::bucket::Bucket;
@@ -142,7 +142,7 @@ impl Rates {
 }
 
 impl Flow for Rates {
-    fn may_send(&mut self, now: Time) -> bool {
+    fn may_send(&mut self, now: Time, _by: &[PathId]) -> bool {
         if self.stopped {
             return false;
         }
@@ -154,7 +154,7 @@ impl Flow for Rates {
         bucket.when(DATA as u64)
     }
 
-    fn sent(&mut self, bytes: usize) {
+    fn sent(&mut self, _by: PathId, bytes: usize) {
         self.sent += bytes as u64;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(bytes as u64);
@@ -164,7 +164,7 @@ impl Flow for Rates {
     fn received(
         &mut self,
         now: Time,
-        Arrived { bytes, waiting, burst }: Arrived,
+        Arrived { bytes, waiting, burst, .. }: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
         self.came += bytes as u64;
@@ -198,7 +198,7 @@ impl Flow for Rates {
         }
     }
 
-    fn acknowledged(&mut self) -> Result<(), Broken> {
+    fn acknowledged(&mut self, _by: PathId) -> Result<(), Broken> {
         Err(Broken::OutOfPlace)
     }
 
@@ -268,9 +268,9 @@ mod tests {
         let mut ours = rates(Side::Exit);
         assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
         let mut ours = rates(Side::Exit);
-        (0..500).for_each(|_| ours.sent(DATA));
+        (0..500).for_each(|_| ours.sent(PathId(0), DATA));
         assert_eq!(ours.told_rate(Time::ZERO, None), Ok(()));
-        assert!(!ours.may_send(Time::ZERO));
+        assert!(!ours.may_send(Time::ZERO, &[]));
         assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
     }
 
@@ -280,8 +280,8 @@ mod tests {
         ours.told_rate(Time::ZERO, Some(100)).unwrap();
         let (mut now, mut bytes) = (Time::ZERO, 0);
         while now < Time::from_secs(10) {
-            while ours.may_send(now) {
-                ours.sent(DATA);
+            while ours.may_send(now, &[]) {
+                ours.sent(PathId(0), DATA);
                 bytes += DATA;
             }
             now = ours.wake_at().unwrap();
@@ -289,7 +289,7 @@ mod tests {
         let rate = bytes as f64 / 10.0;
         assert!((99_000.0..115_000.0).contains(&rate), "{rate} bytes a second");
         ours.told_rate(now, Some(0)).unwrap();
-        assert!(ours.may_send(now) && ours.wake_at().is_none());
+        assert!(ours.may_send(now, &[]) && ours.wake_at().is_none());
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         let mut ours = rates(Side::Client);
         let mut say = VecDeque::new();
         let mut rest = |ours: &mut Rates, rest| {
-            let mut replies = Replies { stream: 7, say: &mut say };
+            let mut replies = Replies { stream: 7, by: None, say: &mut say };
             ours.rest(Time::ZERO, rest, 0, &mut replies);
             say.drain(..).map(|said| said.command).collect::<Vec<_>>()
         };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
@@ -35,7 +35,7 @@ impl Windows {
 }
 
 impl Flow for Windows {
-    fn may_send(&mut self, _now: Time) -> bool {
+    fn may_send(&mut self, _now: Time, _by: &[PathId]) -> bool {
         self.send.room() > 0
     }
 
@@ -43,7 +43,7 @@ impl Flow for Windows {
         None
     }
 
-    fn sent(&mut self, _bytes: usize) {
+    fn sent(&mut self, _by: PathId, _bytes: usize) {
         self.send.sent();
     }
 
@@ -65,7 +65,7 @@ impl Flow for Windows {
         self.open(waiting, replies);
     }
 
-    fn acknowledged(&mut self) -> Result<(), Broken> {
+    fn acknowledged(&mut self, _by: PathId) -> Result<(), Broken> {
         // A fixed window does not ask how long that took.
         let owed = self.send.acknowledged(Duration::ZERO, Outlet::default());
         if owed { Ok(()) } else { Err(Broken::OutOfPlace) }

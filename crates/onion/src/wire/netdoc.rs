@@ -102,6 +102,8 @@ pub struct Speaks {
     pub congestion_control: bool,
     /// Counter Galois Onion, and the way to ask for it (Relay=5 and 6).
     pub cgo: bool,
+    /// Sets of the designs that came before proposal 329 (Anabranch=1, ours).
+    pub ancestors: bool,
     /// Conflux (Conflux=1).
     pub conflux: bool,
 }
@@ -463,6 +465,7 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
             ntor_v3: speaks("Relay", 4),
             congestion_control: speaks("FlowCtrl", 2),
             cgo: speaks("Relay", 5) && speaks("Relay", 6),
+            ancestors: speaks("Anabranch", 1),
             conflux: speaks("Conflux", 1),
         },
     }

@@ -20,7 +20,7 @@ use anabranch_onion::Event;
 use anabranch_onion::channel::{Credentials, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
-use anabranch_onion::conflux::{ConfluxParams, Dealing};
+use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::padding::{Amount, PaddingParams};
@@ -67,8 +67,12 @@ pub struct Setting {
     pub delay: Duration,
     /// Other rates and delays, of links that are opened to these relays.
     pub lines: BTreeMap<usize, (u64, Duration)>,
+    /// Of which design sets are.
+    pub design: Design,
     /// How the exit and the client deal among the legs of a set.
     pub dealing: Option<Dealing>,
+    /// How the client deals, if otherwise than the exit.
+    pub client_dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
     pub params: Params,
@@ -88,7 +92,9 @@ impl Default for Setting {
             rate: 100_000_000,
             delay: Duration::from_millis(5),
             lines: BTreeMap::new(),
+            design: Design::default(),
             dealing: None,
+            client_dealing: None,
             policy: circuitmux::Kind::Ewma,
             max_cells: 100_000,
             params: Params::default(),
@@ -189,7 +195,8 @@ impl World {
             policy: setting.policy,
             max_cells: setting.max_cells,
             padding: setting.amount,
-            dealing: setting.dealing.clone(),
+            design: setting.design,
+            dealing: setting.client_dealing.clone().or_else(|| setting.dealing.clone()),
         };
         let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
         let mut client = Client::new(config, rng);

@@ -29,9 +29,10 @@ pub(super) fn value(event: &ClientEvent) -> Value {
         ClientEvent::Built(circuit, path, cgo) => {
             json!({"event": "circuit_built", "circuit": circuit, "path": path, "cgo": cgo})
         }
-        ClientEvent::Linked(circuit, rtt) => {
-            json!({"event": "circuit_linked", "circuit": circuit, "seconds": rtt.as_secs_f64()})
-        }
+        ClientEvent::Linked(circuit, design, rtt) => json!({
+            "event": "circuit_linked", "circuit": circuit, "multipath": design.name(),
+            "seconds": rtt.as_secs_f64(),
+        }),
         ClientEvent::Closed(circuit, cause) => {
             json!({"event": "circuit_closed", "circuit": circuit, "cause": cause})
         }
@@ -60,7 +61,8 @@ pub(super) fn value(event: &ClientEvent) -> Value {
 fn numbers(status: &Status) -> Value {
     let (built, building) = status.circuits();
     json!({
-        "event": "numbers", "circuits": built, "building": building, "programs": status.programs,
+        "event": "numbers", "circuits": built, "building": building,
+        "multipath": status.design.name(), "programs": status.programs,
         "streams": status.streams, "links": status.links, "received": status.wire[0],
         "sent": status.wire[1], "padding_received": status.padding[0],
         "padding_sent": status.padding[1], "memory": status.memory, "waiting": status.waiting[0],

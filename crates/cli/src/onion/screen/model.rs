@@ -119,6 +119,7 @@ pub(super) mod tests {
 
     use anabranch_drive::onion::client::{LegPlace, RelayName};
     use anabranch_multipath::Time;
+    use anabranch_onion::conflux::Design;
     use anabranch_onion::guards::Reach;
     use anabranch_onion::{LegNumbers, SetNumbers};
 
@@ -144,6 +145,7 @@ pub(super) mod tests {
                 seen(2, Stage::Used, 3, carried),
                 seen(3, Stage::Building(1), 0, [0; 2]),
             ],
+            design: Design::default(),
             programs: 4,
             streams: 3,
             links: 1,

@@ -105,7 +105,9 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
         ClientEvent::Built(circuit, path, _) => {
             Some(format!("circuit {circuit} is built: {}", path.join(", ")))
         }
-        ClientEvent::Linked(circuit, _) => Some(format!("circuit {circuit} is linked to its set")),
+        ClientEvent::Linked(circuit, design, _) => {
+            Some(format!("circuit {circuit} is linked to its set ({design})"))
+        }
         ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} is gone: {cause}")),
         ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "by a circuit" } else { "at its directory port" };

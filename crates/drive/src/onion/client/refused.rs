@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::{NoRelay, Position};
 use anabranch_proxy::Reason;
 
@@ -20,9 +21,8 @@ pub struct Refused {
 /// Why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// No relay of the consensus that may be the last hop lets such streams out; whether the user
-    /// named those.
-    NoExit(NoRelay, bool),
+    /// No relay of the consensus that may be the last hop lets such streams out.
+    NoExit(NoRelay, Exits),
     /// No three relays make a path: the position that nobody fits.
     NoPath(NoRelay),
     /// No circuit came to be in time; what there was instead.
@@ -31,6 +31,17 @@ pub enum Why {
     Policy,
     /// It is an onion service.
     Onion,
+}
+
+/// Which relays may be the last hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exits {
+    /// All exits.
+    Any,
+    /// Those that the user names.
+    Named,
+    /// Those that link sets of this design, perhaps only some that the user names.
+    Linking(Design),
 }
 
 /// What a client lacked while a program waited in vain.
@@ -47,11 +58,10 @@ pub enum Lack {
 }
 
 impl Why {
-    /// No path leads there: the position that nobody fits, and whether the user names the last
-    /// hops.
-    pub(super) fn no_path(none: NoRelay, pinned: bool) -> Why {
+    /// No path leads there: the position that nobody fits, and which relays may be the last hop.
+    pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
         match none.0 {
-            Position::Exit(_) => Why::NoExit(none, pinned),
+            Position::Exit(_) => Why::NoExit(none, exits),
             _ => Why::NoPath(none),
         }
     }
@@ -82,8 +92,11 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::NoExit(none, false) => none.fmt(out),
-            Why::NoExit(none, true) => write!(out, "{none}, of those that --exit names"),
+            Why::NoExit(none, Exits::Any) => none.fmt(out),
+            Why::NoExit(none, Exits::Named) => write!(out, "{none}, of those that --exit names"),
+            Why::NoExit(none, Exits::Linking(design)) => {
+                write!(out, "{none}, of those that link circuits by --multipath {design}")
+            }
             Why::NoPath(none) => {
                 write!(out, "{none}: relays of one /16 or of one family share no path")
             }
@@ -120,12 +133,16 @@ mod tests {
         let none = NoRelay(Position::Exit(Target { port: 8000, v6: false }));
         let told = |why, cure| Refused { port: Some(8000), why, cure }.to_string();
         assert_eq!(
-            told(Why::no_path(none, false), None),
+            told(Why::no_path(none, Exits::Any), None),
             "a stream to port 8000 was refused: no exit's policy allows port 8000"
         );
-        assert!(told(Why::no_path(none, true), None).ends_with(", of those that --exit names"));
+        assert!(
+            told(Why::no_path(none, Exits::Named), None).ends_with(", of those that --exit names")
+        );
+        let linking = Exits::Linking("mtor".parse().unwrap());
+        assert!(told(Why::no_path(none, linking), None).ends_with("by --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
-        let near = Why::no_path(NoRelay(Position::Guard), false);
+        let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);
         assert_eq!((near.word(), near.reason()), ("no_path", Reason::General));
         assert!(told(near, None).contains("/16"));
         let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::SetNumbers;
 use anabranch_onion::circmgr::Stage;
+use anabranch_onion::conflux::Design;
 use anabranch_onion::guards::Reach;
 
 /// All of it.
@@ -20,6 +21,8 @@ pub struct Status {
     pub circuits: Vec<CircuitStatus>,
     /// The sets that several circuits may join, the oldest first.
     pub sets: Vec<SetStatus>,
+    /// Which design circuits of several legs are of.
+    pub design: Design,
     /// Programs that are connected.
     pub programs: usize,
     /// Streams of theirs.

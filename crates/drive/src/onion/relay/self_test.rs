@@ -15,6 +15,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::circmgr::testing_path;
 use anabranch_onion::circuitmux;
 use anabranch_onion::client::{CircuitKey, Client, Config, Hop, HopKey, Input, Output};
+use anabranch_onion::conflux::Design;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
@@ -187,6 +188,7 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
         params: parts.params,
         policy: circuitmux::Kind::default(),
         max_cells: 2 * CELLS as usize,
+        design: Design::default(),
         dealing: None,
         padding: Amount::Off,
     };

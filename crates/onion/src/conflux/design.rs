@@ -1,0 +1,188 @@
+//! Which designs of sets there are: what differs between them stands here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::counted::Counted;
+use super::dealing::Dealing;
+use super::explicit::Explicit;
+use super::numbering::Numbering;
+use crate::wire::ancestors::Ancestor;
+use crate::wire::message::RelayCommand;
+
+/// A design of sets of several circuits (`docs/spec/ancestors.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Design {
+    /// Proposal 329, as C tor has it.
+    #[default]
+    Conflux,
+    /// One that came before it, and over what.
+    Ancestor(Ancestor, Over),
+}
+
+/// What bounds the cells under way on a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// 1,000 cells of a circuit, 500 of a stream: circuits without congestion control.
+    Fixed,
+    /// The congestion control of proposal 324.
+    Vegas,
+}
+
+/// Where streams have windows of a fixed size, if they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamWindows {
+    /// A stream has one.
+    One,
+    /// A stream has one on each leg.
+    EachLeg,
+}
+
+/// No design has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownDesign(String);
+
+impl Design {
+    /// All of them.
+    pub const ALL: [Design; 5] = [
+        Design::Conflux,
+        Design::Ancestor(Ancestor::Conflux2013, Over::Fixed),
+        Design::Ancestor(Ancestor::MTor, Over::Fixed),
+        Design::Ancestor(Ancestor::Conflux2013, Over::Vegas),
+        Design::Ancestor(Ancestor::MTor, Over::Vegas),
+    ];
+
+    /// The name that a user writes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Design::Conflux => "conflux",
+            Design::Ancestor(Ancestor::Conflux2013, Over::Fixed) => "conflux-2013",
+            Design::Ancestor(Ancestor::Conflux2013, Over::Vegas) => "conflux-2013-vegas",
+            Design::Ancestor(Ancestor::MTor, Over::Fixed) => "mtor",
+            Design::Ancestor(Ancestor::MTor, Over::Vegas) => "mtor-vegas",
+        }
+    }
+
+    /// Which of the older designs it is, if one.
+    #[must_use]
+    pub const fn ancestor(self) -> Option<Ancestor> {
+        match self {
+            Design::Conflux => None,
+            Design::Ancestor(ancestor, _) => Some(ancestor),
+        }
+    }
+
+    /// The design on circuits with congestion control, or without.
+    #[must_use]
+    pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
+        let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
+        Design::Ancestor(ancestor, windows)
+    }
+
+    /// Whether its circuits have congestion control.
+    #[must_use]
+    pub const fn has_congestion_control(self) -> bool {
+        !matches!(self, Design::Ancestor(_, Over::Fixed))
+    }
+
+    /// How it numbers messages.
+    #[must_use]
+    pub fn numbering(self) -> Box<dyn Numbering> {
+        match self {
+            Design::Conflux => Box::new(Counted::new()),
+            Design::Ancestor(..) => Box::new(Explicit::once()),
+        }
+    }
+
+    /// How it deals, if that does not follow the other end's wish.
+    #[must_use]
+    pub fn dealing(self) -> Option<Dealing> {
+        self.ancestor().map(|ancestor| match ancestor {
+            Ancestor::Conflux2013 => Dealing::of("conflux-2013"),
+            Ancestor::MTor => Dealing::of("pull"),
+        })
+    }
+
+    /// Where its streams have windows.
+    pub(crate) const fn stream_windows(self) -> StreamWindows {
+        match self {
+            Design::Ancestor(Ancestor::MTor, Over::Fixed) => StreamWindows::EachLeg,
+            _ => StreamWindows::One,
+        }
+    }
+
+    /// Cells of one stream that may be under way on so many legs, where a window says.
+    pub(crate) const fn under_way(self, legs: usize) -> u64 {
+        match (self.has_congestion_control(), self.stream_windows()) {
+            (true, _) => 0,
+            (false, StreamWindows::One) => 500,
+            (false, StreamWindows::EachLeg) => 500 * legs as u64,
+        }
+    }
+
+    /// The commands that link its legs: LINK, LINKED, LINKED_ACK.
+    #[must_use]
+    pub const fn link_commands(self) -> [RelayCommand; 3] {
+        match self {
+            Design::Conflux => [
+                RelayCommand::CONFLUX_LINK,
+                RelayCommand::CONFLUX_LINKED,
+                RelayCommand::CONFLUX_LINKED_ACK,
+            ],
+            Design::Ancestor(..) => [
+                RelayCommand::ANCESTOR_LINK,
+                RelayCommand::ANCESTOR_LINKED,
+                RelayCommand::ANCESTOR_LINKED_ACK,
+            ],
+        }
+    }
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Design {
+    type Err = UnknownDesign;
+
+    fn from_str(text: &str) -> Result<Design, UnknownDesign> {
+        let found = Design::ALL.into_iter().find(|design| design.name() == text);
+        found.ok_or_else(|| UnknownDesign(text.to_owned()))
+    }
+}
+
+impl fmt::Display for UnknownDesign {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Design::ALL.map(Design::name).join(", ");
+        write!(out, "no design is called '{}'; there are {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownDesign {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_another_is_refused_with_all_of_them() {
+        for design in Design::ALL {
+            assert_eq!(design.to_string().parse(), Ok(design));
+        }
+        let error = "tor".parse::<Design>().unwrap_err().to_string();
+        assert!(Design::ALL.iter().all(|design| error.contains(design.name())), "{error}");
+    }
+
+    #[test]
+    fn only_mtor_without_congestion_control_has_windows_of_streams_on_each_leg() {
+        let under_way = Design::ALL.map(|design| design.under_way(3));
+        assert_eq!(under_way, [0, 500, 1_500, 0, 0]);
+        let dealing = Design::ALL.map(|design| design.dealing().map(|dealing| dealing.to_string()));
+        let [conflux, old, mtor, ..] = dealing;
+        assert_eq!((conflux, old.as_deref()), (None, Some("conflux-2013 1p")));
+        assert_eq!(mtor.as_deref(), Some("pull 1p"));
+    }
+}

@@ -1,0 +1,171 @@
+//! SENDMEs of a stream on each leg of its set: mTor's windows.
+
+use anabranch_multipath::{PathId, Time};
+
+use super::windows::Windows;
+use super::{Arrived, Broken, Flow, Replies};
+use crate::conflux::legs::Legs;
+
+/// A window for each leg, as if the stream were alone there. What comes is acknowledged on that
+/// leg as soon as it has come: in its turn it would be no sooner than what the slowest leg carries,
+/// and all legs would pull as slowly.
+#[derive(Default)]
+pub(super) struct LegWindows {
+    legs: Legs<OnLeg>,
+}
+
+/// The windows on a leg.
+struct OnLeg {
+    windows: Windows,
+    /// Cells that have been counted before their turn.
+    early: u64,
+}
+
+impl LegWindows {
+    /// The windows on a leg, whole if nothing has gone by it.
+    fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
+        if self.legs.get(leg).is_err() {
+            self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
+        }
+        self.legs.get_mut(leg).ok()
+    }
+}
+
+impl Flow for LegWindows {
+    fn may_send(&mut self, now: Time, by: &[PathId]) -> bool {
+        by.iter().any(|leg| self.on(*leg).is_some_and(|on| on.windows.may_send(now, &[])))
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        None
+    }
+
+    fn sent(&mut self, by: PathId, bytes: usize) {
+        self.on(by).into_iter().for_each(|on| on.windows.sent(by, bytes));
+    }
+
+    /// What a leg brought that is gone counts for no window: there is none any more.
+    fn received(
+        &mut self,
+        now: Time,
+        arrived: Arrived,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Broken> {
+        let Some(leg) = arrived.by else { return Ok(()) };
+        let on = self.on(leg).ok_or(Broken::OutOfPlace)?;
+        if on.early > 0 {
+            on.early -= 1;
+            return Ok(());
+        }
+        on.windows.received(now, arrived, &mut replies.by(leg))
+    }
+
+    fn came_early(
+        &mut self,
+        now: Time,
+        arrived: Arrived,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Broken> {
+        let Some(leg) = arrived.by else { return Ok(()) };
+        let on = self.on(leg).ok_or(Broken::OutOfPlace)?;
+        on.early += 1;
+        on.windows.received(now, arrived, &mut replies.by(leg))
+    }
+
+    /// Fixed windows bound what comes anyhow.
+    fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
+
+    fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
+        for (leg, on) in self.legs.iter_mut() {
+            on.windows.consumed(now, bytes, waiting, &mut replies.by(leg));
+        }
+    }
+
+    fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
+        self.on(by).ok_or(Broken::OutOfPlace)?.windows.acknowledged(by)
+    }
+
+    fn told_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
+        Err(Broken::OutOfPlace)
+    }
+
+    fn lost(&mut self, leg: PathId) {
+        self.legs.remove(leg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::stream::Say;
+    use crate::wire::message::RelayCommand;
+
+    const LEGS: [PathId; 2] = [PathId(0), PathId(1)];
+
+    fn receive(
+        windows: &mut LegWindows,
+        by: PathId,
+        say: &mut VecDeque<Say>,
+    ) -> Result<(), Broken> {
+        let arrived = Arrived { bytes: 498, waiting: 0, burst: 0, by: Some(by) };
+        windows.received(Time::ZERO, arrived, &mut Replies { stream: 7, by: None, say })
+    }
+
+    #[test]
+    fn each_leg_has_a_window_of_500_and_opens_by_its_own_sendmes() {
+        let mut windows = LegWindows::default();
+        let [one, two] = LEGS;
+        (0..500).for_each(|_| windows.sent(one, 498));
+        assert!(!windows.may_send(Time::ZERO, &[one]));
+        assert!(windows.may_send(Time::ZERO, &LEGS) && windows.may_send(Time::ZERO, &[two]));
+        assert_eq!(windows.acknowledged(two), Err(Broken::OutOfPlace), "nothing went by it");
+        assert_eq!(windows.acknowledged(one), Ok(()));
+        (0..49).for_each(|_| windows.sent(one, 498));
+        assert!(windows.may_send(Time::ZERO, &[one]), "one of 50 is left");
+        windows.sent(one, 498);
+        assert!(!windows.may_send(Time::ZERO, &[one]));
+    }
+
+    #[test]
+    fn what_came_by_a_leg_is_acknowledged_there_and_a_flood_is_told_by_leg() {
+        let (mut windows, mut say) = (LegWindows::default(), VecDeque::new());
+        let [one, two] = LEGS;
+        for _ in 0..49 {
+            LEGS.iter().for_each(|leg| receive(&mut windows, *leg, &mut say).unwrap());
+        }
+        assert!(say.is_empty());
+        receive(&mut windows, two, &mut say).unwrap();
+        let said: Vec<_> = say.drain(..).map(|say| (say.command, say.stream, say.by)).collect();
+        assert_eq!(said, [(RelayCommand::SENDME, 7, Some(two))]);
+        let arrived = |by| Arrived { bytes: 498, waiting: 1 << 20, burst: 0, by: Some(by) };
+        let mut unread = |by| {
+            let mut replies = Replies { stream: 7, by: None, say: &mut say };
+            windows.received(Time::ZERO, arrived(by), &mut replies)
+        };
+        (0..451).for_each(|_| unread(one).unwrap());
+        assert_eq!(unread(one), Err(Broken::Flood), "nobody reads");
+        assert_eq!(unread(two), Ok(()));
+    }
+    #[test]
+    fn what_comes_early_is_counted_once_and_acknowledged_at_once_unless_much_waits() {
+        let mut windows = LegWindows::default();
+        let mut early = |waiting, cells| {
+            let mut say = VecDeque::new();
+            let arrived = Arrived { bytes: 498, waiting, burst: 0, by: Some(LEGS[0]) };
+            for _ in 0..cells {
+                let mut replies = Replies { stream: 7, by: None, say: &mut say };
+                windows.came_early(Time::ZERO, arrived, &mut replies).unwrap();
+            }
+            say.len()
+        };
+        assert_eq!([early(0, 50), early(usize::MAX, 100), early(usize::MAX, 350)], [1, 0, 0]);
+        let mut say = VecDeque::new();
+        (0..500).for_each(|_| receive(&mut windows, LEGS[0], &mut say).unwrap());
+        assert!(say.is_empty(), "in their turn they count no more");
+        let mut replies = Replies { stream: 7, by: None, say: &mut say };
+        windows.consumed(Time::ZERO, 498, 0, &mut replies);
+        assert_eq!(say.len(), 9);
+    }
+}
