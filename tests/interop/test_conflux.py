@@ -176,3 +176,47 @@ def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
         assert not got.fault(MIB), got.fault(MIB)
         world.network.restart(victim)
         world.network.wait(victim)
+
+
+@pytest.mark.parametrize("legs", [2, 3])
+@pytest.mark.parametrize("design", ["conflux-2013", "mtor", "conflux-2013-vegas", "mtor-vegas"])
+def test_older_designs_carry_by_every_leg_through_stock_relays(
+    world: World, design: str, legs: int, tmp_path: Path, results: Results
+) -> None:
+    """20 MiB by hash, down and up; the guard and the middle of each leg carry a share of it."""
+    options = ["--legs", str(legs), "--multipath", design, "--exit", world.exit.fingerprint]
+    with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
+        client.wait_ready()
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "first")
+        assert not got.fault(MIB), got.fault(MIB)
+        # Of the set that is in use, and of the two that are ready.
+        has = lambda: len(client.events("circuit_linked")) >= 3 * legs  # noqa: E731
+        client.process.wait_until(f"three sets of {legs} legs", has, 60.0)
+        assert {event["multipath"] for event in client.events("circuit_linked")} == {design}
+        before = carried(world)
+        got = fetch(server.url(20 * MIB), client.proxy, tmp_path / "got")
+        assert not got.fault(20 * MIB), got.fault(20 * MIB)
+        after = carried(world)
+        results.add("older design", design=design, legs=legs, seconds=f"{got.seconds:.2f}")
+        least = int(SHARE * 20 * MIB / max(1, legs - 1))
+        moved = {name: after[name] - before[name] for name in before}
+        assert len(by_legs(before, after, least)) >= 2 * legs, moved
+        upload(client.proxy, tmp_path)
+        assert client.events("violation") == []
+    check(world)
+
+
+def test_an_older_design_where_no_exit_does_it_is_told_at_once_and_programs_are_refused(
+    world: World, tmp_path: Path
+) -> None:
+    """A stock exit alone: one line says so, and nothing goes by one circuit instead."""
+    stock = world.network.of("exit")[0].fingerprint
+    options = ["--legs", "2", "--multipath", "mtor", "--exit", stock]
+    with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
+        told = lambda: [str(event["what"]) for event in client.events("trouble")]  # noqa: E731
+        client.process.wait_until("a word of it", lambda: bool(told()), 60.0)
+        assert any("no exit of the consensus" in what for what in told()), told()
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 30.0)
+        assert got.error, "no stream goes out"
+        assert client.events("circuit_linked") == []
+    check(world)
