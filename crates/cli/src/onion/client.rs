@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));
         let refused = design("tor").unwrap_err().to_string();
         assert!(refused.starts_with("--multipath: no design is called 'tor'"), "{refused}");
-        let weights = vec!["0.1234567890123456789012345"; 8].join(",");
+        let weights = ["0.1234567890123456789012345"; 8].join(",");
         let schedule = Some(format!("weights:{weights}"));
         let long = ClientArgs { schedule, ..ClientArgs::default() }.dealing().unwrap_err();
         assert!(long.to_string().contains("200 letters"), "{long}");
