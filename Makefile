@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-guards lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -177,6 +177,12 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
+
+lab-guards:  ## what each guard of a circuit with several legs learns: loads played by cores, then attacked; DATA=shadow_tor_wikipedia98.parquet (ARGS="PAGES LOADS")
+	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }
+	lab/run-tests --install
+	scripts/build-release -p anabranch-bench --bin guards
+	GUARDS=$(CARGO_TARGET_DIR)/release/guards lab/results/guards $(abspath $(DATA)) $(CACHE)/lab-guards $(ARGS)
 
 lab-ray:  ## the lab's sweeps on a Ray of this machine, which it installs into the lab's environment (260 MB)
 	lab/run-tests --ray

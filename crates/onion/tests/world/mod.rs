@@ -58,6 +58,9 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
+    /// Bytes arrive in pieces of any length, and the run is hashed: what tests want, and no
+    /// measurement.
+    pub pieces: bool,
     pub relays: usize,
     /// Whether the relays let streams out.
     pub exit: bool,
@@ -86,6 +89,7 @@ impl Default for Setting {
     fn default() -> Setting {
         Setting {
             seed: 1,
+            pieces: true,
             relays: 3,
             exit: true,
             shards: 1,
@@ -179,10 +183,37 @@ fn address(relay: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, relay as u8 + 1).into()
 }
 
+/// Keys and certificates of a relay: dear to make, and good for any number of worlds.
+#[derive(Clone)]
+pub struct Papers {
+    credentials: Arc<Credentials>,
+    onion_secret: [u8; 32],
+    onion_key: [u8; 32],
+}
+
+impl Papers {
+    /// Of the relay in this place.
+    pub fn new(seed: u64, relay: usize) -> Papers {
+        let mut rng = seed::stream(seed, relay as u64, "relay keys");
+        let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
+        let (onion_secret, onion_key) = keys.ntor();
+        Papers { credentials: Arc::new(credentials(&keys, seed, relay)), onion_secret, onion_key }
+    }
+}
+
 impl World {
     pub fn new(setting: Setting) -> World {
-        let shards = setting.relays * setting.shards;
-        let mut relays: Vec<RelayNode> = (0..shards).map(|n| new_relay(&setting, n)).collect();
+        let papers: Vec<Papers> =
+            (0..setting.relays).map(|relay| Papers::new(setting.seed, relay)).collect();
+        World::of(setting, &papers)
+    }
+
+    /// With relays that have these keys.
+    pub fn of(setting: Setting, papers: &[Papers]) -> World {
+        let nodes = 0..setting.relays * setting.shards;
+        let paper = |node: usize| &papers[node / setting.shards];
+        let mut relays: Vec<RelayNode> =
+            nodes.map(|node| new_relay(&setting, node, paper(node))).collect();
         for one in relays.chunks_mut(setting.shards) {
             let (points, sets) = (SharedPoints::default(), SharedSets::default());
             let share = |(shard, node): (usize, &mut RelayNode)| {
@@ -589,6 +620,9 @@ impl World {
 
     /// Adds to the trace's hash.
     fn note(&mut self, node: usize, bytes: &[u8]) {
+        if !self.setting.pieces {
+            return;
+        }
         let facts = [self.now.nanos(), node as u64, bytes.len() as u64];
         let mut digest = Sha256::new();
         digest.update(bytes);
@@ -599,21 +633,18 @@ impl World {
     }
 }
 
-fn new_relay(setting: &Setting, place: usize) -> RelayNode {
-    let n = place / setting.shards;
-    let mut rng = seed::stream(setting.seed, n as u64, "relay keys");
-    let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
-    let credentials = credentials(&keys, setting, n);
-    let (secret, onion_key) = keys.ntor();
+fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
+    let credentials = Arc::clone(&papers.credentials);
+    let onion_key = papers.onion_key;
     let tls_certificate = credentials.tls_certificate;
     let target = Target {
-        addresses: vec![SocketAddr::new(address(n), 9001)],
+        addresses: vec![SocketAddr::new(address(place / setting.shards), 9001)],
         rsa: credentials.identity.rsa,
         ed25519: Some(credentials.identity.ed25519),
     };
     let config = relay::Config {
         identity: credentials.identity,
-        onion_keys: vec![CurveKeys::from(secret)],
+        onion_keys: vec![CurveKeys::from(papers.onion_secret)],
         params: Arc::new(setting.params.clone()),
         services: setting.services,
         policy: setting.policy,
@@ -627,7 +658,6 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
         max_half_open: 4,
         max_streams: 1000,
     };
-    let credentials = Arc::new(credentials);
     let (responder, initiator) =
         (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials));
     let rng = Box::new(seed::stream(setting.seed, place as u64, "relay"));
@@ -644,8 +674,8 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
     }
 }
 
-fn credentials(keys: &RelayKeys, setting: &Setting, n: usize) -> Credentials {
-    let mut rng = seed::stream(setting.seed, n as u64, "relay certificates");
+fn credentials(keys: &RelayKeys, seed: u64, n: usize) -> Credentials {
+    let mut rng = seed::stream(seed, n as u64, "relay certificates");
     keys.credentials(&mut rng, format!("the TLS certificate of relay {n}").as_bytes(), UNIX)
         .unwrap()
 }

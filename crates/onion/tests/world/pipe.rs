@@ -15,13 +15,17 @@ pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes that were sent, both ways.
     pub carried: u64,
+    /// What side 1 sees, once it is asked for: when, and how many bytes; those that it sends are
+    /// negative.
+    pub seen: Option<Vec<(Time, i64)>>,
     wires: [Link<Vec<u8>>; 2],
     /// Bits a second.
     rate: u64,
     /// Which cores have something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
-    chunks: Stream,
+    /// Where arrivals come in pieces.
+    chunks: Option<Stream>,
     /// What of an arrival is not yet delivered, by the side that gets it.
     rest: [Vec<u8>; 2],
 }
@@ -34,12 +38,13 @@ impl Pipe {
         Pipe {
             nodes,
             carried: 0,
+            seen: None,
             wires: [wire(0), wire(1)],
             rate: setting.rate,
             ready: [false; 2],
             // As long as TLS 1.3 takes.
             opens: Some((now + 2 * setting.delay, target)),
-            chunks: seed::stream(setting.seed, id, "chunks"),
+            chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
         }
     }
@@ -69,9 +74,18 @@ impl Pipe {
             self.rest[side] = self.wires[1 - side].pop(now)?;
         }
         let whole = self.rest[side].len();
-        let length = self.chunks.random_range(1..=whole);
+        let length = self.chunks.as_mut().map_or(whole, |chunks| chunks.random_range(1..=whole));
         let later = self.rest[side].split_off(length);
+        if side == 1 {
+            self.note(now, length as i64);
+        }
         Some(std::mem::replace(&mut self.rest[side], later))
+    }
+
+    fn note(&mut self, now: Time, bytes: i64) {
+        if let Some(seen) = &mut self.seen {
+            seen.push((now, bytes));
+        }
     }
 
     /// A core has something to send.
@@ -91,6 +105,9 @@ impl Pipe {
         let length = bytes.len();
         self.carried += length as u64;
         if length > 0 {
+            if side == 1 {
+                self.note(now, -(length as i64));
+            }
             self.wires[side].push(now, bytes, length).expect("a pipe loses nothing");
         }
         length > 0

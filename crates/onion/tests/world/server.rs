@@ -7,8 +7,9 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey};
 
-/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses,
-/// `deny-ADDRESS` is that address and denied by the exit's policy, `silent` never answers.
+/// A destination: `source-N` sends N bytes and ends, `fed` sends what it is fed and does not end,
+/// `sink` takes all, `refuse` refuses, `deny-ADDRESS` is that address and denied by the exit's
+/// policy, `silent` never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,
@@ -16,7 +17,7 @@ pub struct Server {
 }
 
 enum Kind {
-    Source { left: usize, position: usize },
+    Source { left: usize, position: usize, ends: bool },
     Sink,
     Refuse,
     Deny(IpAddr),
@@ -33,7 +34,8 @@ impl Server {
         let source = begin.host.strip_prefix("source-").and_then(|n| n.parse().ok());
         let denied = begin.host.strip_prefix("deny-").and_then(|address| address.parse().ok());
         let kind = match (source, begin.host.as_str()) {
-            (Some(left), _) => Kind::Source { left, position: 0 },
+            (Some(left), _) => Kind::Source { left, position: 0, ends: true },
+            (_, "fed") => Kind::Source { left: 0, position: 0, ends: false },
             (_, "refuse") => Kind::Refuse,
             (_, "silent") => Kind::Silent,
             _ => denied.map_or(Kind::Sink, Kind::Deny),
@@ -42,7 +44,7 @@ impl Server {
     }
 
     pub fn directory() -> Server {
-        let kind = Kind::Source { left: 5000, position: 0 };
+        let kind = Kind::Source { left: 5000, position: 0, ends: true };
         Server { kind, received: 0, ended: None }
     }
 
@@ -74,8 +76,16 @@ impl Server {
         self.send(now, relay, stream);
     }
 
+    /// Gives a `fed` server bytes to send.
+    pub fn feed(&mut self, now: Time, relay: &mut Relay, stream: StreamKey, bytes: usize) {
+        if let Kind::Source { left, ends: false, .. } = &mut self.kind {
+            *left += bytes;
+        }
+        self.send(now, relay, stream);
+    }
+
     fn send(&mut self, now: Time, relay: &mut Relay, stream: StreamKey) {
-        let Kind::Source { left, position } = &mut self.kind else { return };
+        let Kind::Source { left, position, ends } = &mut self.kind else { return };
         while *left > 0 {
             let piece: Vec<u8> =
                 (*position..*position + (*left).min(10_000)).map(Server::byte).collect();
@@ -84,6 +94,9 @@ impl Server {
             if taken < piece.len() {
                 return;
             }
+        }
+        if !*ends {
+            return;
         }
         self.kind = Kind::Sink;
         relay.handle(now, Input::Ended { stream, reason: EndReason::DONE });

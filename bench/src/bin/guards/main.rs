@@ -1,0 +1,174 @@
+//! Plays recorded page loads by circuits of several legs, and writes what each leg's guard sees:
+//! a client, relays and an exit as cores, over emulated links. The same seed gives the same rows.
+//!
+//! * `recorded`: which loads of a trace are played;
+//! * `play`: one load, by a client and relays that nobody used before;
+//! * `world`: those cores and links, which the tests of `anabranch-onion` stand on as well.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anabranch_drive::capture::{Row, SizeUnit, Trace, TraceFacts, TraceWriter};
+use anabranch_multipath::Every;
+use anabranch_multipath::schedule::Spec;
+use anabranch_onion::conflux::Dealing;
+use clap::Parser;
+
+use play::{Line, Seen, Stage};
+use recorded::{Choice, Load};
+
+mod play;
+mod recorded;
+#[path = "../../../../crates/onion/tests/world/mod.rs"]
+mod world;
+
+/// Play recorded page loads by circuits of several legs, and write what each leg's guard sees.
+///
+/// IN is a trace of cells as one guard saw them (docs/formats.md). Each upward cell is one that the
+/// client fills, each downward cell one that the destination fills, at its recorded time. OUT has
+/// the cells on each client's link to a guard, all kinds, from the load's first to its last; path
+/// is the leg. Circuits are built and linked before.
+#[derive(Parser)]
+struct Arguments {
+    #[arg(value_name = "IN.parquet")]
+    input: PathBuf,
+    #[arg(value_name = "OUT.parquet")]
+    output: PathBuf,
+    /// How client and exit deal cells among the legs: any scheduler, as of `anabranch client`
+    #[arg(long, default_value = "lowrtt", value_parser = Spec::over_windows)]
+    schedule: Spec,
+    /// Length of a run, in cells or in time
+    #[arg(long, default_value = "1p")]
+    every: Every,
+    /// Client's link to the guard of a leg, Mbit/s and milliseconds one way; one for each leg. Two
+    /// more links follow, of 100 Mbit/s and 5 ms
+    #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
+    lines: Vec<Line>,
+    /// KiB that the legs have carried down before, a second ago: 0 for legs that are new
+    #[arg(long, value_name = "KIB", default_value_t = 0)]
+    used: usize,
+    #[command(flatten)]
+    choice: Choice,
+    /// Of keys, nonces, chances
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl FromStr for Line {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Line, String> {
+        let parts = text.split_once('/');
+        let parts = parts.and_then(|(rate, delay)| Some((rate.parse().ok()?, delay.parse().ok()?)));
+        let usable = |&(rate, delay): &(u64, u64)| {
+            (1..=10_000).contains(&rate) && (1..=1000).contains(&delay)
+        };
+        let (rate, delay) = parts.filter(usable).ok_or("Mbit/s and milliseconds, as 20/20")?;
+        Ok(Line { rate: rate * 1_000_000, delay: Duration::from_millis(delay) })
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(told) => {
+            println!("{told}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("guards: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<String> {
+    if arguments.output.exists() {
+        return Err(io::Error::other(format!("{} exists", arguments.output.display())));
+    }
+    let begun = Instant::now();
+    let trace = Trace::open(&arguments.input).map_err(io::Error::other)?;
+    let loads = arguments.choice.read(&trace)?;
+    let stage = arguments.stage();
+    let mut writer = TraceWriter::create(&arguments.output, &arguments.facts())?;
+    let mut tally = Tally::default();
+    for load in &loads {
+        let seen = stage.play(load).map_err(io::Error::other)?;
+        tally.add(load, &seen, arguments.lines.len());
+        write(&mut writer, load, &seen)?;
+    }
+    writer.finish()?;
+    Ok(tally.told(begun.elapsed()))
+}
+
+impl Arguments {
+    fn stage(&self) -> Stage {
+        let dealing = Dealing { schedule: self.schedule.clone(), every: self.every };
+        Stage::new(self.lines.clone(), dealing, self.used << 10, self.seed)
+    }
+
+    fn facts(&self) -> TraceFacts {
+        TraceFacts {
+            paths: (0..self.lines.len()).map(|leg| format!("guard {leg}")).collect(),
+            seed: Some(self.seed),
+            schedule: Some(format!("{} --every {}", self.schedule, self.every)),
+            unit: SizeUnit::Cell,
+            ..TraceFacts::default()
+        }
+    }
+}
+
+fn write(writer: &mut TraceWriter, load: &Load, seen: &[Seen]) -> io::Result<()> {
+    for &Seen { time, leg, size } in seen {
+        let Load { label, monitored, run, .. } = load;
+        let (load, path) = (load.number, leg as i16);
+        writer.push(&Row { load, label, monitored: *monitored, run: *run, path, time, size })?;
+    }
+    Ok(())
+}
+
+/// What was played, and how it was dealt.
+#[derive(Default)]
+struct Tally {
+    loads: usize,
+    recorded: usize,
+    seen: usize,
+    fullest: f64,
+    /// Of the first 50 downward cells, the part that came by one leg.
+    beginning: f64,
+}
+
+impl Tally {
+    fn add(&mut self, load: &Load, seen: &[Seen], legs: usize) {
+        let down = seen.iter().filter(|one| one.size < 0);
+        self.loads += 1;
+        self.recorded += load.cells.len();
+        self.seen += seen.len();
+        self.fullest += fullest(seen.iter(), legs);
+        self.beginning += fullest(down.take(50), legs);
+    }
+
+    fn told(&self, took: Duration) -> String {
+        let loads = self.loads.max(1) as f64;
+        format!(
+            "{} loads: {} cells recorded, {} seen; by the fullest leg {:.3} of a load's cells and \
+             {:.3} of its first 50 downward ones; {:.0} s",
+            self.loads,
+            self.recorded,
+            self.seen,
+            self.fullest / loads,
+            self.beginning / loads,
+            took.as_secs_f64()
+        )
+    }
+}
+
+/// The part of the cells that the fullest leg has.
+fn fullest<'a>(cells: impl Iterator<Item = &'a Seen>, legs: usize) -> f64 {
+    let mut counts = vec![0_u32; legs];
+    cells.for_each(|cell| counts[cell.leg] += 1);
+    let all: u32 = counts.iter().sum();
+    f64::from(counts.into_iter().max().unwrap_or(0)) / f64::from(all.max(1))
+}
