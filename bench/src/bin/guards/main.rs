@@ -105,7 +105,7 @@ fn run(arguments: &Arguments) -> io::Result<String> {
 
 impl Arguments {
     fn stage(&self) -> Stage {
-        let dealing = Dealing { schedule: self.schedule.clone(), every: self.every };
+        let dealing = Dealing { schedule: self.schedule.clone(), every: self.every, redraw: None };
         Stage::new(self.lines.clone(), dealing, self.used << 10, self.seed)
     }
 

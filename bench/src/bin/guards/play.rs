@@ -265,7 +265,7 @@ mod tests {
         static PAPERS: LazyLock<Vec<Papers>> =
             LazyLock::new(|| (0..5).map(|relay| Papers::new(1, relay)).collect());
         let schedule = Spec::over_windows(schedule).unwrap();
-        let dealing = Dealing { schedule, every: every.parse().unwrap() };
+        let dealing = Dealing { schedule, every: every.parse().unwrap(), redraw: None };
         let papers = PAPERS.clone();
         Stage { lines: vec![LEG; 2], dealing, used, seed: 1, papers }
     }

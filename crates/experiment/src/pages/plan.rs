@@ -30,8 +30,8 @@ pub struct Settings {
     pub http: Http,
     /// Further words for the splitter where it splits; none: its own schedule.
     pub splitter: Vec<String>,
-    /// Where it splits, a far end stands before the tunnel's server, with these further words; none:
-    /// the server is unaltered.
+    /// Where it splits, a far end stands before the tunnel's server, with these further words.
+    /// Without it the server is unaltered.
     pub far_end: Option<Vec<String>>,
     /// How long a page may take until its load event, in seconds.
     pub patience: f64,
