@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
 
 #: Stock relays besides the exits: a guard and a middle for each of three legs.
 RELAYS = 6
+#: Seconds until our relays have told what they carried: they do once a second.
+TOLD_S = 1.5
 #: A stock exit writes a report for each cell of a set that has more legs than this.
 PARAMS = "cfx_num_legs_set=3"
 #: The least share that a leg carries of what two equal legs carry.
@@ -80,6 +83,7 @@ def linked(node: Node) -> list[str]:
 
 def carried(world: World) -> dict[str, int]:
     """Bytes that have come to each relay that may be a middle or a guard."""
+    time.sleep(TOLD_S)
     stock = {node.name: node.carried() for node in world.network.of("relay")}
     return stock | {relay.name: relay.number("received") for relay in world.ours}
 

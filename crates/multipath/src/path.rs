@@ -64,6 +64,8 @@ pub struct LegView {
     pub slow_start: bool,
     /// Whether it carried the last unit.
     pub current: bool,
+    /// Units that a change to this path from another costs.
+    pub turn: u64,
     /// The first hop's link, where the system tells of it.
     pub link: Option<LinkView>,
 }
@@ -136,6 +138,7 @@ impl LegView {
         queued: 0,
         slow_start: false,
         current: false,
+        turn: 0,
         link: None,
     };
 }

@@ -61,6 +61,7 @@ impl Leg {
             queued: 0,
             slow_start: self.slow_start,
             current,
+            turn: 0,
             link: None,
         };
         PathView::leg(Some(self.rtt), self.size.saturating_sub(self.inflight), leg)

@@ -297,6 +297,7 @@ impl Window {
             queued: 0,
             slow_start: self.search.is_some(),
             current,
+            turn: 0,
             link: None,
         };
         PathView::leg(Some(rtt), self.room(), leg)

@@ -21,8 +21,8 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link, with a share of TLS's record (514, and 22 a record of 16 KiB).
 const CELL: f64 = 515.0;
 
-/// Cells by which another leg has to be sooner than the present one. Two legs that are as good take
-/// turns of about so many; each turn costs a SWITCH (proposal 329), which is a cell.
+/// Cells by which another leg has to be sooner than the present one, for each that a change costs
+/// (a SWITCH of proposal 329 is one). Two legs that are as good take turns of about so many.
 const STICKY: f64 = 16.0;
 
 /// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates that know what
@@ -36,8 +36,10 @@ const STICKY: f64 = 16.0;
 /// acknowledgement's cells take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is
 /// passed over while another is not.
 ///
-/// Until each leg has acknowledged something, their rates are guesses, and legs are filled in the
-/// order of their round-trip times, as `lowrtt` does.
+/// Until a leg has acknowledged something, all rates are guesses. Where a change of leg costs
+/// something, legs are then filled in the order of their round-trip times, as `lowrtt` does;
+/// elsewhere they are tried at once. A leg of unknown rate beside one that is known is taken to
+/// hold nothing without a queue: it is tried when the known one is busy.
 ///
 /// If the best leg has no room, a worse one is taken only if its cell would come no later than the
 /// best leg would deliver all that waits. That is ECF's rule (Lim et al., CoNEXT 2017): the end of
@@ -78,12 +80,13 @@ impl Eta {
     /// The best leg, or the best with room if `units` would have to wait longer for the best.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         let arrivals = self.arrivals(now, paths);
-        if usable(paths).any(|index| paths[index].leg.bdp == 0) {
+        if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
             return quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)));
         }
         let expected = |index: usize| {
             let path = &paths[index];
-            arrivals[index] - if path.leg.current { STICKY / rate(path) } else { 0.0 }
+            arrivals[index]
+                - if path.leg.current { STICKY * path.leg.turn as f64 / rate(path) } else { 0.0 }
         };
         let soonest = |places: &mut dyn Iterator<Item = usize>| {
             places.min_by(|&one, &other| expected(one).total_cmp(&expected(other)))
@@ -194,10 +197,12 @@ mod tests {
     #[test]
     fn the_present_leg_is_kept_until_another_is_sooner_by_a_turn() {
         let mut present = leg(40, 0);
-        present.leg.current = true;
+        (present.leg.current, present.leg.turn) = (true, 1);
         // 16 cells at 124 in 40 ms: 5.2 ms.
         assert_eq!(choice(&[leg(31, 0), present], 9), 1);
         assert_eq!(choice(&[leg(29, 0), present], 9), 0);
+        present.leg.turn = 0;
+        assert_eq!(choice(&[leg(39, 0), present], 9), 0, "it costs nothing");
     }
 
     #[test]
@@ -221,12 +226,14 @@ mod tests {
     fn legs_of_unknown_rate_are_filled_in_the_order_of_their_round_trip_times() {
         let fresh = |ms, inflight| {
             let mut leg = leg(ms, inflight);
-            leg.leg.bdp = 0;
+            (leg.leg.bdp, leg.leg.turn) = (0, 1);
             leg
         };
         assert_eq!(choice(&[fresh(50, 0), fresh(40, 123)], 9), 1);
         assert_eq!(choice(&[fresh(50, 0), fresh(40, 124)], 9), 0);
-        assert_eq!(choice(&[leg(50, 0), fresh(40, 123)], 9), 1);
+        // Beside a known one it is tried, but not filled.
+        assert_eq!(choice(&[leg(50, 0), fresh(40, 0)], 9), 1);
+        assert_eq!(choice(&[leg(50, 0), fresh(40, 62)], 9), 0);
     }
 
     #[test]

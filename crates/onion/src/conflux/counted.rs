@@ -38,6 +38,11 @@ impl Numbering for Counted {
         "conflux"
     }
 
+    /// A SWITCH.
+    fn turn(&self) -> u64 {
+        1
+    }
+
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault> {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);

@@ -407,6 +407,12 @@ impl ConfluxEnd {
         self.numbering.name()
     }
 
+    /// Cells that a change of leg costs.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.numbering.turn()
+    }
+
     /// Bytes that wait.
     #[must_use]
     pub const fn bytes(&self) -> usize {

@@ -51,6 +51,10 @@ impl Numbering for Explicit {
         "explicit"
     }
 
+    fn turn(&self) -> u64 {
+        0
+    }
+
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault> {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);

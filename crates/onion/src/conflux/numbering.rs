@@ -49,6 +49,9 @@ pub trait Numbering: fmt::Debug + Send {
     /// What people call it.
     fn name(&self) -> &'static str;
 
+    /// Cells that a change of leg costs.
+    fn turn(&self) -> u64;
+
     /// A leg is added, at a place where there is none.
     ///
     /// # Errors

@@ -171,7 +171,8 @@ impl Several {
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
         let link = channels.look(now, lane);
-        let known = LegView { least_rtt, queued: queued as u64, current, link, ..seen.leg };
+        let (queued, turn) = (queued as u64, self.end.turn());
+        let known = LegView { least_rtt, queued, current, turn, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
