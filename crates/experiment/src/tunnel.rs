@@ -26,7 +26,10 @@ const NAMES: [&str; 2] = ["wg0", CLIENT_END];
 /// The client's interface.
 pub(super) const CLIENT_END: &str = "wg1";
 /// What fits through paths of 1500 bytes: the kernel's own choice for WireGuard.
-const MTU: u32 = 1420;
+pub(super) const MTU: u32 = 1420;
+/// What fits through such paths by way of a far end over IPv4, as `anabranch split` says: 93 bytes
+/// less.
+pub(super) const MTU_FAR: u32 = 1407;
 
 /// Where a tunnel leads from the stage's client.
 pub(super) struct Route<'a> {
@@ -36,6 +39,8 @@ pub(super) struct Route<'a> {
     pub(super) endpoint: SocketAddr,
     /// What it leads to beside what is inside, and with which metric: the smaller is preferred.
     pub(super) beyond: Option<(Ipv4Addr, u32)>,
+    /// The longest packet that it takes.
+    pub(super) mtu: u32,
 }
 
 /// Both ends of a tunnel. Dropped, it is gone.
@@ -44,14 +49,18 @@ pub(super) struct Tunnel<'a> {
 }
 
 impl<'a> Tunnel<'a> {
-    /// A tunnel to the stage's server; the client's end speaks to the splitter. Nothing travels
-    /// yet: the handshake comes with the first packet.
+    /// A tunnel to the stage's server for packets of this length at most; the client's end speaks
+    /// to the splitter. Nothing travels yet: the handshake comes with the first packet.
     ///
     /// # Errors
     /// A program cannot be started or refuses, which the error tells.
-    pub(super) fn open(stage: &'a Stage, programs: &'a Programs) -> io::Result<Tunnel<'a>> {
+    pub(super) fn open(
+        stage: &'a Stage,
+        programs: &'a Programs,
+        mtu: u32,
+    ) -> io::Result<Tunnel<'a>> {
         let endpoint = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-        Tunnel::lay(stage, programs, &Route { to: stage.server(), endpoint, beyond: None })
+        Tunnel::lay(stage, programs, &Route { to: stage.server(), endpoint, beyond: None, mtu })
     }
 
     /// A tunnel that leads where it is told.
@@ -63,7 +72,7 @@ impl<'a> Tunnel<'a> {
         programs: &'a Programs,
         route: &Route<'_>,
     ) -> io::Result<Tunnel<'a>> {
-        let wg = Wg { stage, programs };
+        let wg = Wg { stage, programs, mtu: route.mtu };
         let (here, there) = (stage.client(), route.to);
         let (server, client) = (wg.keys(there)?, wg.keys(here)?);
         let ends = [
@@ -136,6 +145,7 @@ struct Keys {
 struct Wg<'a> {
     stage: &'a Stage,
     programs: &'a Programs,
+    mtu: u32,
 }
 
 impl<'a> Wg<'a> {
@@ -173,7 +183,7 @@ impl<'a> Wg<'a> {
         host.run(|| {
             let index = interface(name)?;
             configure::add_address(index, Prefix { ip: IpAddr::V4(address), len: 32 })?;
-            configure::set_mtu(index, MTU)?;
+            configure::set_mtu(index, self.mtu)?;
             configure::set_up(index, true)
         })?;
         Ok(process)

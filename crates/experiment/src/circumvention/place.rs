@@ -60,7 +60,12 @@ pub(super) fn vpn<'a>(
     let metric = if access == Access::Vpn { METRICS[1] } else { METRICS[2] };
     let server: Ipv4Addr = SERVER.parse().expect("the server's address is one");
     let endpoint = SocketAddr::from((EXIT, tunnel::PORT));
-    let route = Route { to: stage.host("exit"), endpoint, beyond: Some((server, metric)) };
+    let route = Route {
+        to: stage.host("exit"),
+        endpoint,
+        beyond: Some((server, metric)),
+        mtu: tunnel::MTU,
+    };
     let tunnel = Tunnel::lay(stage, programs, &route)?;
     // Nobody listens there; that it says so shows that packets go both ways.
     let far = SocketAddr::from((tunnel::SERVER, 9));

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::super::Programs;
 use super::super::stage::Stage;
-use super::super::tunnel::{PORT, SERVER, Tunnel};
+use super::super::tunnel::{self, PORT, SERVER, Tunnel};
 use super::session::Session;
 use super::transfer::{Arrived, Limit, Meter};
 
@@ -28,7 +28,7 @@ pub(super) fn serve<'a>(
     stage: &'a Stage,
     programs: &'a Programs,
 ) -> io::Result<Box<dyn Session + 'a>> {
-    Ok(Box::new(Tunnel::open(stage, programs)?))
+    Ok(Box::new(Tunnel::open(stage, programs, tunnel::MTU)?))
 }
 
 impl Session for Tunnel<'_> {

@@ -63,7 +63,9 @@ impl<'a> House<'a> {
     /// # Errors
     /// A program does not start.
     pub(super) fn open(setup: &'a Setup, stage: &'a Stage) -> io::Result<House<'a>> {
-        let tunnel = Tunnel::open(stage, &setup.programs)?;
+        let far = setup.settings.far_end.is_some();
+        let mtu = if far { tunnel::MTU_FAR } else { tunnel::MTU };
+        let tunnel = Tunnel::open(stage, &setup.programs, mtu)?;
         let Web { folder, sites, .. } = &setup.web;
         let (server, pin) = caddy::serve(stage, &setup.programs, (folder, sites))?;
         let words = setup.settings.far_end.as_ref();

@@ -103,7 +103,7 @@ fn made(subject: &Subject<'_>) -> String {
          others; a site keeps to its protocol. Protocols: {}.\n\
          * **End of a load**: half a second after the last request had ended, once the load event was there; ten seconds after the load event where \
          a page never rests. {} s until the load event at most.\n\
-         * **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420. It stands before the page is opened; when its keys are due they are renewed \
+         * **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420 (1407 with a far end, undefended loads too). It stands before the page is opened; when its keys are due they are renewed \
          during a load, as in life.\n\
          * **Splitter**: `anabranch split`, a new process with a seed of its own for each load. Schedule: {}. Undefended: the same program with the first \
          path alone.\n\
