@@ -113,7 +113,7 @@ impl std::error::Error for JitterError {}
 /// At most 4,096 units and so many bytes as the owner allows wait. Where there are more, the oldest
 /// leave before their time: nothing is lost. They are counted.
 #[derive(Debug)]
-pub struct Delayed<T> {
+pub struct DelayQueue<T> {
     jitter: Jitter,
     stream: Stream,
     /// When each leaves, its bytes, and the unit.
@@ -124,10 +124,10 @@ pub struct Delayed<T> {
     hurried: u64,
 }
 
-impl<T> Delayed<T> {
+impl<T> DelayQueue<T> {
     /// Nothing waits yet. Delays come from `stream`.
-    pub fn new(jitter: Jitter, stream: Stream) -> Delayed<T> {
-        Delayed {
+    pub fn new(jitter: Jitter, stream: Stream) -> DelayQueue<T> {
+        DelayQueue {
             jitter,
             stream,
             units: VecDeque::new(),
@@ -138,7 +138,7 @@ impl<T> Delayed<T> {
         }
     }
 
-    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`Delayed::pop`] gives
+    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`DelayQueue::pop`] gives
     /// what leaves.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         let Jitter { least, most: longest } = self.jitter;
@@ -157,7 +157,7 @@ impl<T> Delayed<T> {
         Some(unit)
     }
 
-    /// When [`Delayed::pop`] has something to give, if nothing comes before; `None` if nothing
+    /// When [`DelayQueue::pop`] has something to give, if nothing comes before; `None` if nothing
     /// waits.
     pub fn next_due(&self) -> Option<Time> {
         let (due, ..) = self.units.front()?;
@@ -194,15 +194,15 @@ mod tests {
     use super::*;
     use crate::seed::stream;
 
-    fn delayed<T>(jitter: &str) -> Delayed<T> {
-        Delayed::new(jitter.parse().unwrap(), stream(1, 0, "jitter"))
+    fn delayed<T>(jitter: &str) -> DelayQueue<T> {
+        DelayQueue::new(jitter.parse().unwrap(), stream(1, 0, "jitter"))
     }
 
     /// When each of the units leaves that come at `times`: (number, when it came, when it left).
     fn carry(jitter: &str, times: &[Time]) -> Vec<(usize, Time, Time)> {
         let mut queue = delayed(jitter);
         let mut left = Vec::new();
-        let leave = |queue: &mut Delayed<(usize, Time)>, until: Time, left: &mut Vec<_>| {
+        let leave = |queue: &mut DelayQueue<(usize, Time)>, until: Time, left: &mut Vec<_>| {
             while let Some(due) = queue.next_due().filter(|due| *due <= until) {
                 let (number, came) = queue.pop(due).unwrap();
                 left.push((number, came, due));

@@ -13,7 +13,7 @@
 //!   length or growing with the load.
 //! * A [`Splitter`] joins the two, turns the choice of a path with a closed window into *hold*, and
 //!   draws both anew after silences where that is wanted.
-//! * [`Delayed`] units wait before the split for a time drawn from a [`Jitter`].
+//! * In a [`DelayQueue`] units wait before the split for a time drawn from a [`Jitter`].
 //! * A [`Backlog`] is what waits while no window has room.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
 //!   other end.
@@ -39,7 +39,7 @@ pub mod trace;
 
 pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
-pub use jitter::{DELAYED_BYTES, Delayed, Jitter, JitterError};
+pub use jitter::{DELAYED_BYTES, DelayQueue, Jitter, JitterError};
 pub use merger::Merger;
 pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};

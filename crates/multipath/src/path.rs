@@ -153,6 +153,11 @@ pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     usable(paths).filter(|&index| paths[index].has_room())
 }
 
+/// The quickest path that takes a unit now; the quickest of all where none does.
+pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
+    quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
+}
+
 /// Of some places the one with the lowest round-trip time, the first of equals.
 pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
     places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))

@@ -179,6 +179,11 @@ impl Splitter {
         self.boundary.restart(now);
     }
 
+    /// Whether its scheduler reads what the system tells of links.
+    pub fn sees_links(&self) -> bool {
+        self.scheduler.sees_links()
+    }
+
     fn needs_choice(&self, now: Time, paths: &[PathView]) -> bool {
         let usable = |path: PathId| paths.get(path.index()).is_some_and(|view| view.usable);
         !self.current.is_some_and(usable) || self.boundary.over(now)

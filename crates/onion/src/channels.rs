@@ -10,7 +10,7 @@ use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
 use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
-use crate::transport::{Lately, Transport};
+use crate::transport::{RecentCells, Transport};
 use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
@@ -47,10 +47,10 @@ const TRIES: usize = 64;
 const TRICKLE: usize = 4 << 10;
 
 /// A circuit on a link, its cells that wait, and how many left lately.
-struct Waiting {
+struct CircuitQueue {
     owner: Owner,
     queue: Queue,
-    lately: Lately,
+    lately: RecentCells,
 }
 
 /// One link.
@@ -66,10 +66,10 @@ pub(crate) struct Link {
     pub(crate) quiet: Quiet,
     /// A cell of padding is among what the channel has to say.
     padded: bool,
-    lanes: BTreeMap<u32, Waiting>,
+    lanes: BTreeMap<u32, CircuitQueue>,
     transport: Transport,
     /// Cells of circuits that left lately.
-    lately: Lately,
+    lately: RecentCells,
     /// The most circuits at a time since the neighbour last took what we had to say.
     busiest: usize,
     policy: Box<dyn Policy>,
@@ -125,7 +125,7 @@ impl Channels {
             padded: false,
             lanes: BTreeMap::new(),
             transport: Transport::default(),
-            lately: Lately::default(),
+            lately: RecentCells::default(),
             busiest: 0,
             policy: self.policy.policy(),
             told: false,
@@ -295,7 +295,7 @@ impl Channels {
     /// many wait there now, 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
-        let Some(Waiting { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
+        let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
         let was_empty = queue.is_empty();
         let channel = &mut link.channel;
         if was_empty && channel.is_sibling() && channel.outbox.len() < AT_ONCE {
@@ -402,8 +402,8 @@ pub(crate) enum Popped {
 
 impl Link {
     fn add(&mut self, circuit: u32, owner: Owner) {
-        let (queue, lately) = (Queue::default(), Lately::default());
-        self.lanes.insert(circuit, Waiting { owner, queue, lately });
+        let (queue, lately) = (Queue::default(), RecentCells::default());
+        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately });
         self.busiest = self.busiest.max(self.lanes.len());
     }
 

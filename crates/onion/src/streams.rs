@@ -53,7 +53,7 @@ pub(crate) const ONLY: PathId = PathId(0);
 
 /// The leg that a message goes by.
 #[derive(Clone, Copy)]
-pub(crate) struct Onto<'a> {
+pub(crate) struct OutLeg<'a> {
     /// Its place in the set.
     pub(crate) by: PathId,
     /// How messages lie in its cells.
@@ -320,7 +320,7 @@ impl Streams {
     pub(crate) fn fill(
         &mut self,
         now: Time,
-        Onto { by, format, has_room, prefix }: Onto<'_>,
+        OutLeg { by, format, has_room, prefix }: OutLeg<'_>,
         body: &mut Body,
         rng: &mut dyn CryptoRng,
     ) -> Option<Filled> {
@@ -399,7 +399,7 @@ mod tests {
 
     fn filled(end: &mut Streams) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
-        let onto = Onto { by: ONLY, format: Format::V0, has_room: true, prefix: &[] };
+        let onto = OutLeg { by: ONLY, format: Format::V0, has_room: true, prefix: &[] };
         end.fill(Time::ZERO, onto, &mut body, &mut seed::stream(1, 0, "end"))?;
         let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))

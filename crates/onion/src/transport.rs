@@ -40,13 +40,13 @@ impl Transport {
 
 /// How many cells passed lately.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lately {
+pub(crate) struct RecentCells {
     span: u64,
     cells: u32,
     before: u32,
 }
 
-impl Lately {
+impl RecentCells {
     /// A cell passed.
     pub(crate) fn note(&mut self, now: Time) {
         *self = self.at(now);
@@ -55,16 +55,16 @@ impl Lately {
 
     /// Cells of the present span and of the one before.
     pub(crate) fn cells(&self, now: Time) -> u32 {
-        let Lately { cells, before, .. } = self.at(now);
+        let RecentCells { cells, before, .. } = self.at(now);
         cells + before
     }
 
-    fn at(self, now: Time) -> Lately {
+    fn at(self, now: Time) -> RecentCells {
         let span = now.nanos() >> SPAN;
         match span - self.span.min(span) {
             0 => self,
-            1 => Lately { span, cells: 0, before: self.cells },
-            _ => Lately { span, ..Lately::default() },
+            1 => RecentCells { span, cells: 0, before: self.cells },
+            _ => RecentCells { span, ..RecentCells::default() },
         }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn cells_are_forgotten_after_two_spans() {
-        let mut lately = Lately::default();
+        let mut lately = RecentCells::default();
         let at = |span: u64| Time::from_nanos(span << SPAN);
         (0..5).for_each(|_| lately.note(at(3)));
         assert_eq!([3, 4, 5].map(|span| lately.cells(at(span))), [5, 5, 0]);

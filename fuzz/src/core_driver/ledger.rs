@@ -12,7 +12,7 @@ use anabranch_multipath::PathId;
 
 /// Datagrams that a session keeps while it has no path (`comps::waiting`).
 const WAITING: usize = 128;
-/// Datagrams of a session that are delayed before the split (`multipath::Delayed`).
+/// Datagrams of a session that are delayed before the split (`multipath::DelayQueue`).
 const DELAYED: usize = 4_096;
 
 /// Who speaks with whom: a client, and the server that it named.

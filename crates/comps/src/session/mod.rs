@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_multipath::{
-    Assignment, Backlog, Delayed, Every, Jitter, PathId, PathView, Splitter, Time, seed,
+    Assignment, Backlog, DelayQueue, Every, Jitter, PathId, PathView, Splitter, Time, seed,
 };
 
 use self::copies::Held;
@@ -108,7 +108,7 @@ pub(crate) struct Session {
     share: Share,
     order: InOrder,
     /// What is delayed before the split.
-    delay: Option<Box<Delayed<QueuedDatagram>>>,
+    delay: Option<Box<DelayQueue<QueuedDatagram>>>,
     waiting: WaitQueue,
     /// What waits for a window.
     backlog: Backlog<QueuedDatagram>,
@@ -797,9 +797,9 @@ impl Session {
 }
 
 /// What delays the session's datagrams.
-fn delay(id: SessionId, config: &Config) -> Option<Box<Delayed<QueuedDatagram>>> {
+fn delay(id: SessionId, config: &Config) -> Option<Box<DelayQueue<QueuedDatagram>>> {
     let stream = seed::stream(config.seed, id.0, "jitter");
-    config.jitter.map(|jitter| Box::new(Delayed::new(jitter, stream)))
+    config.jitter.map(|jitter| Box::new(DelayQueue::new(jitter, stream)))
 }
 
 /// The session's own draw of the schedule: the first, or the one of that change of the settings. If

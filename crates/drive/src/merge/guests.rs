@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anabranch_comps::{Flow, SCHEDULE};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{
-    Backlog, DELAYED_BYTES, Delayed, PathId, PathView, Splitter, Time, seed,
+    Backlog, DELAYED_BYTES, DelayQueue, PathId, PathView, Splitter, Time, seed,
 };
 use anabranch_tunnel::{ClientId, Datagram, Far};
 use rand_chacha::ChaCha20Rng;
@@ -42,7 +42,7 @@ pub(super) struct Guest {
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
     /// Answers that are delayed before the split, each with its flow.
-    delay: Option<Delayed<(u16, Box<[u8]>)>>,
+    delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
     /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
@@ -99,7 +99,7 @@ impl Guest {
             let dice = move |purpose: &str| seed::stream(seed, id, purpose);
             Splitter::drawn(schedule, paths, settings.every, settings.redraw, dice)
         };
-        let delay = |jitter| Delayed::new(jitter, seed::stream(seed, id, "jitter"));
+        let delay = |jitter| DelayQueue::new(jitter, seed::stream(seed, id, "jitter"));
         self.delay = settings.jitter.map(delay);
         let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");
         let asked = splitter(&settings.schedule);
@@ -141,7 +141,7 @@ impl Guest {
 
     /// Answers that left before their delay was over, since this was asked last.
     pub(super) fn take_hurried(&mut self) -> u64 {
-        self.delay.as_mut().map_or(0, Delayed::take_hurried)
+        self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
     }
 
     /// Whether its schedule looks at windows.

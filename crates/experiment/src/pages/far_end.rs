@@ -10,7 +10,7 @@ use anabranch_drive::emulate::Member;
 use tempfile::TempDir;
 
 /// Where splitters send to.
-const PORT: u16 = 4500;
+pub(super) const PORT: u16 = 4500;
 
 /// One far end for any number of splitters that come one after the other. Dropped, it is gone.
 pub(super) struct FarEnd<'a> {
@@ -38,11 +38,6 @@ impl<'a> FarEnd<'a> {
         let key = ["--key".to_owned(), far.display().to_string()];
         let merge = stage.merge(program, (PORT, tunnel::PORT), &[&key, words].concat())?;
         Ok(FarEnd { keys, _merge: merge })
-    }
-
-    /// The port of the server's that a splitter sends to.
-    pub(super) const fn port(&self) -> u16 {
-        PORT
     }
 
     /// What a splitter is told besides.

@@ -14,7 +14,7 @@ use super::super::tunnel::{self, Tunnel};
 use super::super::{Disturbance, Probe};
 use super::browser::Browser;
 use super::caddy;
-use super::far_end::FarEnd;
+use super::far_end::{self, FarEnd};
 use super::loaded::Loaded;
 use super::setup::Setup;
 use super::visit::Visit;
@@ -122,7 +122,7 @@ impl<'a> House<'a> {
         words.extend(["--replace".to_owned(), "--trace".to_owned(), trace.display().to_string()]);
         let far_end = self.far_end.as_ref().filter(|_| mode == Mode::Split);
         words.extend(far_end.iter().flat_map(|end| end.words()));
-        let there = far_end.map_or(tunnel::PORT, FarEnd::port);
+        let there = far_end.map_or(tunnel::PORT, |_| far_end::PORT);
         self.stage.split_to(&self.setup.splitter, (tunnel::PORT, there), &words)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Built, Family, Scheduler, no_argument};
-use crate::path::{quickest, ready, usable};
+use crate::path::{quickest_ready, usable};
 use crate::seed::Stream;
 use crate::{LegView, PathId, PathView, Time};
 
@@ -46,19 +46,21 @@ const STICKY: f64 = 16.0;
 /// a short object waits for the better leg, a long one uses both.
 #[derive(Debug, Default)]
 struct Eta {
-    courses: Vec<Course>,
+    bottlenecks: Vec<Bottleneck>,
+    /// Seconds until a cell that is given to each leg now should arrive.
+    arrivals: Vec<f64>,
 }
 
 /// What a leg's narrowest link has still to pass on, were it the only one that sends.
 #[derive(Clone, Copy, Debug, Default)]
-struct Course {
+struct Bottleneck {
     /// Cells under way when it was last looked at.
     inflight: u64,
     /// When the last of them is through.
     free: Time,
 }
 
-impl Course {
+impl Bottleneck {
     /// Seconds until all that was sent so far is through.
     fn burst(&mut self, now: Time, view: &PathView) -> f64 {
         let sent = view.leg.inflight.saturating_sub(self.inflight);
@@ -70,23 +72,23 @@ impl Course {
 }
 
 impl Eta {
-    /// Seconds until a cell that is given to each leg now should arrive.
-    fn arrivals(&mut self, now: Time, paths: &[PathView]) -> Vec<f64> {
-        self.courses.resize(paths.len(), Course::default());
-        let courses = self.courses.iter_mut().zip(paths);
-        courses.map(|(course, path)| arrival(path, course.burst(now, path))).collect()
+    fn look(&mut self, now: Time, paths: &[PathView]) {
+        self.bottlenecks.resize(paths.len(), Bottleneck::default());
+        let legs = self.bottlenecks.iter_mut().zip(paths);
+        self.arrivals.clear();
+        self.arrivals.extend(legs.map(|(narrow, path)| arrival(path, narrow.burst(now, path))));
     }
 
     /// The best leg, or the best with room if `units` would have to wait longer for the best.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
-        let arrivals = self.arrivals(now, paths);
+        self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
-            return quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)));
+            return quickest_ready(paths);
         }
         let expected = |index: usize| {
             let path = &paths[index];
-            arrivals[index]
-                - if path.leg.current { STICKY * path.leg.turn as f64 / rate(path) } else { 0.0 }
+            let kept = if path.leg.current { STICKY * path.leg.turn as f64 } else { 0.0 };
+            self.arrivals[index] - kept / rate(path)
         };
         let soonest = |places: &mut dyn Iterator<Item = usize>| {
             places.min_by(|&one, &other| expected(one).total_cmp(&expected(other)))
@@ -148,6 +150,10 @@ impl Scheduler for Eta {
     }
 
     fn waits(&self) -> bool {
+        true
+    }
+
+    fn sees_links(&self) -> bool {
         true
     }
 }

@@ -1,7 +1,7 @@
 //! C tor's LOWRTT.
 
 use super::{Built, Family, Scheduler, no_argument};
-use crate::path::{quickest, ready, usable};
+use crate::path::quickest_ready;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
@@ -24,8 +24,7 @@ struct LowRtt;
 
 impl Scheduler for LowRtt {
     fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
-        let chosen = quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)));
-        chosen.map(PathId::at)
+        quickest_ready(paths).map(PathId::at)
     }
 
     fn load_aware(&self) -> bool {

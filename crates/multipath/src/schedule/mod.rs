@@ -70,6 +70,11 @@ pub trait Scheduler: fmt::Debug + Send {
     fn waits(&self) -> bool {
         false
     }
+
+    /// Whether it reads [`LegView::link`](crate::LegView::link), which costs system calls.
+    fn sees_links(&self) -> bool {
+        false
+    }
 }
 
 /// A scheduler made to order, or what was wrong with the order.

@@ -2,7 +2,7 @@
 
 use super::{TraceError, check, time};
 use crate::seed::Stream;
-use crate::{DELAYED_BYTES, Delayed, Jitter, Time};
+use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
 /// When packets of one direction leave, in seconds, that came at `times` and are delayed as a
 /// splitter's are: by the same queue with the same bounds.
@@ -18,7 +18,7 @@ pub fn delayed(
     sizes: &[i32],
 ) -> Result<Vec<f64>, TraceError> {
     check(times, sizes)?;
-    let mut queue = Delayed::new(jitter, stream);
+    let mut queue = DelayQueue::new(jitter, stream);
     let mut left = Vec::with_capacity(times.len());
     for (&came, &size) in times.iter().zip(sizes) {
         let now = time(came);
@@ -33,7 +33,7 @@ pub fn delayed(
 }
 
 /// What leaves by `until`, each at its time.
-fn leave(queue: &mut Delayed<()>, until: Time, left: &mut Vec<f64>) {
+fn leave(queue: &mut DelayQueue<()>, until: Time, left: &mut Vec<f64>) {
     while let Some(due) = queue.next_due().filter(|due| *due <= until) {
         queue.pop(due);
         left.push(due.secs_f64());

@@ -10,7 +10,7 @@ use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::set::numbers::{LegNumbers, SetNumbers};
 use crate::set::{Route, Set, SetId, Several};
-use crate::streams::{Filled, Next, Onto};
+use crate::streams::{Filled, Next, OutLeg};
 use crate::wire::cell::{BODY, Command};
 use crate::wire::conflux::put_switch;
 use crate::wire::message::{self, Format, Message, RelayCommand};
@@ -66,7 +66,7 @@ impl<R: NodeRole> Node<R> {
                 channels.push(now, lane, Command::RELAY, &body);
             }
             let has_room = next == Next::Data;
-            let onto = Onto { by: leg, format, has_room, prefix: mark.prefix() };
+            let onto = OutLeg { by: leg, format, has_room, prefix: mark.prefix() };
             // A number that no message bears would desynchronise the set for good.
             let filled = streams.fill(now, onto, &mut body, rng);
             let filled = filled.ok_or(ConfluxFault::Incoherent)?;

@@ -11,7 +11,7 @@ use crate::event::CircuitFault;
 use crate::io::StreamOutput;
 use crate::set::{QUEUE_HIGH, Route, Set, SetId, Several};
 use crate::stream::StreamKey;
-use crate::streams::{Filled, Happened, ONLY, Onto};
+use crate::streams::{Filled, Happened, ONLY, OutLeg};
 use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 
@@ -93,7 +93,7 @@ impl<R: NodeRole> Node<R> {
         let Some((lane, Some(leg), layers)) = parts else { return };
         let format = layers.format();
         for _ in self.channels.waiting(lane)..QUEUE_HIGH {
-            let onto = Onto { by: ONLY, format, has_room: leg.has_room(), prefix: &[] };
+            let onto = OutLeg { by: ONLY, format, has_room: leg.has_room(), prefix: &[] };
             let mut body = [0; BODY];
             let filled = set.streams.fill(now, onto, &mut body, &mut *self.rng);
             let Some(filled) = filled else { break };

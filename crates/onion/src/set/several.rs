@@ -170,7 +170,8 @@ impl Several {
         let room = seen.window.unwrap_or(0).min(QUEUE_HIGH.saturating_sub(queued) as u64);
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
-        let link = channels.look(now, lane);
+        let sees_links = self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links());
+        let link = if sees_links { channels.look(now, lane) } else { None };
         let (queued, turn) = (queued as u64, self.end.turn());
         let known = LegView { least_rtt, queued, current, turn, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)

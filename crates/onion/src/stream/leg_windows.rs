@@ -29,6 +29,13 @@ impl LegWindows {
         }
         self.legs.get_mut(leg).ok()
     }
+
+    /// The windows on the leg by which something arrived. What a leg brought that is gone counts
+    /// for no window: there is none any more.
+    fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
+        let Some(leg) = arrived.by else { return Ok(None) };
+        Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))
+    }
 }
 
 impl Flow for LegWindows {
@@ -44,15 +51,13 @@ impl Flow for LegWindows {
         self.on(by).into_iter().for_each(|on| on.windows.sent(by, bytes));
     }
 
-    /// What a leg brought that is gone counts for no window: there is none any more.
     fn received(
         &mut self,
         now: Time,
         arrived: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        let Some(leg) = arrived.by else { return Ok(()) };
-        let on = self.on(leg).ok_or(Broken::OutOfPlace)?;
+        let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
         if on.early > 0 {
             on.early -= 1;
             return Ok(());
@@ -66,8 +71,7 @@ impl Flow for LegWindows {
         arrived: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        let Some(leg) = arrived.by else { return Ok(()) };
-        let on = self.on(leg).ok_or(Broken::OutOfPlace)?;
+        let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
         on.early += 1;
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
