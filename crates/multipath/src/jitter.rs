@@ -138,8 +138,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`DelayQueue::pop`] gives
-    /// what leaves.
+    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`DelayQueue::pop`]
+    /// gives what leaves.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         let Jitter { least, most: longest } = self.jitter;
         self.last = self.last.max(now + self.stream.random_range(least..=longest));
