@@ -22,7 +22,7 @@ from harness.net import SERVER, Link, Network
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.transfer import site
-from harness.wireguard import PORT, Tunnel
+from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 pytestmark = pytest.mark.wireguard
 
@@ -56,7 +56,7 @@ class World:
 
 @contextmanager
 def _world(
-    network: Network, folder: Path, every: str, schedule: str = "uniform"
+    network: Network, folder: Path, every: str, schedule: str = "uniform", mtu: int = MTU
 ) -> Iterator[World]:
     far_key, home_key = farend.make_keys(folder)
     with ExitStack() as stack:
@@ -76,7 +76,7 @@ def _world(
             (network.client, tunnel.name),
             (network.server, tunnel.server.name),
         ]:
-            host.must(["ip", "link", "set", name, "mtu", str(MTU)])
+            host.must(["ip", "link", "set", name, "mtu", str(mtu)])
         tunnel.ping()
         yield World(network, far, splitter, tunnel, far_key, stack)
 
@@ -99,6 +99,27 @@ def test_a_tunnel_behind_a_far_end_goes_by_all_paths_both_ways(
     results.add(
         "WireGuard behind a far end, 10/17/30 ms, Mbit/s",
         every=every, HTTP=transfer.goodput_mbits, iperf_up=up, iperf_down=down,
+    )  # fmt: skip
+
+
+def test_a_tunnel_that_keeps_its_mtu_loses_nothing_behind_a_far_end(
+    make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results
+) -> None:
+    """Packets of the usual 1,420 bytes, which do not fit with a far end's header, both ways."""
+    usual = 1420
+    assert usual > MTU
+    with _world(make_network(PATHS), tmp_path, "100ms", mtu=usual) as world:
+        # Headers of IPv4 and ICMP; none may be cut on the way.
+        ping = ["ping", "-M", "do", "-s", str(usual - 28), "-c", "20", "-i", "0.1", INSIDE_SERVER]
+        assert " 0% packet loss" in world.tunnel.client.must(ping)
+        with world.tunnel.server.web(web_root / "site"):
+            transfer = world.tunnel.download(LENGTH)
+        assert not transfer.fault(LENGTH)
+        up, down = world.tunnel.iperf(IPERF_SECONDS)
+        assert not [line for line in world.splitter.of("warning") if "lost" in str(line)]
+    results.add(
+        "WireGuard of MTU 1420 behind a far end, Mbit/s",
+        HTTP=transfer.goodput_mbits, iperf_up=up, iperf_down=down,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ use crate::epoch::{Epoch, Id, id_of};
 use crate::hello::{Cookie, Hello, Message, Welcome};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::noise;
+use crate::piece::Piece;
 use crate::session::Session;
 
 /// Paths of a session.
@@ -269,19 +270,19 @@ impl<R: CryptoRng> Far<R> {
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram of a flow to a client by a path; where it goes.
-    /// `None` if there are no keys, or nothing has come by this path yet.
-    pub fn seal(
+    /// Appends the packet that carries a datagram of a flow, or a part of one, to a client by a path;
+    /// where it goes. `None` if there are no keys, or nothing has come by this path yet.
+    pub fn seal<'p>(
         &mut self,
         now: Time,
         client: ClientId,
         path: PathId,
-        content: (u16, &[u8]),
+        (flow, piece): (u16, impl Into<Piece<'p>>),
         out: &mut Vec<u8>,
     ) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         let (to, _) = (*running.peers.get(path.index())?)?;
-        let sealed = running.session.seal(now, &self.disguise, path, content, out);
+        let sealed = running.session.seal(now, &self.disguise, path, (flow, piece.into()), out);
         sealed.then_some(to)
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
 //! data  = flow (2) · run (2) · datagram
+//! part  = flow (2) · run (2) · place (1) · a part of a datagram
 //! ack   = largest (4) · count (4) · ago (4)
 //! ```
 //!
@@ -15,17 +16,19 @@
 
 use std::ops::Range;
 
+use crate::piece::Piece;
 use crate::window::Receipt;
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, when it was sent, how long the path's run is before it, and whether it
-    /// is to be acknowledged.
-    Data { stamp: u32, flow: u16, run: u16, counted: bool, datagram: &'a [u8] },
+    /// A datagram of a flow or a part of one, when it was sent, how long the path's run is before
+    /// it, and whether it is to be acknowledged.
+    Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// To be answered by a [`Frame::Pong`] by the same path. `deaf` says that nothing comes by that
-    /// path to who asks, `rtt` what round-trip time was measured there, in microseconds, or 0.
-    Ping { stamp: u32, deaf: bool, rtt: u32 },
+    /// path to who asks, `rtt` what round-trip time was measured there, in microseconds, or 0, and
+    /// `room` how long packets may be there, in bytes, or 0.
+    Ping { stamp: u32, deaf: bool, rtt: u32, room: u16 },
     /// The stamp that is answered, and when the answer was sent.
     Pong { echo: u32, stamp: u32 },
     /// What of the path's counted data has come.
@@ -39,18 +42,22 @@ const PING: u8 = 1;
 const PONG: u8 = 2;
 const CLOSE: u8 = 3;
 const ACK: u8 = 4;
+const PART: u8 = 5;
 const KIND: u8 = 0x0f;
 const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
-/// Bytes that a datagram's frame has more than the datagram, at most.
+/// Bytes that a datagram's frame has more than the datagram, at most; that of a part has
+/// [`PLACE`] more.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// The same where no zeros follow.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
 const RUN: usize = 2;
+/// Bytes that say which part of a datagram this is.
+pub(crate) const PLACE: usize = 1;
 
 impl<'a> Frame<'a> {
     /// Reads a frame; `None` for kinds of later versions and what is malformed.
@@ -70,21 +77,25 @@ impl<'a> Frame<'a> {
                 rest.get(..usize::from(u16::from_be_bytes(*length)))?
             }
         };
-        let counted = kind & COUNTED != 0;
-        if kind & !(KIND | STAMPED | PADDED | COUNTED) != 0 || counted && kind & KIND != DATA {
+        let (counted, carries) = (kind & COUNTED != 0, matches!(kind & KIND, DATA | PART));
+        if kind & !(KIND | STAMPED | PADDED | COUNTED) != 0 || counted && !carries {
             return None;
         }
         match kind & KIND {
-            DATA => {
+            kind @ (DATA | PART) => {
                 let (flow, rest) = content.split_first_chunk::<FLOW>()?;
-                let (run, datagram) = rest.split_first_chunk::<RUN>()?;
+                let (run, rest) = rest.split_first_chunk::<RUN>()?;
                 let [flow, run] = [*flow, *run].map(u16::from_be_bytes);
-                Some(Frame::Data { stamp: stamp?, flow, run, counted, datagram })
+                let piece = if kind == DATA { rest.into() } else { Piece::read(rest)? };
+                Some(Frame::Data { stamp: stamp?, flow, run, counted, piece })
             }
             PING => {
                 let (deaf, rest) = content.split_first()?;
-                let rtt = u32::from_be_bytes(*rest.first_chunk()?);
-                Some(Frame::Ping { stamp: stamp?, deaf: *deaf == 1, rtt })
+                let (rtt, rest) = rest.split_first_chunk()?;
+                // Those who do not say it are of an earlier version.
+                let room = rest.first_chunk().map_or(0, |room| u16::from_be_bytes(*room));
+                let (deaf, rtt) = (*deaf == 1, u32::from_be_bytes(*rtt));
+                Some(Frame::Ping { stamp: stamp?, deaf, rtt, room })
             }
             PONG => {
                 let echo = u32::from_be_bytes(content.try_into().ok()?);
@@ -123,23 +134,26 @@ impl<'a> Frame<'a> {
     /// `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
-            Frame::Data { stamp, flow, run, counted, datagram } => {
-                let ([a, b], [c, d]) = (flow.to_be_bytes(), run.to_be_bytes());
-                let kind = if *counted { DATA | COUNTED } else { DATA };
-                (kind, Some(*stamp), Field::Data([a, b, c, d]), datagram.len())
+            Frame::Data { stamp, flow, run, counted, piece } => {
+                let kind = if piece.place.is_some() { PART } else { DATA };
+                let kind = if *counted { kind | COUNTED } else { kind };
+                let field = Field::default().with(&flow.to_be_bytes()).with(&run.to_be_bytes());
+                let field = field.with(piece.place.as_slice());
+                (kind, Some(*stamp), field, piece.bytes.len())
             }
-            Frame::Ping { stamp, deaf, rtt } => {
-                let [a, b, c, d] = rtt.to_be_bytes();
-                (PING, Some(*stamp), Field::Ping([u8::from(*deaf), a, b, c, d]), 0)
+            Frame::Ping { stamp, deaf, rtt, room } => {
+                let field = Field::default().with(&[u8::from(*deaf)]).with(&rtt.to_be_bytes());
+                (PING, Some(*stamp), field.with(&room.to_be_bytes()), 0)
             }
-            Frame::Pong { echo, stamp } => (PONG, Some(*stamp), Field::Echo(echo.to_be_bytes()), 0),
+            Frame::Pong { echo, stamp } => {
+                (PONG, Some(*stamp), Field::default().with(&echo.to_be_bytes()), 0)
+            }
             Frame::Ack(Receipt { largest, count, ago }) => {
-                let mut fields = [0; 12];
-                let words = [largest, count, ago].into_iter().flat_map(|word| word.to_be_bytes());
-                fields.iter_mut().zip(words).for_each(|(field, byte)| *field = byte);
-                (ACK, None, Field::Ack(fields), 0)
+                let words = [largest, count, ago].map(|word| word.to_be_bytes());
+                let field = words.iter().fold(Field::default(), |field, word| field.with(word));
+                (ACK, None, field, 0)
             }
-            Frame::Close => (CLOSE, None, Field::None, 0),
+            Frame::Close => (CLOSE, None, Field::default(), 0),
         };
         let length = field.bytes().len() + datagram;
         let plain = 1 + stamp.map_or(0, |_| 4) + length;
@@ -158,34 +172,36 @@ impl<'a> Frame<'a> {
     /// Where the datagram of a data frame lies in the bytes that it was read from.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
-        let start = PLAIN + if is_padded { LENGTH } else { 0 };
+        let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);
+        let start = PLAIN + if is_padded { LENGTH } else { 0 } + if is_part { PLACE } else { 0 };
         start..start + datagram.len()
     }
 }
 
 /// What stands first in a content.
-enum Field {
-    None,
-    Data([u8; FLOW + RUN]),
-    Echo([u8; 4]),
-    Ping([u8; 5]),
-    Ack([u8; 12]),
+#[derive(Clone, Copy, Default)]
+struct Field {
+    bytes: [u8; FIELD],
+    length: usize,
 }
 
+/// Bytes of the longest: that of an acknowledgement.
+const FIELD: usize = 12;
+
 impl Field {
+    fn with(mut self, bytes: &[u8]) -> Field {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+
     fn bytes(&self) -> &[u8] {
-        match self {
-            Field::None => &[],
-            Field::Data(both) => both,
-            Field::Echo(echo) => echo,
-            Field::Ping(both) => both,
-            Field::Ack(fields) => fields,
-        }
+        &self.bytes[..self.length]
     }
 }
 
 /// Bytes before a datagram, or of a word, at most.
-const HEAD: usize = 1 + 4 + LENGTH + 12;
+const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
 /// A frame as it is written, but for a datagram itself, which is not copied for that.
 pub(crate) struct Parts {
@@ -213,18 +229,20 @@ mod tests {
     use super::*;
 
     fn written(frame: &Frame<'_>, sizes: &[usize]) -> Vec<u8> {
-        let datagram = if let Frame::Data { datagram, .. } = frame { datagram } else { &[][..] };
+        let datagram = if let Frame::Data { piece, .. } = frame { piece.bytes } else { &[][..] };
         frame.parts(sizes).around(datagram).concat()
     }
 
     #[test]
     fn what_is_written_is_read() {
+        let part = Piece { bytes: b"part", place: Some(0x82) };
         let frames = [
-            Frame::Data { stamp: 0, flow: 0, run: 0, counted: false, datagram: b"x" },
-            Frame::Data { stamp: 7, flow: 0xfffe, run: 513, counted: true, datagram: b"" },
+            Frame::Data { stamp: 0, flow: 0, run: 0, counted: false, piece: b"x".into() },
+            Frame::Data { stamp: 7, flow: 0xfffe, run: 513, counted: true, piece: b"".into() },
+            Frame::Data { stamp: 7, flow: 9, run: 513, counted: true, piece: part },
             Frame::Ack(Receipt { largest: 1, count: u32::MAX, ago: 70_000 }),
-            Frame::Ping { stamp: u32::MAX, deaf: false, rtt: 0 },
-            Frame::Ping { stamp: 3, deaf: true, rtt: 20_000 },
+            Frame::Ping { stamp: u32::MAX, deaf: false, rtt: 0, room: 0 },
+            Frame::Ping { stamp: 3, deaf: true, rtt: 20_000, room: 1_472 },
             Frame::Pong { echo: 1, stamp: 2 },
             Frame::Close,
         ];
@@ -232,18 +250,25 @@ mod tests {
             for sizes in [&[][..], &[64, 1200], &[3]] {
                 let bytes = written(&frame, sizes);
                 assert_eq!(Frame::read(&bytes), Some(frame), "{sizes:?}");
-                if let Frame::Data { datagram, .. } = frame {
-                    assert_eq!(&bytes[Frame::place(&bytes, datagram)], datagram);
+                if let Frame::Data { piece, .. } = frame {
+                    assert_eq!(&bytes[Frame::place(&bytes, piece.bytes)], piece.bytes);
                 }
             }
         }
     }
 
     #[test]
+    fn a_question_of_an_earlier_version_says_nothing_of_room() {
+        let bytes = [PING | STAMPED, 0, 0, 0, 7, 1, 0, 0, 0, 9];
+        let ping = Frame::Ping { stamp: 7, deaf: true, rtt: 9, room: 0 };
+        assert_eq!(Frame::read(&bytes), Some(ping));
+    }
+
+    #[test]
     fn padding_leaves_a_few_sizes_alone() {
         for length in 0..300 {
-            let datagram = &vec![1; length];
-            let data = Frame::Data { stamp: 1, flow: 2, run: 3, counted: true, datagram };
+            let piece = Piece { bytes: &vec![1; length], place: None };
+            let data = Frame::Data { stamp: 1, flow: 2, run: 3, counted: true, piece };
             let bytes = written(&data, &[64, 256]);
             let size = [64, 256].into_iter().find(|size| length + OVERHEAD <= *size);
             assert_eq!(bytes.len(), size.unwrap_or(length + PLAIN));
@@ -256,7 +281,8 @@ mod tests {
         assert_eq!(Frame::read(data_without_run), None);
         for bytes in [
             &[][..],
-            &[5],
+            &[6],
+            &[PART | STAMPED, 0, 0, 0, 0, 1, 2, 3, 4],
             &[0x80],
             &[PING | STAMPED, 0, 0, 0, 0, 1, 0, 0, 0],
             &[COUNTED | PING | STAMPED, 0, 0, 0, 0, 1, 0, 0, 0, 0],

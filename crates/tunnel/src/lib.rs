@@ -16,6 +16,7 @@
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
 //! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
 //!   much the paths differ) and the `pacer`.
+//! * `piece`: datagrams that are too long for a packet go in parts.
 //! * `window`: what may be under way on each path, for schedules that look at that.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
@@ -33,6 +34,7 @@ pub mod keys;
 mod near;
 mod noise;
 mod pacer;
+mod piece;
 mod replay;
 mod resequencer;
 mod session;
@@ -44,4 +46,5 @@ pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
 pub use inner::{INTERFACE, Inner};
 pub use near::{Near, NearError, State};
+pub use piece::{Piece, pieces};
 pub use session::{Datagram, OVERHEAD, PADDED_OVERHEAD, Session};

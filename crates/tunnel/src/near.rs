@@ -11,6 +11,7 @@ use crate::epoch::{Epoch, id_of};
 use crate::hello::{Cookie, Hello, LONGEST_LABEL, Message, Welcome};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::noise;
+use crate::piece::Piece;
 use crate::session::Session;
 
 /// The keys are renewed after this time (WireGuard: REKEY_AFTER_TIME).
@@ -146,17 +147,17 @@ impl<R: CryptoRng> Near<R> {
         &mut self.session
     }
 
-    /// Appends the packet that carries a datagram of a flow by a path; see [`Session`]. False if it
-    /// has to wait.
-    pub fn seal(
+    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path; see
+    /// [`Session`]. False if it has to wait.
+    pub fn seal<'p>(
         &mut self,
         now: Time,
         path: PathId,
-        content: (u16, &[u8]),
+        (flow, piece): (u16, impl Into<Piece<'p>>),
         out: &mut Vec<u8>,
     ) -> bool {
         let sound = self.agreed.is_some_and(|agreed| now.since(agreed) < REJECT);
-        sound && self.session.seal(now, &self.disguise, path, content, out)
+        sound && self.session.seal(now, &self.disguise, path, (flow, piece.into()), out)
     }
 
     /// Takes a packet that came. Whether it was of the far end.

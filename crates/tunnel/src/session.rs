@@ -11,6 +11,7 @@ use crate::delays::micros;
 use crate::disguise::Disguise;
 use crate::epoch::{self, Epoch, Id};
 use crate::frame::{self, Frame};
+use crate::piece::{Joiner, Piece};
 use crate::replay::Replay;
 use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
@@ -42,11 +43,27 @@ pub struct Datagram {
     pub path: PathId,
     /// Which of the near end's programs it belongs to.
     pub flow: u16,
+    /// The number of its packet, and which part of a datagram it is, if it is one.
+    pub(crate) number: u64,
+    pub(crate) part: Option<u8>,
     frame: Vec<u8>,
     place: Range<usize>,
 }
 
 impl Datagram {
+    #[cfg(test)]
+    pub(crate) fn new(flow: u16, number: u64, part: Option<u8>, bytes: &[u8]) -> Datagram {
+        let place = 0..bytes.len();
+        Datagram { path: PathId(0), flow, number, part, frame: bytes.to_vec(), place }
+    }
+
+    /// These follow.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.frame.truncate(self.place.end);
+        self.frame.extend_from_slice(bytes);
+        self.place.end = self.frame.len();
+    }
+
     /// What the other end was given.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -67,6 +84,7 @@ pub struct Session {
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
+    joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
     /// Whether each path has a window: then our data are acknowledged.
@@ -117,6 +135,8 @@ struct Path {
     unanswered: u32,
     /// Whether the other end has said that nothing comes by it.
     deaf: bool,
+    /// How long packets may be that go by it, in bytes, as far as anybody knows.
+    room: Option<u16>,
     /// What is under way by it, and what came by it.
     window: Window,
     tally: Tally,
@@ -136,6 +156,7 @@ impl Session {
             run: Run::default(),
             replay: Replay::new(),
             order: Resequencer::new(paths.into()),
+            joiner: Joiner::default(),
             paths: (0..paths).map(|_| Path::default()).collect(),
             words: VecDeque::new(),
             has_windows: false,
@@ -156,6 +177,7 @@ impl Session {
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.replay = Replay::new();
         self.order.begin_at(first);
+        self.joiner = Joiner::default();
         self.closed = false;
         for path in &mut self.paths {
             (path.window, path.tally) = (Window::default(), Tally::default());
@@ -172,6 +194,20 @@ impl Session {
     #[must_use]
     pub fn has_windows(&self) -> bool {
         self.has_windows
+    }
+
+    /// Packets by `path` may have so many bytes: longer ones are lost there. The other end is told.
+    pub fn set_room(&mut self, path: PathId, room: usize) {
+        let room = u16::try_from(room).unwrap_or(u16::MAX);
+        let path = self.paths.get_mut(path.index());
+        path.into_iter().for_each(|path| path.room = Some(room));
+    }
+
+    /// How long packets may be that go by `path`, in bytes, as this end was told or the other one
+    /// says; for [`pieces`](crate::pieces).
+    #[must_use]
+    pub fn room(&self, path: PathId) -> Option<usize> {
+        self.paths.get(path.index())?.room.map(usize::from)
     }
 
     /// Whether no path has answered for so long that the other end may have forgotten us.
@@ -222,14 +258,14 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow by a path. False, and nothing is
-    /// appended, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path. False, and
+    /// nothing is appended, if there are no keys yet or the path is not one of the session.
     pub(crate) fn seal(
         &mut self,
         now: Time,
         disguise: &Disguise,
         path: PathId,
-        (flow, datagram): (u16, &[u8]),
+        (flow, piece): (u16, Piece<'_>),
         out: &mut Vec<u8>,
     ) -> bool {
         if self.busy.is_none_or(|last| now.since(last) >= IDLE) {
@@ -238,9 +274,9 @@ impl Session {
         self.busy = Some(now);
         let run = self.run.before(path, self.number);
         let counted = self.has_windows;
-        let frame = Frame::Data { stamp: micros(now), flow, run, counted, datagram };
+        let frame = Frame::Data { stamp: micros(now), flow, run, counted, piece };
         let (number, start) = (self.number, out.len());
-        let sealed = self.put(disguise, path, &frame, datagram, out);
+        let sealed = self.put(disguise, path, &frame, piece.bytes, out);
         if let Some(path) = self.paths.get_mut(path.index()).filter(|_| sealed && counted) {
             path.window.sent(now, number, out.len() - start);
         }
@@ -313,7 +349,9 @@ impl Session {
         }
         let carried = frame.and_then(|frame| self.take(now, path, frame, &room));
         let content = match carried {
-            Some((flow, place)) => Some(Datagram { path, flow, frame: room, place }),
+            Some((flow, part, place)) => {
+                Some(Datagram { path, flow, number, part, frame: room, place })
+            }
             None => {
                 self.spare.give(room);
                 None
@@ -338,22 +376,24 @@ impl Session {
         }
     }
 
-    /// Does what a frame says; the flow of the datagram in it, and where that lies in `bytes`.
+    /// Does what a frame says; the flow of the datagram in it, which part it is, and where that lies
+    /// in `bytes`.
     fn take(
         &mut self,
         now: Time,
         path: PathId,
         frame: Frame<'_>,
         bytes: &[u8],
-    ) -> Option<(u16, Range<usize>)> {
+    ) -> Option<(u16, Option<u8>, Range<usize>)> {
         match frame {
-            Frame::Data { flow, datagram, .. } => {
+            Frame::Data { flow, piece, .. } => {
                 self.busy = Some(now);
-                return Some((flow, Frame::place(bytes, datagram)));
+                return Some((flow, piece.place, Frame::place(bytes, piece.bytes)));
             }
-            Frame::Ping { stamp, deaf, rtt } => {
+            Frame::Ping { stamp, deaf, rtt, room } => {
                 if let Some(path) = self.paths.get_mut(path.index()) {
                     path.deaf = deaf;
+                    path.room = Some(room).filter(|room| *room > 0).or(path.room);
                     let known = (rtt > 0).then(|| Duration::from_micros(rtt.into()));
                     path.rtt = known.or(path.rtt);
                 }
@@ -378,7 +418,12 @@ impl Session {
 
     /// The next datagram, in the order in which the other end sent them.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
-        self.order.poll(now)
+        loop {
+            let whole = self.joiner.take(self.order.poll(now)?);
+            if whole.is_some() {
+                return whole;
+            }
+        }
     }
 
     /// Gives a datagram's memory back, to be used for others.
@@ -408,9 +453,11 @@ impl Session {
         let stamp = micros(now);
         let frame = match word {
             Word::Ping { deaf } => {
-                let rtt = self.paths.get(path.index()).and_then(|path| path.rtt);
+                let known = self.paths.get(path.index());
+                let rtt = known.and_then(|path| path.rtt);
                 let rtt = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
-                Frame::Ping { stamp, deaf, rtt }
+                let room = known.and_then(|path| path.room).unwrap_or_default();
+                Frame::Ping { stamp, deaf, rtt, room }
             }
             Word::Pong { echo } => Frame::Pong { echo, stamp },
             Word::Close => Frame::Close,

@@ -59,6 +59,56 @@ fn all_arrives_in_order_both_ways_over_unequal_paths_and_no_later_than_the_slowe
     }
 }
 
+/// Paths whose packets may have 1,500 bytes with 28 of headers, as both ends know.
+fn narrow(seed: u64, loss: &Loss) -> World {
+    let path = |delay| LinkSettings { mtu: 1_500, loss: loss.clone(), ..path(delay) };
+    let mut world = ready(seed, &[path(20), path(35)], "20ms");
+    (0..2).map(PathId).for_each(|path| world.near.session().set_room(path, 1_472));
+    world.run_for(Duration::from_secs(30));
+    world
+}
+
+#[test]
+fn datagrams_longer_than_a_packet_arrive_whole_and_in_order_both_ways() {
+    let mut world = narrow(21, &Loss::None);
+    let lengths = (0..).map(|number| [1_452, 1_439, 1_440, 60, 4_000, 0, 65_507][number % 7]);
+    let sent: Vec<Vec<u8>> =
+        lengths.take(700).enumerate().map(|(n, length)| vec![n as u8; length]).collect();
+    for datagram in &sent {
+        world.send_up(datagram);
+        world.send_down(datagram);
+        world.run_for(Duration::from_millis(2));
+    }
+    world.run_for(Duration::from_secs(1));
+    for (out, way) in world.out.iter().zip(["up", "down"]) {
+        let came: Vec<&Vec<u8>> = out.iter().map(|(_, bytes)| bytes).collect();
+        assert!(came.iter().copied().eq(&sent), "{way}: {} came", came.len());
+    }
+    let seen = world.seen.iter().flatten();
+    assert!(seen.clone().any(|packet| packet.len() > 1_400));
+    assert!(seen.clone().all(|packet| packet.len() <= 1_472));
+}
+
+#[test]
+fn a_part_that_is_lost_costs_its_datagram_and_no_other() {
+    let mut world = narrow(22, &Loss::Bernoulli(0.02));
+    let long = |number: u32| [datagram(number), vec![number as u8; 452]].concat();
+    for number in 0..2_000 {
+        world.send_up(&long(number));
+        world.send_down(&long(number));
+        world.run_for(Duration::from_millis(1));
+    }
+    world.run_for(Duration::from_secs(1));
+    for out in &world.out {
+        assert!(
+            out.iter().all(|(_, bytes)| *bytes == long(numbers(&[(Time::ZERO, bytes.clone())])[0]))
+        );
+        // Two packets each: 96 of 100 arrive.
+        assert!((1_860..1_970).contains(&out.len()), "{} came", out.len());
+        assert!(numbers(out).is_sorted());
+    }
+}
+
 #[test]
 fn each_path_carries_its_share_each_way() {
     let mut world = ready(2, &[path(20), path(20), path(20)], "20ms");

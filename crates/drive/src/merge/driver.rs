@@ -459,14 +459,9 @@ impl<'s> Driver<'s> {
                 return;
             };
             for datagram in datagrams.by_ref().take(units as usize) {
-                let start = self.outbox.bytes.len();
-                let content = (flow, datagram);
-                match self.far.seal(now, client, path, content, &mut self.outbox.bytes) {
-                    Some(to) => {
-                        self.outbox.add(to, start);
-                        guest.count_out(path, datagram.len());
-                    }
-                    None => self.counted.unsent += 1,
+                match self.outbox.seal(now, &mut self.far, (client, path), (flow, datagram)) {
+                    true => guest.count_out(path, datagram.len()),
+                    false => self.counted.unsent += 1,
                 }
             }
             left -= units;
@@ -479,14 +474,9 @@ impl<'s> Driver<'s> {
         while let Some((path, units)) = guest.next_run(now, &self.far) {
             for _ in 0..units {
                 let Some((flow, datagram)) = guest.next_answer() else { break };
-                let start = self.outbox.bytes.len();
-                let content = (flow, &*datagram);
-                match self.far.seal(now, client, path, content, &mut self.outbox.bytes) {
-                    Some(to) => {
-                        self.outbox.add(to, start);
-                        guest.count_out(path, datagram.len());
-                    }
-                    None => self.counted.unsent += 1,
+                match self.outbox.seal(now, &mut self.far, (client, path), (flow, &datagram)) {
+                    true => guest.count_out(path, datagram.len()),
+                    false => self.counted.unsent += 1,
                 }
             }
         }

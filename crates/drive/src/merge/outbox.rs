@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use anabranch_tunnel::Peer;
+use anabranch_multipath::{PathId, Time};
+use anabranch_tunnel::{ClientId, Far, Peer, pieces};
+use rand_chacha::ChaCha20Rng;
 
 use crate::udp::{Datagrams, SendQueue, UdpSocket};
 
@@ -22,6 +24,27 @@ struct Piece {
 }
 
 impl Outbox {
+    /// Adds the packets that carry a datagram of a flow to a client by a path. False if it does not
+    /// go, or not all of it.
+    pub(super) fn seal(
+        &mut self,
+        now: Time,
+        far: &mut Far<ChaCha20Rng>,
+        (client, path): (ClientId, PathId),
+        (flow, datagram): (u16, &[u8]),
+    ) -> bool {
+        let room = far.session(client).and_then(|session| session.room(path));
+        let mut all = true;
+        for piece in pieces(datagram, room) {
+            let start = self.bytes.len();
+            match far.seal(now, client, path, (flow, piece), &mut self.bytes) {
+                Some(to) => self.add(to, start),
+                None => all = false,
+            }
+        }
+        all
+    }
+
     /// The bytes from `start` on are a packet for `to`.
     pub(super) fn add(&mut self, to: Peer, start: usize) {
         let (end, length) = (self.bytes.len(), self.bytes.len() - start);

@@ -37,8 +37,8 @@ impl Driver<'_> {
             return self.send_as_is(now, outgoing);
         };
         let mut packets = std::mem::take(&mut tunnel.sealed);
-        let sealed = outgoing.iter().filter_map(|each| tunnel.seal(now, each, &mut packets));
-        let sealed: Vec<_> = sealed.collect();
+        let mut sealed = Vec::with_capacity(outgoing.len());
+        outgoing.iter().for_each(|each| tunnel.seal(now, each, &mut packets, &mut sealed));
         let sealed: Vec<_> = sealed.iter().map(|sealed| sealed.outgoing(&packets)).collect();
         self.send_as_is(now, &sealed);
         packets.clear();

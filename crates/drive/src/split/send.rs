@@ -135,11 +135,25 @@ impl Driver<'_> {
     ) {
         let (datagrams, bytes) = (datagrams as u64, bytes as u64);
         let width = self.uplinks.sockets.of(session, tuple).and_then(PathSocket::mtu);
+        if failure == Failure::TooBig {
+            self.warn_too_long(session, tuple, datagrams, bytes);
+        }
         self.pass_on(session, width, failure);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
         // An error by itself makes the core tell of it, not send; what a timer that is due by now
         // sends may fail and come back here, and is not sent again.
         self.settle(now);
+    }
+
+    fn warn_too_long(&mut self, session: SessionId, tuple: TupleId, datagrams: u64, bytes: u64) {
+        let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
+        let (Some(length), Some(width)) = (bytes.checked_div(datagrams), socket.mtu()) else {
+            return;
+        };
+        let egress = self.uplinks.ways.of(socket.path);
+        let (path, room) = ((socket.path, &*egress.name), width.saturating_sub(egress.headers()));
+        let warning = self.report.warnings.too_long(path, datagrams, length, room);
+        self.report.warn(warning);
     }
 
     /// An error that a socket tells of late, after its datagrams left. That of a retired socket

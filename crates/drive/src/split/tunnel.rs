@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{PathId, PathView, Time};
-use anabranch_tunnel::{Datagram, Near, State};
+use anabranch_tunnel::{Datagram, Near, State, pieces};
 use rand_chacha::ChaCha20Rng;
 
 use super::onward::Outgoing;
@@ -90,15 +90,18 @@ impl Tunnel {
     ) -> io::Result<Tunnel> {
         let ports = &settings.core.ports;
         // Packets are not made longer than all paths take.
-        let room =
-            about.udp_payload.map_or(usize::MAX, |payload| payload as usize + far.overhead());
-        let pad: Vec<usize> = far.pad.iter().copied().filter(|size| *size <= room).collect();
+        let room = about.udp_payload.map(|payload| payload as usize + far.overhead());
+        let fits = |size: &usize| room.is_none_or(|room| *size <= room);
+        let pad: Vec<usize> = far.pad.iter().copied().filter(fits).collect();
         let (own, theirs) = (far.own.clone(), (far.public, far.psk));
         let near = Near::new(own, theirs, &far.behind, ports.len() as u16, &pad, generator()?);
         let mut near = near.map_err(|error| io::Error::other(format!("{error:?}")))?;
         let windows = settings.core.schedule.family().needs_windows;
         near.session().keep_windows(windows);
         near.prefer_aes(has_aes());
+        for path in (0..ports.len()).map(PathId::at) {
+            room.into_iter().for_each(|room| near.session().set_room(path, room));
+        }
         let first = |path: usize| TupleId(ports[..path].iter().sum());
         Ok(Tunnel {
             near,
@@ -187,18 +190,23 @@ impl Tunnel {
         now: Time,
         outgoing: &Outgoing<'_>,
         packets: &mut Vec<u8>,
-    ) -> Option<Sealed> {
+        sealed: &mut Vec<Sealed>,
+    ) {
         let Outgoing { session, tuple, path, .. } = *outgoing;
-        let (start, mut stride) = (packets.len(), None);
-        for datagram in outgoing.each() {
-            if !self.near.seal(now, path, (flow_of(session), datagram), packets) {
+        let (flow, room) = (flow_of(session), self.near.session().room(path));
+        for piece in outgoing.each().flat_map(|datagram| pieces(datagram, room)) {
+            let start = packets.len();
+            if !self.near.seal(now, path, (flow, piece), packets) {
                 self.unsealed += 1;
                 continue;
             }
-            stride.get_or_insert(packets.len() - start);
+            let part = start..packets.len();
+            match sealed.last_mut().filter(|last| last.takes(tuple, &part)) {
+                Some(last) => last.part.end = part.end,
+                None => sealed.push(Sealed { tuple, path, stride: part.len(), part }),
+            }
         }
         self.tuples[path.index()] = tuple;
-        Some(Sealed { tuple, path, part: start..packets.len(), stride: stride? })
     }
 
     /// Takes packets that came to a socket.
@@ -288,6 +296,13 @@ impl Condition {
 }
 
 impl Sealed {
+    /// Whether a packet may stand behind these: all but the last are of one length.
+    fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {
+        self.tuple == tuple
+            && self.part.len().is_multiple_of(self.stride)
+            && packet.len() <= self.stride
+    }
+
     pub(super) fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
         let (bytes, stride) = (Cow::Borrowed(&packets[self.part.clone()]), self.stride);
         // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).

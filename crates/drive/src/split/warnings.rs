@@ -1,12 +1,16 @@
 //! Warnings that are given once: what they tell of may go on, and come with every datagram.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_multipath::PathId;
 
 use crate::udp::{Fault, Origin, QueuedError};
+
+/// So many datagrams that were too long are no longer the probes by which a program finds out what
+/// passes (QUIC: RFC 9000, 14.3).
+const PROBES: u64 = 20;
 
 /// What the user has been warned of. Each method gives the warning, or `None` if it was given.
 #[derive(Debug, Default)]
@@ -15,12 +19,15 @@ pub(super) struct Warnings {
     unsuitable: bool,
     unsplit: bool,
     narrow: BTreeSet<PathId>,
+    /// How many were too long for a path.
+    too_long: BTreeMap<PathId, u64>,
 }
 
 impl Warnings {
     /// Paths have new numbers: what was told of one is told again.
     pub(super) fn forget_paths(&mut self) {
         self.narrow.clear();
+        self.too_long.clear();
     }
 
     /// No file is left of the `limit`.
@@ -46,6 +53,25 @@ impl Warnings {
                  {chosen_for}): new sessions wait in vain until its name has such an address again, \
                  or the splitter is started anew",
                 list.join(", ")
+            )
+        })
+    }
+
+    /// So many datagrams of `length` bytes each did not leave by `path`, whose interface takes `room`
+    /// of them. `name` is the path's.
+    pub(super) fn too_long(
+        &mut self,
+        (path, name): (PathId, &str),
+        datagrams: u64,
+        length: u64,
+        room: u32,
+    ) -> Option<String> {
+        let count = self.too_long.entry(path).or_default();
+        let before = replace(count, count.saturating_add(datagrams));
+        (before < PROBES && *count >= PROBES).then(|| {
+            format!(
+                "path '{name}': datagrams of {length} bytes are lost, as its interface takes {room} \
+                 at most: lower the MTU of the tunnel or program above"
             )
         })
     }
@@ -116,6 +142,17 @@ mod tests {
         assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
         let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();
         assert!(other.contains("above 1352 bytes"), "{other}");
+    }
+
+    #[test]
+    fn datagrams_that_are_too_long_are_told_of_once_a_path_and_probes_are_not() {
+        let mut told = Warnings::default();
+        let mut lose = |path, count| told.too_long((PathId(path), "a"), count, 1_480, 1_472);
+        assert_eq!((lose(0, 5), lose(0, 14), lose(1, 1)), (None, None, None));
+        let text = lose(0, 4).unwrap();
+        assert!(text.contains("datagrams of 1480 bytes") && text.contains("takes 1472"), "{text}");
+        assert_eq!(lose(0, 100), None);
+        assert!(lose(1, 30).is_some());
     }
 
     #[test]

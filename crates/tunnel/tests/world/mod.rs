@@ -11,7 +11,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{Assignment, Backlog, Boundary, PathId, PathView, Splitter, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
-use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer};
+use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
 
 /// What the server behind the far end is called.
 pub(crate) const LABEL: &str = "home";
@@ -174,23 +174,29 @@ impl World {
     }
 
     fn seal_up(&mut self, path: PathId, datagram: &[u8]) -> bool {
-        let mut packet = Vec::new();
-        let sealed = self.near.seal(self.now, path, (FLOW, datagram), &mut packet);
-        if sealed {
-            self.carry(path, packet, true);
-        }
-        sealed
+        let room = self.near.session().room(path);
+        pieces(datagram, room).all(|piece| {
+            let mut packet = Vec::new();
+            let sealed = self.near.seal(self.now, path, (FLOW, piece), &mut packet);
+            if sealed {
+                self.carry(path, packet, true);
+            }
+            sealed
+        })
     }
 
     fn seal_down(&mut self, client: ClientId, path: PathId, datagram: &[u8]) -> bool {
-        let mut packet = Vec::new();
-        let to = self.far.seal(self.now, client, path, (FLOW, datagram), &mut packet);
-        let Some(to) = to else { return false };
-        let path = self.addresses.iter().position(|address| *address == to.remote);
-        if let Some(path) = path {
-            self.carry(PathId::at(path), packet, false);
-        }
-        true
+        let room = self.far.session(client).and_then(|session| session.room(path));
+        pieces(datagram, room).all(|piece| {
+            let mut packet = Vec::new();
+            let to = self.far.seal(self.now, client, path, (FLOW, piece), &mut packet);
+            let Some(to) = to else { return false };
+            let path = self.addresses.iter().position(|address| *address == to.remote);
+            if let Some(path) = path {
+                self.carry(PathId::at(path), packet, false);
+            }
+            true
+        })
     }
 
     /// What waits upwards goes as far as windows have room.
