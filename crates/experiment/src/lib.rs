@@ -20,6 +20,7 @@
 //! [`anonymity`], which computes and sends nothing.
 
 pub mod anonymity;
+pub mod circuits;
 pub mod circumvention;
 mod journal;
 mod machine;

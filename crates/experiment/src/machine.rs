@@ -34,6 +34,31 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
+/// What the machine's processors have done so far, to see how busy they are from then on.
+#[derive(Clone, Copy)]
+pub(crate) struct Cores {
+    worked: f64,
+    ticks: f64,
+}
+
+impl Cores {
+    pub(crate) fn now() -> Cores {
+        let stat = read("/proc/stat");
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<f64> = line.split_whitespace().skip(1).take(8).map(number).collect();
+        // Of user, nice, system, idle, iowait, ... (proc(5)).
+        let idle: f64 = ticks.iter().skip(3).take(2).sum();
+        let all: f64 = ticks.iter().sum();
+        Cores { worked: all - idle, ticks: all }
+    }
+
+    /// The share of all processors' time that was used since.
+    pub(crate) fn busy_since(self) -> f64 {
+        let now = Cores::now();
+        (now.worked - self.worked) / (now.ticks - self.ticks).max(1.0)
+    }
+}
+
 /// What the kernel counts, in its own units.
 #[derive(Clone, Copy, Default)]
 struct Counters {

@@ -270,8 +270,8 @@ impl<R: CryptoRng> Far<R> {
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, to a client by a path;
-    /// where it goes. `None` if there are no keys, or nothing has come by this path yet.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, to a client by a
+    /// path; where it goes. `None` if there are no keys, or nothing has come by this path yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,

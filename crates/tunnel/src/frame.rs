@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use crate::piece::Piece;
+use crate::piece::{PLACE, Piece};
 use crate::window::Receipt;
 
 /// A frame, read.
@@ -56,8 +56,6 @@ pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
 const RUN: usize = 2;
-/// Bytes that say which part of a datagram this is.
-pub(crate) const PLACE: usize = 1;
 
 impl<'a> Frame<'a> {
     /// Reads a frame; `None` for kinds of later versions and what is malformed.

@@ -16,13 +16,14 @@
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
 //! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
 //!   much the paths differ) and the `pacer`.
-//! * `piece`: datagrams that are too long for a packet go in parts.
+//! * `parts`: datagrams that are too long for a packet go in pieces.
 //! * `window`: what may be under way on each path, for schedules that look at that.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
 //!
 //! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks, entropy.
 
+mod datagram;
 mod delays;
 mod disguise;
 mod epoch;
@@ -34,6 +35,7 @@ pub mod keys;
 mod near;
 mod noise;
 mod pacer;
+mod parts;
 mod piece;
 mod replay;
 mod resequencer;
@@ -42,9 +44,11 @@ mod spare;
 mod suite;
 mod window;
 
+pub use datagram::Datagram;
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
 pub use inner::{INTERFACE, Inner};
 pub use near::{Near, NearError, State};
-pub use piece::{Piece, pieces};
-pub use session::{Datagram, OVERHEAD, PADDED_OVERHEAD, Session};
+pub use parts::{PADDED_OVERHEAD, pieces};
+pub use piece::Piece;
+pub use session::{OVERHEAD, Session};

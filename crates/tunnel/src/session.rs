@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, PathView, Time};
 
+use crate::datagram::Datagram;
 use crate::delays::micros;
 use crate::disguise::Disguise;
 use crate::epoch::{self, Epoch, Id};
 use crate::frame::{self, Frame};
-use crate::piece::{Joiner, Piece};
+use crate::parts::Joiner;
+use crate::piece::Piece;
 use crate::replay::Replay;
 use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
@@ -19,8 +21,6 @@ use crate::window::{Receipt, Tally, Window};
 
 /// Bytes that a packet has more than the datagram in it where it is not padded.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
-/// The same where it is padded, beside the zeros.
-pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 /// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are
 /// silent for 30 s.
 const ASK_BUSY: Duration = Duration::from_secs(1);
@@ -35,41 +35,6 @@ const IDLE: Duration = Duration::from_secs(5);
 const UNANSWERED: u32 = 3;
 /// Epochs whose packets are opened: the present one, the one before, and one that is not confirmed.
 const EPOCHS: usize = 3;
-
-/// A datagram that came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// The path that it came by.
-    pub path: PathId,
-    /// Which of the near end's programs it belongs to.
-    pub flow: u16,
-    /// The number of its packet, and which part of a datagram it is, if it is one.
-    pub(crate) number: u64,
-    pub(crate) part: Option<u8>,
-    frame: Vec<u8>,
-    place: Range<usize>,
-}
-
-impl Datagram {
-    #[cfg(test)]
-    pub(crate) fn new(flow: u16, number: u64, part: Option<u8>, bytes: &[u8]) -> Datagram {
-        let place = 0..bytes.len();
-        Datagram { path: PathId(0), flow, number, part, frame: bytes.to_vec(), place }
-    }
-
-    /// These follow.
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.frame.truncate(self.place.end);
-        self.frame.extend_from_slice(bytes);
-        self.place.end = self.frame.len();
-    }
-
-    /// What the other end was given.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.frame[self.place.clone()]
-    }
-}
 
 /// Either end's part of a session.
 pub struct Session {
@@ -258,8 +223,8 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path. False, and
-    /// nothing is appended, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path. False,
+    /// and nothing is appended, if there are no keys yet or the path is not one of the session.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -376,8 +341,8 @@ impl Session {
         }
     }
 
-    /// Does what a frame says; the flow of the datagram in it, which part it is, and where that lies
-    /// in `bytes`.
+    /// Does what a frame says; the flow of the datagram in it, which part it is, and where that
+    /// lies in `bytes`.
     fn take(
         &mut self,
         now: Time,

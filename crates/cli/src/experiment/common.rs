@@ -48,13 +48,18 @@ pub(super) struct Results {
 pub(super) struct Common {
     #[command(flatten)]
     pub(super) results: Results,
+    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+}
+
+/// The option of every experiment that splits.
+#[derive(Args)]
+pub(super) struct SplitWords {
     /// A further word for `anabranch split` where it splits, such as --split=--quic-tuples=3;
     /// repeat for more
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub(super) split: Vec<String>,
-    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
 }
 
 impl Common {

@@ -4,6 +4,7 @@
 mod allowed;
 mod anonymity;
 mod bar;
+mod circuits;
 mod circumvention;
 mod common;
 mod marks;
@@ -32,6 +33,7 @@ enum Which {
     Overhead(Box<overhead::OverheadArgs>),
     Pages(Box<pages::PagesArgs>),
     Circumvention(Box<circumvention::CircumventionArgs>),
+    Circuits(Box<circuits::CircuitsArgs>),
     Anonymity(Box<anonymity::AnonymityArgs>),
 }
 
@@ -46,6 +48,7 @@ impl ExperimentArgs {
             Which::Overhead(args) => args.run(),
             Which::Pages(args) => args.run(),
             Which::Circumvention(args) => args.run(),
+            Which::Circuits(args) => args.run(),
             Which::Anonymity(args) => args.run(),
         }
     }

@@ -57,8 +57,8 @@ impl Warnings {
         })
     }
 
-    /// So many datagrams of `length` bytes each did not leave by `path`, whose interface takes `room`
-    /// of them. `name` is the path's.
+    /// So many datagrams of `length` bytes each did not leave by `path`, whose interface takes
+    /// `room` bytes. `name` is the path's.
     pub(super) fn too_long(
         &mut self,
         (path, name): (PathId, &str),

@@ -11,7 +11,7 @@ use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
-use super::common::{Common, patience};
+use super::common::{Common, SplitWords, patience};
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
@@ -34,6 +34,8 @@ const PAGE: &str = "circumvention.html";
 pub(crate) struct CircumventionArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    words: SplitWords,
     /// What to fetch from: quic-go, quinn, ngtcp2, aioquic, and tls (OpenSSL over TCP)
     #[arg(
         long,
@@ -83,7 +85,7 @@ impl CircumventionArgs {
             bytes: self.bytes,
             patience: self.patience,
             seed: self.common.results.seed,
-            splitter: self.common.split.clone(),
+            splitter: self.words.split.clone(),
         }
     }
 

@@ -11,7 +11,7 @@ use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
-use super::common::Common;
+use super::common::{Common, SplitWords};
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
@@ -33,6 +33,8 @@ const PAGE: &str = "overhead.html";
 pub(crate) struct OverheadArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    words: SplitWords,
     /// What to measure: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic
     #[arg(
         long,
@@ -109,7 +111,7 @@ impl OverheadArgs {
             repetitions: self.repetitions.unwrap_or(usual),
             limit: Limit { seconds, bytes },
             seed: self.common.results.seed,
-            splitter: self.common.split.clone(),
+            splitter: self.words.split.clone(),
         }
     }
 

@@ -13,7 +13,7 @@ use anabranch_experiment::{Journal, Turns, Unit as _, cache, carry_out_together}
 use clap::Args;
 use serde_json::Value;
 
-use super::common::{Common, JOURNAL, make, patience};
+use super::common::{Common, JOURNAL, SplitWords, make, patience};
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
@@ -43,6 +43,8 @@ const TRACES: &str = "loads";
 pub(crate) struct PagesArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    words: SplitWords,
     /// The local web: a folder with sites.toml, as `make web` makes it [default:
     /// ~/.cache/anabranch/web]
     #[arg(long, value_name = "DIR")]
@@ -121,7 +123,7 @@ impl PagesArgs {
             loads: self.loads.unwrap_or(loads),
             seed: self.common.results.seed,
             http: self.http,
-            splitter: self.common.split.clone(),
+            splitter: self.words.split.clone(),
             far_end: self.far_end.then(|| self.merge.clone()),
             patience: self.patience,
         })

@@ -1,0 +1,24 @@
+//! The results as Markdown.
+
+use super::super::common::{markdown_table, origin};
+use super::words::{self, Subject};
+
+/// All results.
+pub(super) fn text(subject: &Subject<'_>) -> String {
+    format!(
+        "{}.\n\n{}\n\n{}\n\n### The paper's claims\n\n{}\n\n{}\n### All designs\n\n{}\n\n{}",
+        words::what(subject),
+        words::machine(subject),
+        origin(subject.header),
+        words::judged(),
+        markdown_table(
+            &words::owned(&words::HEAD),
+            words::verdict_rows(subject).iter().map(Vec::as_slice)
+        ),
+        words::intervals(subject),
+        markdown_table(
+            &words::owned(&words::CELL_HEAD),
+            words::cell_rows(subject).iter().map(Vec::as_slice)
+        ),
+    )
+}

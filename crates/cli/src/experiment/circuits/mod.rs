@@ -1,0 +1,167 @@
+//! `anabranch experiment circuits`: one circuit and several, of ours and of stock tors.
+
+mod markdown;
+mod page;
+mod words;
+
+use anabranch_experiment::circuits::{
+    Bench, Design, Measured, Place, Settings, Unit, columns, plan, summary,
+};
+use anabranch_experiment::{Journal, carry_out};
+use clap::Args;
+use serde_json::Value;
+
+use super::common::{Common, patience};
+use super::telling::{Teller, told_to_stop};
+use crate::failure::Failure;
+
+const TABLE: &str = "circuits.parquet";
+const PAGE: &str = "circuits.html";
+
+/// Measure what several circuits for one stream bring in a small network: de la Cadena et al.
+/// (DBSec 2019), Table 1
+///
+/// Seven relays, four web servers, 30 clients that load the network and one that measures: time to
+/// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay, for Tor's
+/// one circuit, Conflux, Conflux 2013 and mTor over two and three, and for stock tor without and
+/// with Conflux. On loopback, as in the paper, and with lines of different rates and delays before
+/// the guards.
+///
+/// FOLDER gets units.jsonl (each network when it is done), circuits.parquet and circuits.html. The
+/// same command goes on where it was stopped. It takes root, and C tor (package tor).
+#[derive(Args)]
+pub(crate) struct CircuitsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What to compare: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
+    /// mtor-turns, stock (C tor), stock-conflux [default: all]
+    #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
+    designs: Vec<Design>,
+    /// Over so many circuits, where a design takes several; C tor takes two
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
+    legs: Vec<u32>,
+    /// Where: loopback, lines [default: both]
+    #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
+    places: Vec<Place>,
+    /// Networks for each design [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Repetitions in each network, every other one with optimistic data [default: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// Clients that load the network
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
+    clients: u32,
+    /// Seconds that one of them pauses between two pages, in the mean: on loopback, with lines
+    #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
+    pauses: Vec<f64>,
+    /// In eight minutes: two networks of six repetitions, loopback, two circuits
+    #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
+    short: bool,
+}
+
+impl CircuitsArgs {
+    /// Measures, and makes table and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let common = &self.common;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
+            return self.tell(&header, &records);
+        }
+        common.need_root([])?;
+        let settings = self.settings()?;
+        let (own, programs) = common.programs()?;
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
+        let units = plan(&settings);
+        let whole = self.measure(&units, &bench, &mut journal);
+        self.tell(journal.header(), journal.records())?;
+        common.results.verdict(whole?, &units, journal.records())
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        let places: &[Place] = match (&*self.places, self.short) {
+            ([], true) => &[Place::Loopback],
+            ([], false) => &Place::ALL,
+            (given, _) => given,
+        };
+        let designs: &[Design] = if self.designs.is_empty() { &Design::ALL } else { &self.designs };
+        let (rounds, repetitions) = if self.short { (2, 6) } else { (10, 20) };
+        let pauses = <[f64; 2]>::try_from(&*self.pauses);
+        let pauses =
+            pauses.map_err(|_| Failure::misuse("--pauses takes two numbers, such as 6,12"))?;
+        Ok(Settings {
+            designs: designs.to_vec(),
+            legs: if self.short { vec![2] } else { self.legs.clone() },
+            places: places.to_vec(),
+            rounds: self.rounds.unwrap_or(rounds),
+            repetitions: self.repetitions.unwrap_or(repetitions),
+            clients: self.clients,
+            pauses,
+            seed: self.common.results.seed,
+        })
+    }
+
+    /// True if all was measured, false if somebody said stop.
+    fn measure(
+        &self,
+        units: &[Unit],
+        bench: &Bench,
+        journal: &mut Journal<Measured>,
+    ) -> Result<bool, Failure> {
+        let stop = told_to_stop()?;
+        let mut teller = Teller::new(self.common.results.json, words::outcome);
+        let work = |unit: &Unit| bench.measure(unit, &stop);
+        let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
+        teller.end();
+        whole.map_err(Failure::trouble)
+    }
+
+    /// Makes table, page and Markdown of what was measured, and says in short what came of it.
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        self.common.results.table(TABLE, header, &columns(records))?;
+        let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
+        let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("circuits", || markdown::text(&subject))?;
+        self.common.results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_experiment::Unit as _;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CircuitsArgs,
+    }
+
+    fn settings(words: &str) -> Result<Settings, Failure> {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace()).unwrap();
+        line.args.settings()
+    }
+
+    #[test]
+    fn the_forms_have_the_plans_that_they_promise() {
+        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 13);
+        let short = plan(&settings("--short").unwrap());
+        assert_eq!(short.len(), 2 * 8);
+        let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
+        assert!((300.0..900.0).contains(&lasts), "{lasts} s");
+        assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in ["--designs tors", "--legs 4", "--rounds 0", "--pauses 0,1", "--places moon"] {
+            let line = format!("x folder {words}");
+            assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
+        }
+        assert!(settings("--pauses 3").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! The results as one page.
+
+use anabranch_experiment::circuits::summary::{Cell, Mean};
+use anabranch_experiment::circuits::{BULK, Place, WEB, paper};
+use maud::{Markup, html};
+
+use super::super::common::origin;
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures::{self, axis, drawing, lane, number};
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    let rows = words::verdict_rows(subject);
+    html::page(
+        "Several circuits for one stream",
+        &html! {
+            header {
+                h1 { "Several circuits for one stream" }
+                p.muted { (words::what(subject)) " (de la Cadena et al., DBSec 2019, section 5.1)." }
+            }
+            main {
+                @for place in Place::ALL { (section(subject, place)) }
+                section aria-labelledby="claims" {
+                    h2 id="claims" { "The paper's claims" }
+                    (figures::table("verdicts", "Does it hold here?", &words::HEAD, rows.iter().map(Vec::as_slice)))
+                    p { (words::judged()) }
+                }
+                (figures::numbers("All designs", &words::owned(&words::CELL_HEAD), &words::cell_rows(subject)))
+                (conditions(subject))
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment circuits, seed " (subject.header["seed"]) "." } }
+        },
+    )
+}
+
+fn section(subject: &Subject<'_>, place: Place) -> Markup {
+    let cells: Vec<&Cell> = subject.cells.iter().filter(|cell| cell.place == place).collect();
+    let name = words::place(place);
+    html! {
+        @if !cells.is_empty() {
+            section id=(name) aria-labelledby={ (name) "-h" } {
+                h2 id={ (name) "-h" } { "On " (name) }
+                (times(&cells, ("web", &format!("{} KiB", WEB >> 10)), |cell| cell.web, |row| row.web))
+                (times(&cells, ("bulk", &format!("{} MiB", BULK >> 20)), |cell| cell.bulk, |row| row.bulk))
+            }
+        }
+    }
+}
+
+/// A lane for each design: the mean with its interval, and a dot for the paper's.
+fn times(
+    cells: &[&Cell],
+    (name, what): (&str, &str),
+    of: impl Fn(&Cell) -> Option<Mean>,
+    of_paper: impl Fn(&paper::Row) -> f64,
+) -> Markup {
+    let papers = |cell: &Cell| paper::row(cell.design, cell.legs).map(|row| of_paper(&row));
+    let ends = cells.iter().flat_map(|cell| [of(cell).map(|mean| mean.mean * 1.2), papers(cell)]);
+    let lasts = ends.flatten().fold(0.001, f64::max) * 1.05;
+    let ticks = figures::times(lasts);
+    let grid: Vec<f64> = ticks.iter().map(|(at, _)| at * 100.0).collect();
+    html! {
+        figure {
+            figcaption {
+                h3 { (what) }
+                p { "Seconds to the last byte: a bar for the mean, a line for its 95 % interval, a dot for the paper's, of another machine." }
+            }
+            div.way data-way=(name) {
+                @for cell in cells {
+                    @if let Some(mean) = of(cell) {
+                        @let title = format!("{} × {}", words::title(cell.design), cell.legs);
+                        @let remark = format!("{:.0} ms", mean.mean * 1e3);
+                        @let shapes = shapes(mean, papers(cell), cell.legs as i16 - 1, lasts);
+                        (lane(cell.legs as i16 - 1, &title, &remark, &drawing("time", 100.0, &format!("{title}: {what}, {remark}"), &grid, &shapes)))
+                    }
+                }
+                (axis(&ticks))
+            }
+        }
+    }
+}
+
+fn shapes(mean: Mean, paper: Option<f64>, colour: i16, lasts: f64) -> String {
+    let at = |seconds: f64| number((100.0 * seconds / lasts).clamp(0.0, 100.0));
+    let class = figures::colour(colour);
+    let mut shapes =
+        figures::bar(colour, (0.0, (100.0 * mean.mean / lasts).min(100.0)), 100.0, None);
+    if mean.half.is_finite() {
+        let (from, to) = (at(mean.mean - mean.half), at(mean.mean + mean.half));
+        shapes += &format!(r#"<path class="line {class}" d="M{from} 50H{to}"/>"#);
+    }
+    if let Some(paper) = paper {
+        shapes += &format!(r#"<path class="dot {class}" d="M{} 50h0"/>"#, at(paper));
+    }
+    shapes
+}
+
+fn conditions(subject: &Subject<'_>) -> Markup {
+    html! {
+        section aria-labelledby="conditions" {
+            h2 id="conditions" { "How it was measured" }
+            p {
+                "Each network is started anew: our authority, three relays that are first on all circuits, three in the middle and one exit, "
+                "with one thread each, of Anabranch or of C tor. All clients are of the design that is measured; those that load the network "
+                "fetch a page, pause (exponentially, " (subject.header["pauses"][0]) " s in the mean on loopback, "
+                (subject.header["pauses"][1]) " s with lines), and so on. Times are a program's: from its SOCKS request on; with optimistic data "
+                "its HTTP request leaves with that. Every byte is compared with what the server sends. The paper's first bytes may be of fresh "
+                "circuits; these are of circuits in use."
+            }
+            p {
+                "Conflux deals what is fetched by the exit's own choice (" code { "lowrtt" } "), Conflux 2013 and mTor as published or round robin. CPU "
+                "in ms for each MB is of all guards, or all middles, together, for all that the network carried. The paper shows the load of "
+                "one relay of each kind, we the mean of the three: with one circuit for each client they share the network's load, too."
+            }
+            p { (words::machine(subject)) }
+            p { (origin(subject.header)) }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the results say, in words that page, Markdown and terminal share.
+
+use anabranch_experiment::circuits::summary::{Answer, Cell, Claim, Mean, Verdict, narrow};
+use anabranch_experiment::circuits::{Design, LINES, Measured, Place, paper};
+use serde_json::Value;
+
+use crate::html::figures::percent;
+use crate::text::table;
+
+/// What page and Markdown are about.
+pub(super) struct Subject<'a> {
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    /// What was measured.
+    pub(super) records: &'a [Measured],
+    /// What it amounts to.
+    pub(super) cells: &'a [Cell],
+    /// The paper's claims.
+    pub(super) verdicts: &'a [Verdict],
+}
+
+/// How a design is called in text.
+pub(super) fn title(design: Design) -> &'static str {
+    match design {
+        Design::Tor => "Tor",
+        Design::Conflux => "Conflux",
+        Design::Conflux2013 => "Conflux 2013",
+        Design::Conflux2013Turns => "Conflux 2013, round robin",
+        Design::MTor => "mTor",
+        Design::MTorTurns => "mTor, round robin",
+        Design::Stock => "C tor",
+        Design::StockConflux => "C tor, Conflux",
+    }
+}
+
+/// How a place is called in text.
+pub(super) fn place(place: Place) -> &'static str {
+    match place {
+        Place::Loopback => "loopback",
+        Place::Lines => "lines",
+    }
+}
+
+/// What was measured, in a sentence without its full stop.
+pub(super) fn what(subject: &Subject<'_>) -> String {
+    let lines: Vec<_> =
+        LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
+    format!(
+        "Seven relays, four web servers, a client that measures and {} that load the network: pages of 320 KiB and downloads of 1 MiB by \
+         one circuit or several, on loopback, and behind three guards with lines of {} (round trip)",
+        subject.header["clients"],
+        lines.join(", ")
+    )
+}
+
+/// How disturbed the machine was, and how busy.
+pub(super) fn machine(subject: &Subject<'_>) -> String {
+    let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
+    let busiest = busiest.fold(0.0, f64::max);
+    let over = subject.records.iter().filter(|record| record.busy > BUSY).count();
+    format!(
+        "Its busiest design kept {} of the machine busy in the mean; {over} of {} networks were measured with more than {} in use: there \
+         the machine is measured too.",
+        percent(busiest),
+        subject.records.len(),
+        percent(BUSY)
+    )
+}
+
+/// Beyond this share the machine itself is what delays.
+const BUSY: f64 = 0.7;
+
+/// Heads as table functions take them.
+pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
+    heads.map(str::to_owned).to_vec()
+}
+
+/// Of the verdicts.
+pub(super) const HEAD: [&str; 6] =
+    ["place", "design", "claim", "ratio to one circuit", "paper", ""];
+
+/// What the verdicts judge.
+pub(super) fn judged() -> String {
+    "Each ratio is to Tor's one circuit in the same place and round, with the half width of its 95 % interval over rounds (Student's t). \
+     A claim holds, or does not, if the whole interval says so."
+        .to_owned()
+}
+
+/// How narrow the intervals are.
+pub(super) fn intervals(subject: &Subject<'_>) -> String {
+    format!(
+        "Means over rounds with half widths of their 95 % intervals; {} of the times are as narrow as the paper's (10 % of the mean). A \
+         round is a network of its own, whose repetitions share circuits.",
+        percent(narrow(subject.cells))
+    )
+}
+
+fn claim(claim: Claim) -> &'static str {
+    match claim {
+        Claim::FirstByte => "the first byte comes sooner",
+        Claim::Web => "320 KiB come sooner",
+        Claim::Bulk => "1 MiB comes sooner",
+        Claim::Guard => "a guard has less to do",
+        Claim::Exit => "the exit has as much to do",
+    }
+}
+
+fn answer(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Holds => "holds",
+        Answer::Fails => "does not hold",
+        Answer::Open => "cannot be judged",
+    }
+}
+
+fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
+    match mean {
+        None => "–".to_owned(),
+        Some(Mean { mean, half }) if half.is_infinite() => format!("{:.digits$}", mean * scale),
+        Some(Mean { mean, half }) => {
+            format!("{:.digits$} ± {:.digits$}", mean * scale, half * scale)
+        }
+    }
+}
+
+fn design(design: Design, legs: u32) -> String {
+    format!("{} × {legs}", title(design))
+}
+
+/// The verdicts as rows; heads are [`HEAD`].
+pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |verdict: &Verdict| {
+        vec![
+            place(verdict.place).to_owned(),
+            design(verdict.design, verdict.legs),
+            claim(verdict.claim).to_owned(),
+            mean(Some(verdict.ratio), 1.0, 2),
+            format!("{:.2}", verdict.paper),
+            answer(verdict.answer).to_owned(),
+        ]
+    };
+    subject.verdicts.iter().map(row).collect()
+}
+
+/// Of the designs.
+pub(super) const CELL_HEAD: [&str; 10] = [
+    "place",
+    "design",
+    "networks",
+    "failed",
+    "first byte, ms",
+    "optimistic, ms",
+    "320 KiB, ms (paper)",
+    "1 MiB, ms (paper)",
+    "CPU ms/MB: guards, middles, exit",
+    "CPU % of a guard, a middle, the exit (paper)",
+];
+
+/// The designs as rows; heads are [`CELL_HEAD`].
+pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    subject.cells.iter().map(cell_row).collect()
+}
+
+fn cell_row(cell: &Cell) -> Vec<String> {
+    let row = paper::row(cell.design, cell.legs);
+    let beside = |own: String, value: Option<String>| match value {
+        Some(value) => format!("{own} ({value})"),
+        None => own,
+    };
+    let three = |means: [Option<Mean>; 3]| means.map(|one| mean(one, 1.0, 1)).join(", ");
+    let of_paper = |cpu: [f64; 3]| cpu.map(|share| format!("{share:.0}")).join(", ");
+    vec![
+        place(cell.place).to_owned(),
+        design(cell.design, cell.legs),
+        cell.counts.0.to_string(),
+        cell.failed.to_string(),
+        mean(cell.first_byte[0], 1e3, 1),
+        mean(cell.first_byte[1], 1e3, 1),
+        beside(mean(cell.web, 1e3, 0), row.map(|row| format!("{:.0}", row.web * 1e3))),
+        beside(mean(cell.bulk, 1e3, 0), row.map(|row| format!("{:.0}", row.bulk * 1e3))),
+        three(cell.per_megabyte),
+        beside(three(cell.percent), row.map(|row| of_paper(row.cpu))),
+    ]
+}
+
+/// A network in a few words.
+pub(super) fn outcome(record: &Measured) -> String {
+    let count = record.repetitions.len().max(1) as f64;
+    let mean = |time: fn(&anabranch_experiment::circuits::Repetition) -> f64| {
+        record.repetitions.iter().map(time).sum::<f64>() / count * 1e3
+    };
+    let failed = match record.failed {
+        0 => String::new(),
+        failed => format!("; {failed} failed: {}", record.error),
+    };
+    format!(
+        "first byte {:.0} ms, 320 KiB {:.0} ms, 1 MiB {:.0} ms, machine {} busy{failed}",
+        mean(|one| one.first_byte),
+        mean(|one| one.web),
+        mean(|one| one.bulk),
+        percent(record.busy)
+    )
+}
+
+/// All of it for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    let rows = |head: Vec<String>, rows: Vec<Vec<String>>| {
+        table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    };
+    format!(
+        "{}\n\n{}\n{}",
+        rows(owned(&CELL_HEAD), cell_rows(subject)),
+        rows(owned(&HEAD), verdict_rows(subject)),
+        machine(subject)
+    )
+}

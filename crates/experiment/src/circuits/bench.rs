@@ -1,0 +1,205 @@
+//! Measures one design in one network.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anabranch_multipath::seed;
+use rand::RngExt;
+
+use super::super::machine::Cores;
+use super::super::runner::Unit as _;
+use super::super::stage::Stage;
+use super::super::{Missing, Probe, Programs};
+use super::fetch::{self, Server, fetch};
+use super::load::{Done, Loader};
+use super::measured::{BULK, Measured, Repetition, WEB};
+use super::nodes::{Makers, Node, Nodes};
+use super::place::{self, Role};
+use super::plan::{Settings, Unit};
+
+const TOR: (&str, &str) = ("tor", "package tor");
+const WEB_PORT: u16 = 8_000;
+const SERVERS: u16 = 4;
+/// Between two repetitions, in seconds.
+const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
+/// How long the first fetch may fail: a client has to build its circuits.
+const WARM: Duration = Duration::from_secs(90);
+/// Repetitions that are not counted: sets grow to their number of circuits meanwhile.
+const FIRST: u32 = 3;
+/// Fetches of which so many fail end a measurement.
+const FAILURES: u32 = 10;
+
+/// Makes measurements, each in a network of its own that is gone afterwards.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    anabranch: PathBuf,
+    settings: Settings,
+}
+
+impl Bench {
+    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
+    /// hold C tor.
+    ///
+    /// # Errors
+    /// C tor is nowhere, and one of the designs takes it.
+    pub fn new(
+        settings: &Settings,
+        anabranch: PathBuf,
+        programs: Option<&Path>,
+    ) -> Result<Bench, Missing> {
+        let mut found = Programs::new(programs);
+        if settings.designs.iter().any(|design| design.is_stock()) {
+            found.find(&[TOR])?;
+        }
+        Ok(Bench { programs: found, anabranch, settings: settings.clone() })
+    }
+
+    /// What was found for it.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    ///
+    /// # Errors
+    /// The network or its clients could not be started; fetches that fail are no error.
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
+        self.run(unit, stop).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+        let stage = place::build(unit.place)?;
+        let (anabranch, stock) = (&*self.anabranch, unit.design.is_stock());
+        let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
+        let nodes =
+            Nodes::start(Makers { stage: &stage, place: unit.place, anabranch, tor: &tor }, stock)?;
+        let servers = self.serve(unit, &stage)?;
+        let at: Vec<_> = servers.iter().map(|server| server.address).collect();
+        let roles = (0..self.settings.clients).map(|number| Role::Load(number as u8));
+        let roles: Vec<Role> = std::iter::once(Role::Client).chain(roles).collect();
+        let start = |role: &Role| nodes.client(*role, unit.design, unit.legs);
+        let mut clients = roles.iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        for client in &mut clients {
+            nodes.wait_ready(client, unit.design)?;
+        }
+        Measurement { bench: self, stage: &stage, nodes: &nodes, servers: &at, unit, stop }
+            .under_load(&roles[1..])
+    }
+
+    fn serve(&self, unit: &Unit, stage: &Stage) -> io::Result<Vec<Server>> {
+        let ip = Role::Web.address(unit.place);
+        Role::Web
+            .host(unit.place, stage)
+            .run(|| (0..SERVERS).map(|number| Server::start(ip, WEB_PORT + number)).collect())
+    }
+}
+
+/// One that is under way.
+struct Measurement<'a> {
+    bench: &'a Bench,
+    stage: &'a Stage,
+    nodes: &'a Nodes<'a>,
+    servers: &'a [SocketAddrV4],
+    unit: &'a Unit,
+    stop: &'a AtomicBool,
+}
+
+impl Measurement<'_> {
+    fn under_load(&self, load: &[Role]) -> io::Result<Measured> {
+        let (done, end) = (Done::default(), AtomicBool::new(false));
+        let settings = &self.bench.settings;
+        let (place, seed) = (self.unit.place, self.unit.seed(settings.seed));
+        thread::scope(|scope| {
+            for role in load {
+                let Role::Load(number) = *role else { continue };
+                let (host, proxy) = (role.host(place, self.stage), self.nodes.proxy(*role));
+                let loader = Loader { host, proxy, number, seed, pause: settings.pause(place) };
+                let (servers, done, end) = (self.servers, &done, &end);
+                scope.spawn(move || loader.run(servers, done, end));
+            }
+            let measured = Role::Client.host(place, self.stage).run(|| self.repeat(&done));
+            end.store(true, Ordering::Relaxed);
+            measured
+        })
+    }
+
+    fn repeat(&self, done: &Done) -> io::Result<Measured> {
+        self.warm()?;
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let count = || {
+            let [fetches, failures] = [&done.fetches, &done.failures];
+            (fetches.load(Ordering::Relaxed), failures.load(Ordering::Relaxed))
+        };
+        let (before, cpu, cores, probe) = (count(), self.cpu(), Cores::now(), Probe::start());
+        let began = Instant::now();
+        let settings = &self.bench.settings;
+        let mut dice = seed::stream(self.unit.seed(settings.seed), 0, "repetitions");
+        let (mut repetitions, mut failed, mut error) = (Vec::new(), 0, String::new());
+        for number in 0..settings.repetitions {
+            if self.stop.load(Ordering::Relaxed) || failed > FAILURES {
+                break;
+            }
+            match self.one(number) {
+                Ok(one) => repetitions.push(one),
+                Err(why) => (failed, error) = (failed + 1, why.to_string()),
+            }
+            thread::sleep(Duration::from_secs_f64(dice.random_range(BETWEEN)));
+        }
+        let (seconds, machine, after) = (began.elapsed().as_secs_f64(), probe.finish(), count());
+        let own = repetitions.len() as u64 * (WEB + BULK) as u64;
+        let mut spent = self.cpu();
+        spent.iter_mut().zip(cpu).for_each(|(now, then)| *now -= then);
+        let Unit { design, legs, place, round, .. } = *self.unit;
+        Ok(Measured {
+            unit: self.unit.id(),
+            design,
+            legs,
+            place,
+            round,
+            started: started.as_secs_f64(),
+            repetitions,
+            failed,
+            seconds,
+            bytes: own + (after.0 - before.0) * WEB as u64,
+            load_failed: after.1 - before.1,
+            cpu: spent,
+            busy: cores.busy_since(),
+            error,
+            machine,
+        })
+    }
+
+    /// Fetches until that works, and a few times more.
+    fn warm(&self) -> io::Result<()> {
+        let began = Instant::now();
+        let mut left = FIRST;
+        while left > 0 && !self.stop.load(Ordering::Relaxed) {
+            match self.one(left) {
+                Ok(_) => left -= 1,
+                Err(error) if began.elapsed() > WARM => return Err(error),
+                Err(_) => thread::sleep(Duration::from_secs(1)),
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, number: u32) -> io::Result<Repetition> {
+        let proxy = self.nodes.proxy(Role::Client);
+        let server = self.servers[number as usize / 2 % self.servers.len()];
+        let optimistic = number % 2 == 1;
+        let page = fetch(proxy, server, WEB, optimistic)?;
+        let bulk = fetch(proxy, server, BULK, optimistic)?;
+        let fetch::Fetched { first_byte, whole: web } = page;
+        Ok(Repetition { optimistic, first_byte, web, bulk: bulk.whole })
+    }
+
+    fn cpu(&self) -> [f64; 7] {
+        let of = |role| self.nodes.relays.iter().find(|node: &&Node<'_>| node.is(role));
+        Role::RELAYS.map(|role| of(role).map_or(0.0, Node::cpu))
+    }
+}

@@ -1,0 +1,228 @@
+//! Fetches by SOCKS, as programs make them, and the web servers that answer.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a fetch may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// SOCKS5 without a name: the greeting and its answer, and the answer to a request by IPv4 (RFC
+/// 1928).
+const GREETING: [u8; 3] = [5, 1, 0];
+const GREETED: [u8; 2] = [5, 0];
+const CONNECT: [u8; 4] = [5, 1, 0, 1];
+const ANSWER: usize = 10;
+const HEAD_END: &[u8] = b"\r\n\r\n";
+/// How often a server looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What came of a fetch, in seconds from the SOCKS request on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Fetched {
+    /// Until the first byte of the server's answer.
+    pub(super) first_byte: f64,
+    /// Until its last one.
+    pub(super) whole: f64,
+}
+
+/// Fetches so many bytes from `server` by the SOCKS proxy at `proxy`. `optimistic`: the HTTP
+/// request leaves with the SOCKS request and does not wait for its answer, as in Tor Browser.
+///
+/// # Errors
+/// Those of the connection; the proxy refuses; what came is not what the server sends.
+pub(super) fn fetch(
+    proxy: SocketAddr,
+    server: SocketAddrV4,
+    length: usize,
+    optimistic: bool,
+) -> io::Result<Fetched> {
+    let mut link = TcpStream::connect_timeout(&proxy, PATIENCE)?;
+    link.set_nodelay(true)?;
+    link.set_read_timeout(Some(PATIENCE))?;
+    link.write_all(&GREETING)?;
+    let mut greeted = [0; GREETED.len()];
+    link.read_exact(&mut greeted)?;
+    if greeted != GREETED {
+        return Err(io::Error::other("it is no SOCKS5 proxy"));
+    }
+    let request = format!("GET /{length} HTTP/1.0\r\nHost: {}\r\n\r\n", server.ip());
+    let mut connect = CONNECT.to_vec();
+    connect.extend(server.ip().octets());
+    connect.extend(server.port().to_be_bytes());
+    if optimistic {
+        connect.extend(request.as_bytes());
+    }
+    let began = Instant::now();
+    link.write_all(&connect)?;
+    let mut answer = [0; ANSWER];
+    link.read_exact(&mut answer)?;
+    if answer[1] != 0 {
+        return Err(io::Error::other(format!("the proxy refuses with code {}", answer[1])));
+    }
+    if !optimistic {
+        link.write_all(request.as_bytes())?;
+    }
+    let mut came = Checked::default();
+    let mut room = [0; 65_536];
+    let mut first_byte = None;
+    loop {
+        let count = link.read(&mut room)?;
+        if count == 0 {
+            break;
+        }
+        first_byte.get_or_insert_with(|| began.elapsed().as_secs_f64());
+        came.take(&room[..count])?;
+    }
+    let whole = began.elapsed().as_secs_f64();
+    match (first_byte, came.length == length) {
+        (Some(first_byte), true) => Ok(Fetched { first_byte, whole }),
+        _ => Err(io::Error::other(format!("{} of {length} bytes came", came.length))),
+    }
+}
+
+/// The byte at a place of every answer.
+fn byte(place: usize) -> u8 {
+    // No period that a block of any protocol has.
+    (place % 251) as u8
+}
+
+/// An answer that comes, each byte held against what the server sends.
+#[derive(Default)]
+struct Checked {
+    head: Vec<u8>,
+    in_body: bool,
+    length: usize,
+}
+
+impl Checked {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.in_body {
+            return self.body(bytes);
+        }
+        self.head.extend_from_slice(bytes);
+        let end = self.head.windows(HEAD_END.len()).position(|four| four == HEAD_END);
+        let Some(end) = end else { return Ok(()) };
+        self.in_body = true;
+        let body = self.head.split_off(end + HEAD_END.len());
+        self.body(&body)
+    }
+
+    fn body(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let wrong = bytes.iter().zip(self.length..).find(|(one, place)| **one != byte(*place));
+        self.length += bytes.len();
+        match wrong {
+            None => Ok(()),
+            Some((_, place)) => Err(io::Error::other(format!("byte {place} is another one"))),
+        }
+    }
+}
+
+/// A web server that sends as many bytes as its path names, on a thread. Dropped, it ends.
+pub(super) struct Server {
+    pub(super) address: SocketAddrV4,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts it in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The address is not one of this host's.
+    pub(super) fn start(ip: Ipv4Addr, port: u16) -> io::Result<Server> {
+        let listener = TcpListener::bind((ip, port))?;
+        listener.set_nonblocking(true)?;
+        let SocketAddr::V4(address) = listener.local_addr()? else {
+            return Err(io::Error::other("it was bound to IPv4"));
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = Some(thread::spawn(move || serve(&listener, &flag)));
+        Ok(Server { address, stop, thread })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn serve(listener: &TcpListener, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            // A client that goes away is its own affair.
+            Ok((link, _)) => drop(thread::spawn(move || answer(&link))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK / 10),
+            Err(_) => thread::sleep(LOOK),
+        }
+    }
+}
+
+fn answer(link: &TcpStream) -> io::Result<()> {
+    link.set_nonblocking(false)?;
+    link.set_nodelay(true)?;
+    link.set_read_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(link).lines();
+    let line = lines.next().transpose()?.unwrap_or_default();
+    let length = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
+    let length: usize = length.and_then(|length| length.parse().ok()).unwrap_or_default();
+    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+    let mut all = format!("HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+    all.extend((0..length).map(byte));
+    (&*link).write_all(&all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A proxy that takes every request and passes bytes on; what came with the request.
+    fn proxy(listener: &TcpListener, to: SocketAddrV4) -> io::Result<Vec<u8>> {
+        let (mut near, _) = listener.accept()?;
+        let mut room = [0; 4096];
+        near.read_exact(&mut room[..GREETING.len()])?;
+        near.write_all(&GREETED)?;
+        // Time for what comes with the request.
+        thread::sleep(Duration::from_millis(50));
+        let count = near.read(&mut room)?;
+        let early = room[ANSWER..count].to_vec();
+        near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+        let mut far = TcpStream::connect(to)?;
+        let mut request = early.clone();
+        while !request.ends_with(HEAD_END) {
+            let count = near.read(&mut room)?;
+            request.extend_from_slice(&room[..count]);
+        }
+        far.write_all(&request)?;
+        io::copy(&mut far, &mut near)?;
+        Ok(early)
+    }
+
+    #[test]
+    fn all_bytes_come_with_optimistic_data_and_without() {
+        let server = Server::start(Ipv4Addr::LOCALHOST, 0).unwrap();
+        for (length, optimistic) in [(0, false), (1, true), (327_680, false), (1_048_576, true)] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let (at, to) = (listener.local_addr().unwrap(), server.address);
+            let proxied = thread::spawn(move || proxy(&listener, to));
+            let fetched = fetch(at, to, length, optimistic).unwrap();
+            assert!(fetched.first_byte > 0.05 && fetched.first_byte <= fetched.whole);
+            let early = proxied.join().unwrap().unwrap();
+            assert_eq!(!early.is_empty(), optimistic);
+        }
+    }
+
+    #[test]
+    fn a_byte_that_is_another_one_and_a_short_answer_are_told() {
+        let mut came = Checked::default();
+        came.take(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r").unwrap();
+        came.take(&[b'\n', 0, 1]).unwrap();
+        assert_eq!((came.length, came.in_body), (2, true));
+        assert!(came.take(&[7]).unwrap_err().to_string().contains("byte 2"));
+    }
+}

@@ -1,0 +1,187 @@
+//! The network of a measurement: who has which address, and which lines there are.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::super::stage::Stage;
+use super::plan::Place;
+use anabranch_drive::emulate::Namespace;
+
+/// The guards' lines: Mbit/s each way, and what one adds to the round trip between the measuring
+/// client and the rest, half of it on either side of the guard, in ms.
+pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
+/// A line holds so many milliseconds of its rate.
+const QUEUE_MS: u32 = 100;
+
+/// Who is in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It makes the consensus.
+    Authority,
+    /// One of the three that are first on a circuit.
+    Guard(u8),
+    /// One of the three in the middle.
+    Middle(u8),
+    /// The one that all circuits end at.
+    Exit,
+    /// The four web servers.
+    Web,
+    /// The client that measures.
+    Client,
+    /// One of those that load the network.
+    Load(u8),
+}
+
+impl Role {
+    /// The seven relays.
+    pub(super) const RELAYS: [Role; 7] = [
+        Role::Guard(0),
+        Role::Guard(1),
+        Role::Guard(2),
+        Role::Middle(0),
+        Role::Middle(1),
+        Role::Middle(2),
+        Role::Exit,
+    ];
+
+    /// As relays and files are called.
+    pub(super) fn name(self) -> String {
+        match self {
+            Role::Authority => "authority".to_owned(),
+            Role::Guard(number) => format!("guard{number}"),
+            Role::Middle(number) => format!("middle{number}"),
+            Role::Exit => "exit".to_owned(),
+            Role::Web => "web".to_owned(),
+            Role::Client => "client".to_owned(),
+            Role::Load(number) => format!("load{number}"),
+        }
+    }
+
+    /// Those of different networks of 16 bits may be on one circuit.
+    fn network(self) -> u8 {
+        match self {
+            Role::Authority => 1,
+            Role::Guard(number) => 10 + number,
+            Role::Middle(number) => 20 + number,
+            Role::Exit => 30,
+            Role::Web => 40,
+            Role::Client => 50,
+            Role::Load(_) => 51,
+        }
+    }
+
+    /// Where it is reached.
+    pub(super) fn address(self, place: Place) -> Ipv4Addr {
+        match (place, self) {
+            (Place::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
+            (Place::Lines, Role::Client | Role::Load(_)) => Ipv4Addr::LOCALHOST,
+            (Place::Lines, _) => Ipv4Addr::new(10, self.network(), 0, 1),
+        }
+    }
+
+    /// Where it runs.
+    pub(super) fn host(self, place: Place, stage: &Stage) -> &Namespace {
+        match (place, self) {
+            (Place::Lines, Role::Guard(number)) => stage.host(&format!("guard{number}")),
+            (Place::Lines, Role::Client) => stage.client(),
+            _ => stage.server(),
+        }
+    }
+}
+
+/// Builds the network.
+///
+/// # Errors
+/// What the machine refuses.
+pub(super) fn build(place: Place) -> io::Result<Stage> {
+    Stage::of(&topology(place), Vec::new())
+}
+
+/// On loopback everybody is at one host. Else everybody but the guards and the client that measures
+/// is at `server`, the net's core; each guard has a line to there and one to the client, and the
+/// client another to the core, by which it learns of the network.
+fn topology(place: Place) -> String {
+    if place == Place::Loopback {
+        return "[[host]]\nname = 'server'\n[[host]]\nname = 'client'\n".to_owned();
+    }
+    let of_core = [Role::Authority, Role::Middle(0), Role::Middle(1), Role::Middle(2)];
+    let of_core = of_core.into_iter().chain([Role::Exit, Role::Web]);
+    let core: Vec<Ipv4Addr> = of_core.map(|role| role.address(place)).collect();
+    let listed = |all: &[Ipv4Addr], behind: &str| -> String {
+        all.iter().map(|one| format!("'{one}{behind}', ")).collect()
+    };
+    let mut text = format!(
+        "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = [{}]\n",
+        listed(&core, "/32")
+    );
+    let mut link = |name: &str,
+                    (client, more): (&str, &str),
+                    (server, back): (&str, &str),
+                    rate: u32,
+                    delay: f64| {
+        let queue = rate * QUEUE_MS / 8;
+        write!(
+            text,
+            "[[link]]\nname = '{name}'\nends = [\n{{ host = '{client}', {more} }},\n\
+             {{ host = '{server}', {back} }},\n]\nrate = '{rate}mbit'\ndelay = '{delay}ms'\nqueue = '{queue}kB'\n"
+        )
+        .expect("writing to a string does not fail");
+    };
+    let to_core = format!("routes = [{}]", listed(&core, "/32"));
+    let more = format!("address = ['10.99.0.2/24'], {to_core}");
+    let back = format!("routes = ['10.99.0.0/24'], prefsrc = ['{}']", core[0]);
+    link("core", ("client", &more), ("server", &back), 100, 10.0);
+    for (number, (rate, rtt)) in (0..).zip(LINES) {
+        let (guard, own) = (format!("guard{number}"), Role::Guard(number).address(place));
+        let delay = f64::from(rtt) / 4.0;
+        let more = format!("address = ['10.98.{number}.2/24'], routes = ['{own}/32']");
+        let back = format!("routes = ['10.98.{number}.0/24'], prefsrc = ['{own}']");
+        link(&format!("near{number}"), ("client", &more), (&guard, &back), rate, delay);
+        let back = format!("routes = ['{own}/32'], prefsrc = ['{}']", core[0]);
+        let more = format!("{to_core}, prefsrc = ['{own}']");
+        link(&format!("far{number}"), (&guard, &more), ("server", &back), rate, delay);
+    }
+    for number in 0..LINES.len() as u8 {
+        let own = Role::Guard(number).address(place);
+        write!(text, "[[host]]\nname = 'guard{number}'\naddress = ['{own}/32']\n")
+            .expect("writing to a string does not fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_drive::emulate::Topology;
+
+    use super::*;
+
+    #[test]
+    fn guards_have_two_lines_each_and_together_the_delay_that_is_said() {
+        let topology = Topology::parse(&topology(Place::Lines), "t").unwrap();
+        assert_eq!((topology.hosts.len(), topology.links.len()), (5, 7));
+        for (number, (rate, rtt)) in LINES.iter().enumerate() {
+            let names = [format!("near{number}"), format!("far{number}")];
+            let found: Vec<_> = topology.links.iter().filter(|l| names.contains(&l.name)).collect();
+            let delay: f64 = found.iter().map(|l| l.forward.delay.as_secs_f64() * 2e3).sum();
+            assert!((delay - f64::from(*rtt)).abs() < 1e-9);
+            assert!(
+                found.iter().all(|l| l.forward.rate.unwrap().get() == u64::from(*rate) * 1_000_000)
+            );
+        }
+        assert!(Topology::parse(&super::topology(Place::Loopback), "t").unwrap().links.is_empty());
+    }
+
+    #[test]
+    fn no_two_relays_are_of_one_network() {
+        for place in Place::ALL {
+            let mut nets: Vec<_> = Role::RELAYS
+                .iter()
+                .map(|role| role.address(place).octets()[..2].to_vec())
+                .collect();
+            nets.sort();
+            nets.dedup();
+            assert_eq!(nets.len(), Role::RELAYS.len());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+"""``anabranch experiment circuits`` in a short form: our network and a stock one, loaded."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Results
+from harness.experiment import Experiment, need
+
+pytestmark = pytest.mark.experiments
+
+WORDS = ["--designs", "tor,mtor,stock", "--legs", "2", "--rounds", "1", "--repetitions", "6"]
+LOAD = ["--clients", "6", "--pauses", "2,4"]
+#: The shortest round trip behind lines: no first byte comes sooner.
+LINES_S = 0.02
+
+
+@pytest.mark.timeout(900)
+def test_designs_are_measured_in_networks_of_ours_and_of_stock_tors(
+    tmp_path: Path, results: Results
+) -> None:
+    """Every page and every download comes whole, in each place. Killed once, and gone on."""
+    need("tor")
+    experiment = Experiment("circuits", tmp_path / "circuits", [*WORDS, *LOAD])
+    begun = time.monotonic()
+    killed = experiment.start()
+    experiment.wait_records(1)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    done = experiment.records()
+    experiment.must()
+    results.three_minutes(experiment.name, time.monotonic() - begun)
+    records = experiment.records()
+    assert records[: len(done)] == done
+    kinds = [("tor", 1), ("mtor", 2), ("stock", 1)]
+    wanted = {f"{name}/{legs}/{at}/0" for name, legs in kinds for at in ("loopback", "lines")}
+    assert {record["unit"] for record in records} == wanted
+    for record in records:
+        assert record["failed"] == record["load_failed"] == 0, record
+        assert len(record["repetitions"]) == 6, record
+        assert all(seconds > 0 for seconds in record["cpu"]) or record["legs"] == 1, record
+        for one in record["repetitions"]:
+            assert 0 < one["first_byte"] <= one["web"], record
+            # Behind lines no byte comes sooner than light takes.
+            assert record["place"] == "loopback" or one["first_byte"] > LINES_S, record
+        results.add(
+            "experiment circuits", unit=record["unit"],
+            web_ms=1000 * min(one["web"] for one in record["repetitions"]),
+        )  # fmt: skip
+    rows = pq.read_table(experiment.folder / "circuits.parquet").to_pylist()
+    assert len(rows) == 6 * len(wanted)
+    page = (experiment.folder / "circuits.html").read_text()
+    assert "Several circuits for one stream" in page and "C tor" in page
