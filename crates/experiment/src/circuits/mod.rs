@@ -3,9 +3,9 @@
 //!
 //! Seven relays (three first, three in the middle, one exit), four web servers, 30 clients that
 //! load the network and one that measures: the time to the first byte of a page of 320 KiB, to its
-//! last one, to that of 1 MiB, and the CPU of every relay. Each measurement is a network of its own, of
-//! our relays and clients or of C tor's, on loopback or with lines of different rates and delays
-//! before the guards.
+//! last one, to that of 1 MiB, and the CPU of every relay. Each measurement is a network of its
+//! own, of our relays and clients or of C tor's, on loopback or with lines of different rates and
+//! delays before the guards.
 //!
 //! * [`Settings`] and [`plan`]: which measurements, in which order;
 //! * [`Bench`]: carries out one of them;
