@@ -148,8 +148,7 @@ class Stub(Attack):
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes)."""
+    def _probabilities(self, X: Sequences) -> Floats:
         return np.tile(self.shares_, (len(X), 1))
 
     def _fit(self, task: Task) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,9 +26,15 @@ def offsets_of(counts: ArrayLike) -> Ints:
     return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
 
 
-def select(offsets: Ints, index: slice | ArrayLike) -> Selection:
-    """The runs that a slice, a boolean mask or an array of places selects."""
-    runs = np.arange(offsets.size - 1)[index if isinstance(index, slice) else np.asarray(index)]
+def select(offsets: Ints, index: slice | ArrayLike | tuple[Any, ...]) -> Selection:
+    """The runs that a slice, a boolean mask, an array of places or one place selects.
+
+    `(index, ...)`, as scikit-learn writes it, is the same as `index`.
+    """
+    if isinstance(index, tuple) and index[-1:] == (...,):
+        index = index[0]
+    chosen = index if isinstance(index, slice) else np.atleast_1d(np.asarray(index))
+    runs = np.arange(offsets.size - 1)[chosen]
     counts = np.diff(offsets)[runs]
     begins = offsets_of(counts)
     elements = np.arange(begins[-1]) + np.repeat(offsets[runs] - begins[:-1], counts)

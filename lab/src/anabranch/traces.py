@@ -91,6 +91,11 @@ class Traces:
         )
 
     @property
+    def shape(self) -> tuple[int]:
+        """(n,): by it scikit-learn takes this for what can be indexed, to divide and shuffle."""
+        return (len(self),)
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """int64 (n,): the packets of each load."""
         return np.diff(self.offsets)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from .base import Attack, AttackError, EpochReport, Sequences, Task
+from .base import Attack, AttackError, EpochReport, Observed, Sequences, Task
 from .course import CourseForest, Size
 from .cumul import Cumul
 from .df import DeepFingerprinting
@@ -46,6 +46,7 @@ __all__ = [
     "DeepFingerprinting",
     "EpochReport",
     "KFingerprinting",
+    "Observed",
     "RobustFingerprinting",
     "Rocket",
     "Sequences",

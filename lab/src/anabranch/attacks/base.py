@@ -1,16 +1,17 @@
-"""What every attack has in common: the form of its input, and the estimator's contract.
+"""What every attack has in common: the estimator's contract.
 
-An attack takes `Sequences` (packets of many loads, in flat arrays) and labels, and answers with
-one row of class probabilities for each sequence. It follows scikit-learn's conventions: parameters
-are only stored in `__init__`, learnt state ends in `_`, `clone` and `get_params` work.
+An attack takes `Sequences` (packets of many loads, in flat arrays), or what stands for them, and
+labels, and answers with one row of class probabilities for each sequence. It follows scikit-learn's
+conventions: parameters are only stored in `__init__`, learnt state ends in `_`, `clone` and
+`get_params` work, and so do cross-validation, searches, pipelines and votes.
 """
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -18,16 +19,30 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from anabranch.io import draft
-from anabranch.ragged import offsets_of, select
 from anabranch.unfinished import Unfinished
 
 from .ranges import SEED, Ranges, alike
+from .sequences import AttackError, Floats, Ints, Observed, Sequences, from_rows, sequences_of
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+__all__ = [
+    "Attack",
+    "AttackError",
+    "EpochReport",
+    "Floats",
+    "Ints",
+    "Labels",
+    "Observed",
+    "OnEpoch",
+    "Sequences",
+    "Task",
+    "Validation",
+    "random_state",
+]
+
 Labels: TypeAlias = NDArray[Any]
 
 FILE_FORMAT = 1
@@ -35,121 +50,6 @@ FILE_FORMAT = 1
 
 UNKNOWN = -1
 """Code of a label that the training set does not have: no prediction ever equals it."""
-
-
-class AttackError(ValueError):
-    """The input or a file given to an attack cannot be used; the message says which and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sequences:
-    """The packets of `n` observed loads, as flat arrays.
-
-    Attributes:
-        times: float64 (packets,), seconds, ascending within a sequence; any origin.
-        sizes: int32 (packets,), signed bytes: + client to server, - server to client, never 0.
-        offsets: int64 (n + 1,): sequence `i` is `[offsets[i], offsets[i + 1])`; it may be empty.
-        counts: int64 (packets,), how many packets of its direction all paths have carried up to
-            and including each packet, as a counter in clear tells; never below 0, never descending
-            in a direction of a sequence. None where packets show no counter.
-
-    Raises:
-        AttackError: if the arrays do not fit together.
-    """
-
-    times: Floats
-    sizes: NDArray[np.int32]
-    offsets: Ints
-    counts: Ints | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        _check_shapes(self.times, self.sizes, self.offsets)
-        _check_values(self.times, self.sizes, self.offsets)
-        if self.counts is not None:
-            if self.counts.shape != self.times.shape:
-                raise AttackError(f"counts {self.counts.shape} for {self.times.size} packets")
-            if (self.increments < 0).any():
-                raise AttackError("counts descend")
-
-    @classmethod
-    def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:
-        """Builds from one array of times [s] and one of signed sizes for each sequence."""
-        stamps = [np.asarray(t, dtype=np.float64) for t in times]
-        signed = [np.asarray(s, dtype=np.int32) for s in sizes]
-        if [t.shape for t in stamps] != [s.shape for s in signed]:
-            raise AttackError("times and sizes differ in length")
-        counts = np.array([t.size for t in stamps], dtype=np.int64)
-        return cls(
-            np.concatenate([np.zeros(0), *stamps]),
-            np.concatenate([np.zeros(0, dtype=np.int32), *signed]),
-            offsets_of(counts),
-        )
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Sequences]) -> Self:
-        """The sequences of all `parts`, one after the other."""
-        counts = [part.counts for part in parts if part.counts is not None]
-        if len(counts) not in (0, len(parts)):
-            raise AttackError("counts: some sequences have them, others not")
-        return cls(
-            np.concatenate([part.times for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-            offsets_of(np.concatenate([part.lengths for part in parts])),
-            counts=np.concatenate(counts) if counts else None,
-        )
-
-    def __len__(self) -> int:
-        return self.offsets.size - 1
-
-    def __getitem__(self, index: slice | ArrayLike) -> Sequences:
-        """The sequences that a slice, a boolean mask or an array of positions selects."""
-        _, offsets, packets = select(self.offsets, index)
-        counts = None if self.counts is None else self.counts[packets]
-        return Sequences(self.times[packets], self.sizes[packets], offsets, counts=counts)
-
-    @property
-    def lengths(self) -> Ints:
-        """int64 (n,): packets of each sequence."""
-        return np.diff(self.offsets)
-
-    @property
-    def owners(self) -> Ints:
-        """int64 (packets,): the sequence that each packet belongs to."""
-        return np.repeat(np.arange(len(self)), self.lengths)
-
-    @property
-    def positions(self) -> Ints:
-        """int64 (packets,): the place of each packet in its sequence, from 0."""
-        return np.arange(self.times.size) - np.repeat(self.offsets[:-1], self.lengths)
-
-    @property
-    def elapsed(self) -> Floats:
-        """float64 (packets,): seconds since the first packet *of the sequence*.
-
-        An observer of one path cannot know when the load began on another one.
-        """
-        full = self.lengths > 0
-        return self.times - np.repeat(self.times[self.offsets[:-1][full]], self.lengths[full])
-
-    @property
-    def directions(self) -> NDArray[np.int8]:
-        """int8 (packets,): +1 client to server, -1 server to client."""
-        return np.sign(self.sizes).astype(np.int8)
-
-    @property
-    def increments(self) -> Ints:
-        """int64 (packets,): the packets of all paths that each packet's counter newly tells of.
-
-        Their sum up to a moment is the count of that moment, carried forward.
-        """
-        assert self.counts is not None, "asked for only where there are counters"
-        told = np.zeros(self.times.size, np.int64)
-        owners = self.owners
-        for way in (self.sizes > 0, self.sizes < 0):
-            own, of = self.counts[way], owners[way]
-            before = np.where(np.diff(of, prepend=-1) == 0, np.concatenate([[0], own[:-1]]), 0)
-            told[way] = own - before
-        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +71,7 @@ class EpochReport:
 
 
 OnEpoch: TypeAlias = Callable[[EpochReport], None]
-Validation: TypeAlias = tuple[Sequences, ArrayLike]
+Validation: TypeAlias = tuple[Observed, ArrayLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +89,7 @@ class Task:
 class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all attacks: checks the input, keeps the classes, saves and loads.
 
-    A subclass implements `_fit(task)` and `predict_proba(X)`, and states the range of each of its
+    A subclass implements `_fit(task)` and `_probabilities(X)`, and states the range of each of its
     parameters and whether it looks at times.
     """
 
@@ -209,7 +109,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
     def fit(
         self,
-        X: Sequences,
+        X: Observed,
         y: ArrayLike,
         *,
         groups: ArrayLike | None = None,
@@ -220,8 +120,9 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """Learns to tell the labels apart.
 
         Args:
-            X: the training set.
-            y: (n,) labels of any type that sorts.
+            X: the training set: `Sequences`, `Traces`, a list of traces (`sequences_of`), or a
+                table (n, packets) in WFlib's form (`from_rows`).
+            y: (n,) labels of any type that sorts; numbers are whole.
             groups: (n,) load ids; an inner division never puts one load on both sides.
             validation: traces and labels that choose epochs or parameters, and nothing else.
             on_epoch: called after each epoch of a network; other attacks never call it.
@@ -231,20 +132,24 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         Raises:
             AttackError: if a parameter is out of its range, lengths differ, the validation set is
                 empty, or there are fewer than two classes.
+            ValueError: of scikit-learn, if a table is none of finite numbers.
         """
         self.check_parameters()
-        labels = _labels_for(X, y, "y")
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if y is None:
+            # In scikit-learn's words, which its checks look for.
+            problem = "requires y to be passed, but the target y is None"
+            raise AttackError(f"{type(self).__name__} {problem}")
+        seen = self._taken(X, learning=True)
+        self.classes_, codes = np.unique(_targets(seen, y), return_inverse=True)
         if self.classes_.size < 2:
-            raise AttackError(f"an attack needs two classes or more, not {self.classes_.size}")
-        if validation is not None and len(validation[0]) == 0:
-            raise AttackError("the validation set is empty")
-        if X.counts is not None and not self.uses_counter:
+            found = "1 class" if self.classes_.size else "none"
+            raise AttackError(f"an attack needs two classes or more, and y has {found}")
+        if seen.counts is not None and not self.uses_counter:
             raise AttackError(f"{type(self).__name__} cannot use counters")
-        self.counted_ = X.counts is not None
-        grouping = None if groups is None else _labels_for(X, groups, "groups")
-        held_out = None if validation is None else (validation[0], self._codes(*validation))
-        self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch, unfinished))
+        self.counted_ = seen.counts is not None
+        grouping = None if groups is None else _labels_for(seen, groups, "groups")
+        held_out = None if validation is None else self._held_out(*validation)
+        self._fit(Task(seen, codes.astype(np.int64), grouping, held_out, on_epoch, unfinished))
         return self
 
     def check_parameters(self) -> None:
@@ -271,10 +176,23 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """Learns from a checked training set."""
 
     @abstractmethod
-    def predict_proba(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes), columns in the order of `classes_`."""
+    def _probabilities(self, X: Sequences) -> Floats:
+        """Class probabilities (n, classes) of checked sequences, after `_fit`."""
 
-    def predict(self, X: Sequences) -> Labels:
+    def predict_proba(self, X: Observed) -> Floats:
+        """Class probabilities (n, classes), columns in the order of `classes_`.
+
+        Raises:
+            NotFittedError: before `fit`.
+            AttackError: if `X` cannot be used, or has counters where the training set had none, or
+                the reverse.
+        """
+        check_is_fitted(self, "classes_")
+        seen = self._taken(X, learning=False)
+        self._check_counts(seen)
+        return self._probabilities(seen)
+
+    def predict(self, X: Observed) -> Labels:
         """The most probable label of each sequence (n,); of equals, the first in `classes_`."""
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
@@ -307,6 +225,21 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             setattr(attack, name, value)
         return attack
 
+    def _taken(self, X: Observed, *, learning: bool) -> Sequences:
+        """What `X` stands for; a table's width is learnt or compared, as scikit-learn does."""
+        if learning:
+            self.__dict__.pop("n_features_in_", None)
+        seen = sequences_of(X)
+        if seen is None:
+            seen = from_rows(validate_data(self, X, reset=learning, dtype=np.float64))
+        return seen
+
+    def _held_out(self, X: Observed, y: ArrayLike) -> tuple[Sequences, Ints]:
+        seen = self._taken(X, learning=False) if len(X) else None
+        if seen is None or len(seen) == 0:
+            raise AttackError("the validation set is empty")
+        return seen, self._codes(seen, y)
+
     def _codes(self, X: Sequences, y: ArrayLike) -> Ints:
         """Codes (n,) of labels, `UNKNOWN` for one that `classes_` lacks."""
         labels = _labels_for(X, y, "validation labels")
@@ -317,6 +250,19 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 def random_state(seed: int) -> int:
     """A seed as scikit-learn takes it: those from 2^32 on are mixed into 32 bits."""
     return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+def _targets(X: Sequences, y: ArrayLike) -> Labels:
+    """Labels (n,) of classes; a column becomes a row, with scikit-learn's warning."""
+    given = np.asarray(y)
+    labels = _labels_for(X, column_or_1d(given, warn=True) if given.ndim == 2 else given, "y")
+    try:
+        assert_all_finite(labels, input_name="y")
+    except ValueError as error:
+        raise AttackError(str(error)) from error
+    if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
+        raise AttackError("y: Unknown label type: continuous; classes are whole numbers or texts")
+    return labels
 
 
 def _labels_for(X: Sequences, y: ArrayLike, name: str) -> Labels:
@@ -341,24 +287,3 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FILE_FORMAT or parts - {*content}:
         raise AttackError(f"{path}: not a saved attack of format {FILE_FORMAT}")
     return content
-
-
-def _check_shapes(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
-    if times.ndim != 1 or times.shape != sizes.shape:
-        raise AttackError(f"times {times.shape} and sizes {sizes.shape} must be equal and flat")
-    if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != times.size:
-        raise AttackError(f"offsets must run from 0 to the {times.size} packets")
-    if (np.diff(offsets) < 0).any():
-        raise AttackError("offsets must not descend")
-
-
-def _check_values(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
-    if not np.isfinite(times).all():
-        raise AttackError("a time is not finite")
-    if (sizes == 0).any():
-        raise AttackError("a packet of size 0 has no direction")
-    backwards = np.diff(times) < 0
-    starts = offsets[1:-1]
-    backwards[starts[(starts > 0) & (starts < times.size)] - 1] = False
-    if backwards.any():
-        raise AttackError(f"times go backwards at packet {int(backwards.argmax()) + 1}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sklearn.utils.validation import check_is_fitted
-
 from .base import Attack, Floats, Sequences, Task
 from .features import course_features, total_features
 from .forest import THREADS, SmallForest
@@ -58,10 +56,8 @@ class CourseForest(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes): class shares at the leaves."""
-        check_is_fitted(self, "forest_")
-        self._check_counts(X)
         return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:
@@ -111,10 +107,8 @@ class Size(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes): class shares at the leaves."""
-        check_is_fitted(self, "forest_")
-        self._check_counts(X)
         return self.forest_.predict_proba(total_features(X))
 
     def _fit(self, task: Task) -> None:

@@ -10,7 +10,6 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC
-from sklearn.utils.validation import check_is_fitted
 
 from .base import Attack, AttackError, Floats, Sequences, Task, random_state
 from .features import cumul_features
@@ -73,9 +72,8 @@ class Cumul(Attack):
         self.search = search
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes)."""
-        check_is_fitted(self, "machine_")
         if len(X) == 0:
             return np.zeros((0, self.classes_.size))
         return _shares(self.machine_, cumul_features(X, self.points))

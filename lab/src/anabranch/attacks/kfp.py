@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .base import Attack, Floats, Ints, Sequences, Task
 from .features import kfp_features
@@ -69,10 +68,8 @@ class KFingerprinting(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes): leaf shares, or the neighbours' votes."""
-        check_is_fitted(self, "forest_")
-        self._check_counts(X)
         features = kfp_features(X)
         if self.decision == "forest":
             return self.forest_.predict_proba(features)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
-from sklearn.utils.validation import check_is_fitted
 
 from anabranch.nets import require_jax
 from anabranch.nets.recipe import Recipe
@@ -49,14 +48,12 @@ class NetworkAttack(Attack):
     weights_: dict[str, list[NDArray[Any]]]
     history_: list[EpochReport]
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes): softmax, averaged over the members.
 
         Raises:
             AttackError: if training led to scores that are no numbers.
         """
-        check_is_fitted(self, "weights_")
-        self._check_counts(X)
         require_jax()
         from anabranch.nets.train import logits
 

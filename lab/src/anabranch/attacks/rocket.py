@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .base import Attack, Floats, Sequences, Task
 from .discriminant import LinearDiscriminants
@@ -67,10 +66,8 @@ class Rocket(Attack):
         self.convolutions = convolutions
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes)."""
-        check_is_fitted(self, "machine_")
-        self._check_counts(X)
         return self.machine_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from anabranch import _core
 from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
@@ -57,10 +56,8 @@ class PathForest(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def predict_proba(self, X: Sequences) -> Floats:
+    def _probabilities(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes)."""
-        check_is_fitted(self, "forest_")
-        self._check_counts(X)
         return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:

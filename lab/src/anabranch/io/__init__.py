@@ -49,13 +49,19 @@ _UNTOLD: Mapping[str, tuple[str, ...]] = {
 """What of `Meaning` files of a format leave to be said."""
 
 
-def read(path: Path, form: str | None = None, meaning: Meaning | None = None) -> Traces:
-    """Reads traces, of the format named or of the one that the file shows itself to be.
+def read(path: Path | str, form: str | None = None, meaning: Meaning | None = None) -> Traces:
+    """Reads traces, of the format named or of the one that the name and the file show.
+
+    Args:
+        path: `loads.parquet`, `wflib.npz`, `path.pcapng`, or a folder of captures or `.cell` files.
+        form: one of `FORMATS`; None finds it (`detect`).
+        meaning: what the file does not say of itself.
 
     Raises:
         TraceError: names the file, and the column where one is wrong, or an attribute of `meaning`
             for which the format has no use.
     """
+    path = Path(path)
     form, meaning = form or detect(path), meaning or Meaning()
     reader, _ = FORMATS[form]
     with source(path):
@@ -65,7 +71,7 @@ def read(path: Path, form: str | None = None, meaning: Meaning | None = None) ->
         return reader(path, meaning)
 
 
-def write(traces: Traces, path: Path, form: str | None = None) -> None:
+def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
     """Writes traces in the format named, or `parquet` or `wflib` by the ending of `path`.
 
     The file or folder appears when it is complete, or not at all.
@@ -74,7 +80,7 @@ def write(traces: Traces, path: Path, form: str | None = None) -> None:
         TraceError: if there is no load, the format cannot hold these traces, or the path cannot
             be written.
     """
-    endings = {".parquet": "parquet", ".npz": "wflib"}
+    path, endings = Path(path), {".parquet": "parquet", ".npz": "wflib"}
     form = form or endings.get(path.suffix)
     if form is None:
         raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
@@ -110,12 +116,13 @@ def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
         raise TraceError("it would change the traces that are read", file=target)
 
 
-def detect(path: Path) -> str:
+def detect(path: Path | str) -> str:
     """The format of a file or folder.
 
     Raises:
         TraceError: if it is none that we know.
     """
+    path = Path(path)
     with source(path):
         if path.is_dir():
             return _detect_folder(path)

@@ -18,9 +18,18 @@ def how_to_install(extra: str) -> str:
     return f"pip install './lab[{extra}]' in the project's folder"
 
 
+NEEDED = ("jax", "jaxlib", "equinox", "optax")
+"""What networks import."""
+
+
+def missing_of_jax() -> list[str]:
+    """Those of `NEEDED` that are not installed."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
 def require_jax() -> None:
     """Raises `MissingExtraError` where JAX, its jaxlib, Equinox or Optax is not installed."""
-    missing = [name for name in ("jax", "jaxlib", "equinox", "optax") if find_spec(name) is None]
+    missing = missing_of_jax()
     if missing:
         needed = f"network attacks need {', '.join(missing)}"
         raise MissingExtraError(f"{needed}: {how_to_install('nets')}")

@@ -1,0 +1,252 @@
+"""What attacks are given: the packets of many loads, in flat arrays, and what stands for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anabranch.ragged import offsets_of, select
+from anabranch.traces import Traces
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+Observed: TypeAlias = "Sequences | Traces | Sequence[Any] | NDArray[Any]"
+"""What `Attack.fit` and its like take: see `sequences_of`, and `from_rows` for tables."""
+
+
+class AttackError(ValueError):
+    """The input or a file given to an attack cannot be used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The packets of `n` observed loads, as flat arrays.
+
+    Attributes:
+        times: float64 (packets,), seconds, ascending within a sequence; any origin.
+        sizes: int32 (packets,), signed bytes: + client to server, - server to client, never 0.
+        offsets: int64 (n + 1,): sequence `i` is `[offsets[i], offsets[i + 1])`; it may be empty.
+        counts: int64 (packets,), how many packets of its direction all paths have carried up to
+            and including each packet, as a counter in clear tells; never below 0, never descending
+            in a direction of a sequence. None where packets show no counter.
+
+    Raises:
+        AttackError: if the arrays do not fit together.
+    """
+
+    times: Floats
+    sizes: NDArray[np.int32]
+    offsets: Ints
+    counts: Ints | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.times, self.sizes, self.offsets)
+        _check_values(self.times, self.sizes, self.offsets)
+        if self.counts is not None:
+            if self.counts.shape != self.times.shape:
+                raise AttackError(f"counts {self.counts.shape} for {self.times.size} packets")
+            if (self.increments < 0).any():
+                raise AttackError("counts descend")
+
+    @classmethod
+    def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:
+        """Builds from one array of times [s] and one of signed sizes for each sequence."""
+        stamps = [np.asarray(t, dtype=np.float64) for t in times]
+        signed = [np.asarray(s, dtype=np.int32) for s in sizes]
+        if [t.shape for t in stamps] != [s.shape for s in signed]:
+            raise AttackError("times and sizes differ in length")
+        counts = np.array([t.size for t in stamps], dtype=np.int64)
+        return cls(
+            np.concatenate([np.zeros(0), *stamps]),
+            np.concatenate([np.zeros(0, dtype=np.int32), *signed]),
+            offsets_of(counts),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Sequences]) -> Self:
+        """The sequences of all `parts`, one after the other."""
+        counts = [part.counts for part in parts if part.counts is not None]
+        if len(counts) not in (0, len(parts)):
+            raise AttackError("counts: some sequences have them, others not")
+        return cls(
+            np.concatenate([part.times for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            offsets_of(np.concatenate([part.lengths for part in parts])),
+            counts=np.concatenate(counts) if counts else None,
+        )
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __getitem__(self, index: slice | ArrayLike) -> Sequences:
+        """The sequences that a slice, a boolean mask or an array of positions selects."""
+        _, offsets, packets = select(self.offsets, index)
+        counts = None if self.counts is None else self.counts[packets]
+        return Sequences(self.times[packets], self.sizes[packets], offsets, counts=counts)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n,): by it scikit-learn takes this for what can be indexed, to divide and shuffle."""
+        return (len(self),)
+
+    @property
+    def lengths(self) -> Ints:
+        """int64 (n,): packets of each sequence."""
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> Ints:
+        """int64 (packets,): the sequence that each packet belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def positions(self) -> Ints:
+        """int64 (packets,): the place of each packet in its sequence, from 0."""
+        return np.arange(self.times.size) - np.repeat(self.offsets[:-1], self.lengths)
+
+    @property
+    def elapsed(self) -> Floats:
+        """float64 (packets,): seconds since the first packet *of the sequence*.
+
+        An observer of one path cannot know when the load began on another one.
+        """
+        full = self.lengths > 0
+        return self.times - np.repeat(self.times[self.offsets[:-1][full]], self.lengths[full])
+
+    @property
+    def directions(self) -> NDArray[np.int8]:
+        """int8 (packets,): +1 client to server, -1 server to client."""
+        return np.sign(self.sizes).astype(np.int8)
+
+    @property
+    def increments(self) -> Ints:
+        """int64 (packets,): the packets of all paths that each packet's counter newly tells of.
+
+        Their sum up to a moment is the count of that moment, carried forward.
+        """
+        assert self.counts is not None, "asked for only where there are counters"
+        told = np.zeros(self.times.size, np.int64)
+        owners = self.owners
+        for way in (self.sizes > 0, self.sizes < 0):
+            own, of = self.counts[way], owners[way]
+            before = np.where(np.diff(of, prepend=-1) == 0, np.concatenate([[0], own[:-1]]), 0)
+            told[way] = own - before
+        return told
+
+
+def sequences_of(X: Any) -> Sequences | None:
+    """The sequences that an input stands for; None where it is a table of numbers, or nothing.
+
+    Args:
+        X: `Sequences`; `Traces`, without their paths and counters; or a list of traces. Each of
+            these is a pair of arrays (times [s], signed sizes); or (packets, 2), the same as
+            columns; or one array of direction times seconds, as `from_rows` has them. Rows of one
+            length are a table.
+
+    Raises:
+        AttackError: if a trace is none of these; it names its place.
+    """
+    if isinstance(X, Sequences):
+        return X
+    if isinstance(X, Traces):
+        return Sequences(X.times, X.sizes, X.offsets)
+    return _from_list(X) if _is_list(X) and not _is_table(X) else None
+
+
+def from_rows(X: Floats) -> Sequences:
+    """A table in WFlib's form: each packet's direction times its seconds, rows padded with 0.
+
+    Packets are taken in the order of their times. A product cannot tell the direction at time 0:
+    zeros at the begin of a row are packets of the client, who speaks first.
+
+    Args:
+        X: float64 (n, packets), finite.
+    """
+    there = X != 0
+    begin = np.logical_or.accumulate(there, axis=1)
+    there |= ~begin & there.any(axis=1, keepdims=True)
+    owners, _ = np.nonzero(there)
+    signed = X[there]
+    times = np.abs(signed)
+    order = np.lexsort((times, owners))
+    sizes = np.where(signed < 0, -1, 1).astype(np.int32)
+    return Sequences(times[order], sizes[order], offsets_of(there.sum(axis=1)))
+
+
+def _is_list(X: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(X, list | tuple) or (
+        isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+    )
+
+
+def _is_table(X: Sequence[Any]) -> bool:
+    """Whether all elements are numbers, or rows of numbers of one length."""
+    widths = {np.size(each) if _is_row(each) else -1 for each in X}
+    alike = len(widths) <= 1 and -1 not in widths
+    return alike or not any(map(_is_trace, X))
+
+
+def _is_trace(trace: Any) -> bool:
+    return isinstance(trace, list | tuple | np.ndarray)
+
+
+def _is_row(trace: Any) -> bool:
+    """Whether it is an array of numbers, not of pairs."""
+    if isinstance(trace, np.ndarray):
+        return trace.ndim == 1
+    return _is_trace(trace) and all(np.ndim(each) == 0 for each in trace[:1])
+
+
+def _from_list(X: Sequence[Any]) -> Sequences:
+    parts = [_one(trace, number) for number, trace in enumerate(X)]
+    return Sequences.from_lists([times for times, _ in parts], [sizes for _, sizes in parts])
+
+
+def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
+    """Times and sizes of one trace of a list."""
+    try:
+        if isinstance(trace, tuple) and len(trace) == 2 and np.ndim(trace[0]) == 1:
+            times, sizes = (np.asarray(part, np.float64) for part in trace)
+        else:
+            table = np.asarray(trace, np.float64)
+            if table.ndim == 1:
+                row = from_rows(table[None, :])
+                return row.times, row.sizes
+            if table.ndim != 2 or table.shape[1] != 2:
+                raise AttackError(f"it has the shape {table.shape}")
+            times, sizes = table.T
+    except (TypeError, ValueError) as error:
+        problem = "give (times, sizes), an array (packets, 2), or direction times seconds"
+        raise AttackError(f"trace {number}: {error}; {problem}") from error
+    if times.shape != sizes.shape:
+        raise AttackError(f"trace {number}: {times.size} times and {sizes.size} sizes")
+    whole = sizes.astype(np.int32)
+    if (whole != sizes).any():
+        raise AttackError(f"trace {number}: a size is no whole number")
+    return times, whole
+
+
+def _check_shapes(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
+    if times.ndim != 1 or times.shape != sizes.shape:
+        raise AttackError(f"times {times.shape} and sizes {sizes.shape} must be equal and flat")
+    if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != times.size:
+        raise AttackError(f"offsets must run from 0 to the {times.size} packets")
+    if (np.diff(offsets) < 0).any():
+        raise AttackError("offsets must not descend")
+
+
+def _check_values(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
+    if not np.isfinite(times).all():
+        raise AttackError("a time is not finite")
+    if (sizes == 0).any():
+        raise AttackError("a packet of size 0 has no direction")
+    backwards = np.diff(times) < 0
+    starts = offsets[1:-1]
+    backwards[starts[(starts > 0) & (starts < times.size)] - 1] = False
+    if backwards.any():
+        raise AttackError(f"times go backwards at packet {int(backwards.argmax()) + 1}")

@@ -1,0 +1,50 @@
+"""scikit-learn's own checks of estimators, on every attack; exceptions have reasons in one file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from anabranch.attacks import Attack
+from anabranch.attacks.network import NetworkAttack
+from anabranch.evaluate.attack import TABLE
+from anabranch.nets import missing_of_jax
+
+from .conftest import SMALL
+
+FILE = Path(__file__).with_name("estimator_checks.toml")
+LISTED = tomllib.loads(FILE.read_text())["exception"]
+TINY: dict[str, dict[str, Any]] = {
+    name: SMALL[name] | {"length": 16, "hidden": 8, "width": 4, "epochs": 20} for name in ("p-fp",)
+}
+"""Networks whose every check needs seconds; what they share, one of them shows."""
+
+
+def chosen() -> list[Attack]:
+    """Each attack with small parameters; of the networks, whose checks train most, the least."""
+    classical = {
+        name: SMALL[name] for name, cls in TABLE.items() if not issubclass(cls, NetworkAttack)
+    }
+    networks = {} if missing_of_jax() else TINY
+    return [TABLE[name](**parameters) for name, parameters in (classical | networks).items()]
+
+
+def exceptions(attack: Attack) -> dict[str, str]:
+    """Names of checks that an attack does not pass, and why; the file has them by attack."""
+    (name,) = (name for name, cls in TABLE.items() if cls is type(attack))
+    return {each["check"]: each["reason"] for each in LISTED if name in each["attacks"]}
+
+
+@parametrize_with_checks(chosen(), expected_failed_checks=exceptions, xfail_strict=True)  # type: ignore[untyped-decorator]
+def test_an_attack_is_an_estimator(estimator: Attack, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("each", LISTED, ids=lambda each: each["check"])
+def test_an_exception_has_a_reason_and_names_attacks(each: dict[str, Any]) -> None:
+    assert len(each["reason"]) > 30
+    assert set(each["attacks"]) <= set(TABLE)
