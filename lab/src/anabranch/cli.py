@@ -23,6 +23,7 @@ from anabranch.defences.base import DefenceError
 from anabranch.defences.command import defend
 from anabranch.io.headers import End, end
 from anabranch.io.parquet import Writer
+from anabranch.outside import OutsideError
 from anabranch.splitting import (
     DEFAULT_EVERY,
     DEFAULT_SCHEDULE,
@@ -64,7 +65,7 @@ def main() -> None:
             sys.stdout.flush()
     except typer.TyperException as error:
         _end(error.format_message())
-    except (TraceError, SplitError, DefenceError) as error:
+    except (TraceError, SplitError, DefenceError, OutsideError) as error:
         _end(str(error))
     except OSError as error:
         # Files are named in errors of their own; what is left is our output, which nobody takes.

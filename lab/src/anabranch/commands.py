@@ -23,8 +23,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
+from anabranch import shown
 from anabranch.compare import compare
 from anabranch.report.command import report
 from anabranch.validate import TraceError, source
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
     from anabranch.results import Result
     from anabranch.sweep.listing import Unit
-    from anabranch.sweep.run import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -80,13 +79,18 @@ def evaluate(
         typer.Option(help="random, largest, merged (all paths) or merged:K; each maybe +counter."),
     ] = "random",
     attack: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, rocket, forest or size."
+            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, rocket, forest or size; "
+            "FILE.py:Class; or a name of an installed package. Given several times, the first is "
+            "compared with each other one, load by load. k-fp if not given."
         ),
-    ] = "k-fp",
+    ] = None,
     parameter: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the attack.")
+        list[str] | None,
+        typer.Option(
+            metavar="[ATTACK.]NAME=VALUE", help="Of the attack; of which one, if there are several."
+        ),
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="honest, or paper: what the CoMPS evaluation did.")
@@ -107,7 +111,11 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Keeps the result; predictions in FILE.parquet."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Keeps the result; predictions in FILE.parquet. Of several attacks FILE.0.json "
+            "and so on.",
+        ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Let --out replace a result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
@@ -118,22 +126,66 @@ def evaluate(
         from anabranch import evaluate as lab
         from anabranch import io, results
 
-        settings |= {"delays": _delays(delay or []), "parameters": _parameters(parameter or [])}
-        spec = lab.Spec.from_dict(settings)
-        _refuse_idle(spec)
+        settings |= {"delays": _delays(delay or [])}
+        specs = _specs(settings, attack or ["k-fp"], parameter or [])
+        for spec in specs:
+            _refuse_idle(spec)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
-        _check_out(out, data, form, replace=replace)
+        outs = _outs(out, len(specs))
+        for each in outs:
+            _check_out(each, data, form, replace=replace)
         traces = io.read(data, form, io.Meaning(unmonitored=unmonitored_y))
-        _refuse_idle(spec, recorded=traces.paths is not None)
-        with source(data), _epochs() as on_epoch:
-            result = lab.evaluate(spec, traces, results.digest(data, form), on_epoch)
-        if out is not None:
-            results.save(result, out)
+        digest = results.digest(data, form)
+        found = []
+        for spec, place in zip(specs, outs, strict=True):
+            _refuse_idle(spec, recorded=traces.paths is not None)
+            with source(data), _epochs() as on_epoch:
+                found.append(lab.evaluate(spec, traces, digest, on_epoch))
+            if place is not None:
+                results.save(found[-1], place)
     if as_json:
-        print(json.dumps(result.metrics))
+        print(json.dumps(found[0].metrics if len(found) == 1 else _several(found)))
+    elif len(found) == 1:
+        shown.show(found[0])
     else:
-        _show(result)
+        shown.show_several(found)
+
+
+def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
+    """One for each attack, each with its own parameters."""
+    from anabranch import evaluate as lab
+    from anabranch.evaluate.attack import name_of
+
+    given = _parameters(parameters)
+    names = [name_of(each) for each in attacks]
+    if len(set(names)) < len(names):
+        raise TraceError("--attack: one is given twice")
+    own: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, value in given.items():
+        of, dot, short = key.rpartition(".")
+        if not dot and len(names) > 1:
+            raise TraceError(f"--parameter {key}: of which attack? Write {names[0]}.{key}=VALUE")
+        if dot and of not in own:
+            raise TraceError(f"--parameter {key}: there are {', '.join(names)}, not '{of}'")
+        own[of if dot else names[0]][short] = value
+    return [lab.Spec.from_dict(settings | {"attack": name, "parameters": own[name]})
+            for name in names]  # fmt: skip
+
+
+def _outs(out: Path | None, number: int) -> list[Path | None]:
+    """Where each of several results is kept: FILE.0.json and so on."""
+    if out is None or number == 1:
+        return [out] * number
+    return [out.with_suffix(f".{place}{out.suffix}") for place in range(number)]
+
+
+def _several(found: list[Result]) -> dict[str, Any]:
+    """Numbers by attack, and the first one's gain over each of the others."""
+    from dataclasses import asdict
+
+    gains = {other.spec.attack: asdict(each) for _, other, each in shown.pairs(found)}
+    return {"attacks": {each.spec.attack: each.metrics for each in found}, "less": gains}
 
 
 def sweep(
@@ -169,7 +221,7 @@ def sweep(
                 on_unit=bar.advance,
                 on_start=bar.start,
             )
-        _show_report(report)
+        shown.show_report(report)
         print(f"{report.kept} kept, {report.done} done, {len(report.failed)} failed: {target}")
         if report.failed:
             unit, why = report.failed[0]
@@ -189,6 +241,7 @@ _NOT_SETTINGS = (
     "form",
     "unmonitored_y",
     "delay",
+    "attack",
     "parameter",
     "out",
     "replace",
@@ -293,7 +346,7 @@ class _Bar:
 
     def advance(self, unit: Unit, outcome: Result | str) -> None:
         self.progress.advance(self.task)
-        said = outcome if isinstance(outcome, str) else _headline(outcome)
+        said = outcome if isinstance(outcome, str) else shown.headline(outcome)
         self.progress.console.print(f"{unit}: {said}", markup=False, highlight=False)
 
 
@@ -313,87 +366,3 @@ def _progress() -> Progress:
         # Units take minutes: by the usual 30 s there would never be two to tell the speed by.
         speed_estimate_period=1e9,
     )
-
-
-def _headline(result: Result) -> str:
-    name = "accuracy" if result.spec.world == "closed" else "r_precision"
-    return (
-        f"{name.replace('_', '-')} {_percent(result.metrics[name])}, {result.took['cpu_s']:.0f} s"
-    )
-
-
-_NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precision", "f1": "F1"}
-
-
-def _show_report(report: Report) -> None:
-    """A row for each unit; settings that tell units of one run apart, numbers that any has."""
-    from anabranch import results
-
-    rows = [(unit, results.load(file).metrics) for unit, file in report.files]
-    shown = [name for name in _NUMBERS if any(name in metrics for _, metrics in rows)]
-    settings = _varied([unit for unit, _ in rows])
-    table = Table("run", *settings, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
-    for unit, metrics in rows:
-        values = (str(getattr(unit.spec, name)) for name in settings)
-        numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
-        table.add_row(unit.name, *values, *numbers)
-    if rows:
-        # A file has no width: nothing is folded there.
-        Console(width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def _varied(units: list[Unit]) -> list[str]:
-    """Settings that are not the same in all units of some run: its name does not tell them."""
-    seen: dict[str, dict[str, set[str]]] = {}
-    for unit in units:
-        for name, value in unit.spec.to_dict().items():
-            seen.setdefault(name, {}).setdefault(unit.name, set()).add(repr(value))
-    return [name for name, runs in seen.items() if any(len(values) > 1 for values in runs.values())]
-
-
-def _show(result: Result) -> None:
-    from anabranch import metrics, results
-
-    table = Table("what", "value", "95 % interval by page", box=None)
-    for name, estimate in results.estimates(result.metrics):
-        table.add_row(name.replace("_", " "), _number(estimate["value"]), _interval(estimate))
-    for part in result.metrics["by_share"]:
-        shares = f"{part['least_share']:.0%} to {part['greatest_share']:.0%} seen"
-        estimate = part["accuracy"]
-        table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
-    print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
-    Console().print(table)
-    if result.spec.world == "closed":
-        pages = result.facts["pages"]
-        print(f"guessing among {pages} pages recognises {1 / pages:.1%}")
-    unseen = result.metrics["unseen"]
-    print(f"{len(result.outcomes)} predictions, {unseen} of which saw nothing", end="; ")
-    print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of the processor")
-    for fold in result.facts["folds"]:
-        if fold["overhead"] is not None:
-            print(_cost(fold["overhead"]))
-            break  # the folds differ in which unmonitored pages test
-    if result.spec.world == "open":
-        print(metrics.resolution(result.metrics, unseen=result.spec.protocol == "honest"))
-
-
-def _cost(overhead: dict[str, Any]) -> str:
-    """What padding adds to the test loads."""
-    bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
-    return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
-
-
-def _percent(estimate: dict[str, float | None]) -> str:
-    return f"{_number(estimate['value'])} ({_interval(estimate)})"
-
-
-def _short(estimate: dict[str, float | None]) -> str:
-    return f"{_percent(estimate)}".replace("%", "").replace(" to ", "-")
-
-
-def _interval(estimate: dict[str, float | None]) -> str:
-    return f"{_number(estimate['low'])} to {_number(estimate['high'])}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"

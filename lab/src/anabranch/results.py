@@ -86,7 +86,7 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         data: digest of the data.
         reading: how the data are read, where that changes them.
     """
-    from anabranch.evaluate.attack import TABLE
+    from anabranch.evaluate.attack import class_of, origin
 
     settings = spec.to_dict()
     content = {
@@ -96,8 +96,9 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         "reading": dict(reading or {}),
         "spec": {name: settings[name] for name in settings if settings[name] != _LATER.get(name)},
     }
-    revision = TABLE[spec.attack].revision
+    revision, outside = class_of(spec.attack).revision, dict(origin(spec.attack))
     content |= {"revision": revision} if revision else {}
+    content |= {"outside": outside} if outside else {}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

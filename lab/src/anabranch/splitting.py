@@ -1,13 +1,15 @@
-"""Splits traces over paths: a thin form of the Rust trace splitter."""
+"""Splits traces over paths: a thin form of the Rust trace splitter, and a door for others."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from anabranch import _core
+from anabranch import _core, outside
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
@@ -26,18 +28,72 @@ DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
 """What `anabranch split` does where nothing is named."""
 
 
-def published_every(schedule: str) -> str | None:
+_STREAM = 0x6465616C
+"""Keeps the draws of schedules from outside apart from all others of the same seed."""
+
+
+class Schedule(ABC):
+    """A schedule of somebody else's, in Python: only recorded traces can be split by it.
+
+    `str` of it stands in results, and should say its parameters.
+    """
+
+    @abstractmethod
+    def assign(
+        self,
+        times: NDArray[np.float64],
+        sizes: NDArray[np.int32],
+        paths: int,
+        chance: np.random.Generator,
+    ) -> ArrayLike:
+        """The path of each packet of one load, whole numbers (packets,) from 0 to `paths` - 1.
+
+        Args:
+            times: float64 (packets,), seconds, ascending.
+            sizes: int32 (packets,), + from client to server, - from server to client.
+            paths: how many.
+            chance: the only source of chance, so that a seed replays; each load has its own.
+        """
+
+
+def published_every(schedule: str | Schedule) -> str | None:
     """The run length that a schedule was published with, or None if it has none of its own.
+
+    One from outside ends its runs itself: `never`.
 
     Raises:
         SplitError: if there is no such schedule.
     """
+    if isinstance(schedule, Schedule):
+        return "never"
     name = schedule.partition(":")[0]
     for family, _, _, every in _core.families():
         if family == name:
             return every
-    known = ", ".join(syntax for _, syntax, _, _ in _core.families())
+    if outside.find("schedules", name) is not None:
+        return "never"
+    syntaxes = [syntax for _, syntax, _, _ in _core.families()]
+    known = ", ".join([*syntaxes, *outside.names("schedules")])
     raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
+
+
+def _from_outside(schedule: str | Schedule) -> Schedule | None:
+    """The schedule of a text if it is from outside: what its package makes of the rest of it."""
+    if isinstance(schedule, Schedule):
+        return schedule
+    name, _, rest = schedule.partition(":")
+    if any(family == name for family, *_ in _core.families()):
+        return None
+    found = outside.find("schedules", name)
+    if found is None:
+        return None
+    try:
+        made = found.thing(rest) if rest else found.thing()
+    except Exception as error:
+        raise SplitError(f"schedule: '{schedule}': {outside.told(error)}") from error
+    if not isinstance(made, Schedule):
+        raise SplitError(f"schedule: what the package of '{name}' makes is no Schedule")
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +101,9 @@ class Split:
     """How traces are split. Equal values split equal traces equally, on every machine.
 
     Attributes:
-        schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...
+        schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...; or
+            one from outside, a `Schedule` or its name. That decides for both directions of each
+            load by itself: its `every` is `never`, its `mode` `together`, its `draw` `load`.
         every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms`,
             `grow:10-100ms` or `never`; None is the schedule's own (`batched`, `hywf`), which others
             have not.
@@ -66,7 +124,7 @@ class Split:
         SplitError: if a setting is wrong.
     """
 
-    schedule: str = "weighted"
+    schedule: str | Schedule = "weighted"
     every: str | None = "50p"
     paths: int = 3
     mode: str = "together"
@@ -83,6 +141,12 @@ class Split:
         if not 0 <= self.seed < 1 << 64:
             raise SplitError(f"seed: {self.seed} is not from 0 to 2^64 - 1")
         self._core()
+        if _from_outside(self.schedule) is not None:
+            usual = {"every": (self.run_length, "never"), "mode": (self.mode, "together")}
+            usual["draw"] = (self.draw, "load")
+            for name, (value, only) in usual.items():
+                if value != only:
+                    raise SplitError(f"{name}: '{self.schedule}' is from outside, give {only}")
 
     @property
     def run_length(self) -> str:
@@ -110,10 +174,13 @@ class Split:
             TraceError: if the traces are split already, or have no times where runs end by time.
         """
         self._fits(traces)
-        core = self._core()
+        core, own = self._core(), _from_outside(self.schedule)
         flat = np.ascontiguousarray
         where = (flat(traces.offsets), flat(traces.times), flat(traces.sizes))
-        paths = core.assign(flat(traces.load), flat(traces.run), *where, replica)
+        if own is None:
+            paths = core.assign(flat(traces.load), flat(traces.run), *where, replica)
+        else:
+            paths = self._assigned(own, traces, replica)
         facts = replace(
             traces.facts,
             paths=tuple(str(path) for path in range(self.paths)),
@@ -139,16 +206,41 @@ class Split:
         for replica in range(self.resplits):
             yield self.split(traces, replica)
 
+    def _assigned(self, own: Schedule, traces: Traces, replica: int) -> NDArray[np.int16]:
+        """int16 (packets,): paths by a schedule from outside, load by load."""
+        paths = np.zeros(traces.times.size, np.int16)
+        for k, (load, run) in enumerate(zip(traces.load, traces.run, strict=True)):
+            packets = traces.packets(k)
+            key = [_STREAM, self.seed, replica, int(run) % 2**32, int(load) % 2**64]
+            chance = np.random.default_rng(key)
+            parts = (traces.times[packets], traces.sizes[packets], self.paths, chance)
+            try:
+                given = np.asarray(own.assign(*parts))
+            except Exception as error:
+                raise SplitError(f"schedule: '{own}': {outside.told(error)}") from error
+            wanted = (packets.stop - packets.start,)
+            if given.shape != wanted or (given.size and given.dtype.kind not in "iu"):
+                raise SplitError(f"schedule: '{own}' gives no whole number for each packet")
+            if given.size and not 0 <= given.min() <= given.max() < self.paths:
+                raise SplitError(f"schedule: '{own}' names paths beyond 0 to {self.paths - 1}")
+            paths[packets] = given
+        return paths
+
     def _core(self) -> _core.TraceSplit:
         pairs = [delay if isinstance(delay, tuple) else (delay, delay) for delay in self.delays]
-        settings = (self.schedule, self.run_length, self.paths, self.mode, self.seed)
+        # Delays are the core's in any case; what is from outside only deals.
+        ours = self.schedule if isinstance(self.schedule, str) else None
+        if ours is None or _from_outside(ours) is not None:
+            ours = "round-robin"
+        settings = (ours, self.run_length, self.paths, self.mode, self.seed)
         try:
             return _core.TraceSplit(*settings, pairs or None, self.draw)
         except ValueError as error:
             raise SplitError(str(error)) from error
 
     def _fits(self, traces: Traces) -> None:
-        if traces.paths is not None and (traces.paths >= 0).any():
+        # What was recorded on one path alone is whole.
+        if traces.paths is not None and np.unique(traces.paths).size > 1:
             raise TraceError("these traces are split already", column="path")
         if traces.timeless and self.run_length.endswith("s"):
             problem = f"these traces have no times, so {self.run_length} ends no run: use packets"

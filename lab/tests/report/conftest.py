@@ -114,5 +114,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(folder: Path) -> page.Page:
-    """The page of `folder`."""
-    return page.build(Collection.read([folder]), "anabranch-lab report some.results")
+    """The page of `folder`, with all of the paper's places."""
+    found = Collection.read([folder], paper=True)
+    return page.build(found, "anabranch-lab report some.results --paper")

@@ -96,7 +96,7 @@ def test_no_text_leaves_its_figure(tmp_path: Path) -> None:
     reduced: dict[str, Any] = {"attack": "rf", "loads": 40, "resplits": 2, "validation_loads": 10}
     long = {"defence": "wtf-pad", "parameters": {"epochs": 20, "slots": 450}} | reduced | WR
     found = [result(0.3, world="open", monitored=5, **each) for each in (long, reduced | WR)]
-    collection = Collection.read([save_all(found, tmp_path / "some.results")])
+    collection = Collection.read([save_all(found, tmp_path / "some.results")], paper=True)
     figures = curves.figures(collection, "nowhere")
     assert {"figure-6", "figure-7-rf"} <= {figure.key for figure in figures}
     for figure in figures:

@@ -136,7 +136,7 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 
 
 def test_missing_places_are_told_and_never_filled(folder: Path) -> None:
-    found = Collection.read([folder])
+    found = Collection.read([folder], paper=True)
     third, _, _ = comparison.tables(found)
     rows = {(row[0].text, row[1].text, row[2].text): row for row in third.rows}
     ours = rows["WR 50p × 3", "DF", "ours"]
@@ -191,11 +191,15 @@ def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:
 
 
 def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
-    said = said_of(Collection.read([save_all([result(0.01, **WR)], tmp_path / "a")]))
+    one = save_all([result(0.01, **WR)], tmp_path / "a")
+    said = said_of(Collection.read([one], paper=True))
     assert any("RF was not run on any defended setting" in text for text in said)
     assert any("1 of 10 defended settings measured, 9 not run" in text for text in said)
     assert any("Undefended, RF was not run" in text for text in said)
     assert not any("floor of 95 % that tells" in text for text in said)
+    given = said_of(Collection.read([one]))
+    assert any("1 of 1 defended settings measured. With" in text for text in given)
+    assert not any("not run" in text for text in given)
 
 
 def test_a_setting_is_below_a_limit_only_with_its_whole_interval(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_a_number_and_its_twin_with_the_counter_stand_side_by_side(tmp_path: Pat
         result(0.30, attack="df", observer="largest", **split),
     ]
     bare, counted, at_random, *_ = (percent(each.metrics["accuracy"]["value"]) for each in found)
-    collection = Collection.read([save_all(found, tmp_path)])
+    collection = Collection.read([save_all(found, tmp_path)], paper=True)
     rows = [
         [cell.text or [value.text for value in cell.values] for cell in row]
         for row in counter.table(collection).rows

@@ -16,7 +16,7 @@ from anabranch.defences.jitter import Jitter
 from anabranch.defences.maybenot import Maybenot
 from anabranch.defences.overhead import Overhead, overhead
 from anabranch.defences.pipeline import Pipeline
-from anabranch.defences.texts import FAMILIES, parse
+from anabranch.defences.texts import FAMILIES, Family, parse
 from anabranch.defences.wtf_pad import WtfPad
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Defence",
     "DefenceError",
     "Defended",
+    "Family",
     "Front",
     "Jitter",
     "Maybenot",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from anabranch import outside
 from anabranch.defences.base import Defence, DefenceError
 from anabranch.defences.front import Front
 from anabranch.defences.jitter import Jitter
@@ -89,7 +90,25 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
     }
 )
-"""Every family by its name. All that pad have `size`, the bytes of a dummy."""
+"""Every family of ours by its name. All that pad have `size`, the bytes of a dummy."""
+
+
+def family(name: str) -> Family | None:
+    """A family of ours or from outside, by its name; None if there is none.
+
+    Raises:
+        DefenceError: if what a package has under that name is no defence.
+        OutsideError: if the package cannot be imported.
+    """
+    found = None if name in FAMILIES else outside.find("defences", name)
+    if found is None:
+        return FAMILIES.get(name)
+    thing = found.thing
+    if isinstance(thing, Family):
+        return thing
+    if isinstance(thing, type) and issubclass(thing, Defence):
+        return Family(thing, {}, None, name, (thing.__doc__ or name).strip().splitlines()[0])
+    raise DefenceError(f"{name}: neither a Defence nor a Family, which its package says it is")
 
 
 def parse(text: str) -> Defence:
@@ -99,17 +118,19 @@ def parse(text: str) -> Defence:
         DefenceError: if there is no such defence or setting, or a value is wrong.
     """
     name, _, rest = text.strip().partition(":")
-    family = FAMILIES.get(name)
-    if family is None:
-        known = ", ".join(each.syntax for each in FAMILIES.values())
+    kind = family(name)
+    if kind is None:
+        known = ", ".join(
+            [*(each.syntax for each in FAMILIES.values()), *outside.names("defences")]
+        )
         raise DefenceError(f"no defence is called '{name}'; there are {known}")
     settings: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
-        key, value = _setting(family, name, part)
+        key, value = _setting(kind, name, part)
         if key in settings:
             raise DefenceError(f"{name}: {key} is given twice")
         settings[key] = value
-    return family.make(**settings)
+    return kind.make(**settings)
 
 
 def _setting(family: Family, name: str, part: str) -> tuple[str, Any]:

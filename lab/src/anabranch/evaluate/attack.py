@@ -1,17 +1,22 @@
-"""Attacks by name, and the one that uses the path of each packet."""
+"""Attacks by name, the one that uses the path of each packet, and those from outside.
+
+The names of those from outside have a colon, which none of ours has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from anabranch import _core
+from anabranch import _core, outside
 from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
 from anabranch.attacks.base import Floats
 from anabranch.attacks.features import kfp_features
+from anabranch.attacks.foreign import SEEDS, attack_class
 from anabranch.attacks.forest import THREADS, SmallForest
 from anabranch.attacks.network import NetworkAttack
 from anabranch.attacks.ranges import COUNT, Range, Ranges
@@ -79,7 +84,95 @@ class PathForest(Attack):
 TABLE: Final[Mapping[str, type[Attack]]] = MappingProxyType(
     {**ATTACKS, "k-fp-paths": PathForest},
 )
-"""Every attack by its name."""
+"""Every attack of ours by its name."""
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is one from outside, known or not."""
+    return ":" in name
+
+
+def known(name: str) -> type[Attack] | None:
+    """The class of an attack; None if it is from outside and not there.
+
+    Raises:
+        SettingError: if none of ours has that name.
+    """
+    if not is_foreign(name):
+        if name not in TABLE:
+            installed = sorted(_named(each) for each in outside.names("attacks"))
+            raise SettingError(unknown("attack", name, [*TABLE, *installed]))
+        return TABLE[name]
+    found = outside.find("attacks", name.removeprefix(PACKAGED))
+    return None if found is None else attack_class(found.thing, name)
+
+
+def class_of(name: str) -> type[Attack]:
+    """The same, refused where it is not there.
+
+    Raises:
+        SettingError: if there is no such attack.
+    """
+    found = known(name)
+    if found is None:
+        raise SettingError(
+            f"attack: {name} is from outside and not there: name its file as FILE.py:Class, or "
+            "install its package"
+        )
+    return found
+
+
+def origin(name: str) -> Mapping[str, str]:
+    """What tells an attack from outside from others of its name; nothing of ours."""
+    if not is_foreign(name):
+        return {}
+    found = outside.find("attacks", name.removeprefix(PACKAGED))
+    return {} if found is None else found.origin
+
+
+PACKAGED = "package:"
+"""What the name of an entry point has before it in settings and results."""
+
+
+def name_of(text: str, folder: Path = Path()) -> str:
+    """The name of an attack for settings, which is loaded if it is from outside.
+
+    Args:
+        text: a name of ours, of an entry point, or `FILE.py:Class`.
+        folder: where a file is looked for.
+
+    Raises:
+        OutsideError: if it cannot be loaded.
+        AttackError: if it is no estimator.
+    """
+    if outside.file_and_class(text) is not None:
+        name, found = outside.from_file(text, folder)
+        outside.add("attacks", name, found)
+        attack_class(found.thing, name)
+        return name
+    if text not in TABLE and text in outside.names("attacks"):
+        return _named(text)
+    return text
+
+
+def add(estimator: Any) -> str:
+    """Makes an estimator, or a class of them, known to this process.
+
+    Returns:
+        its name for `Spec.attack`.
+
+    Raises:
+        AttackError: if it is none.
+    """
+    thing = estimator if isinstance(estimator, type) else type(estimator)
+    name = f"{thing.__module__}:{thing.__qualname__}"
+    attack_class(estimator, name)
+    outside.add("attacks", name, outside.Found(estimator))
+    return name
+
+
+def _named(point: str) -> str:
+    return point if is_foreign(point) else f"{PACKAGED}{point}"
 
 
 def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
@@ -88,13 +181,13 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
     Raises:
         SettingError: if there is no such attack, it has no such parameter, or one is out of range.
     """
-    if name not in TABLE:
-        raise SettingError(unknown("attack", name, TABLE))
-    known = TABLE[name]().get_params(deep=False)
+    kind = class_of(name)
+    takes = kind().get_params(deep=False)
     for key in parameters:
-        if key not in known:
-            raise SettingError(unknown(f"parameter of {name}", key, known))
-    attack = TABLE[name](**({"seed": seed} | dict(parameters)))
+        if key not in takes:
+            raise SettingError(unknown(f"parameter of {name}", key, takes))
+    seeds = {key: seed for key in SEEDS if key in takes}
+    attack = kind(**(seeds | dict(parameters)))
     try:
         attack.check_parameters()
     except AttackError as error:
@@ -108,18 +201,19 @@ def refuse_counter(name: str) -> None:
     Raises:
         SettingError: if it is none that can, which it names.
     """
-    if not TABLE[name].uses_counter:
+    if not class_of(name).uses_counter:
         able = ", ".join(each for each, attack in TABLE.items() if attack.uses_counter)
         raise SettingError(f"observer: {name} cannot use the counter; these can: {able}")
 
 
 def require(name: str) -> None:
-    """Asks for the libraries of an attack, before any work is done.
+    """Asks for an attack and its libraries, before any work is done.
 
     Raises:
+        SettingError: if it is from outside and not there.
         MissingExtraError: if it is a network and JAX is not installed.
     """
-    if issubclass(TABLE[name], NetworkAttack):
+    if issubclass(class_of(name), NetworkAttack):
         require_jax()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from anabranch import metrics, protocol
 from anabranch.attacks import Attack
 from anabranch.attacks.base import OnEpoch
-from anabranch.evaluate.attack import TABLE, make, require
+from anabranch.evaluate.attack import class_of, make, origin, require
 from anabranch.evaluate.samples import Sampler, Samples
 from anabranch.evaluate.spec import Spec
 from anabranch.metrics import UNMONITORED, Outcomes
@@ -47,7 +47,7 @@ def evaluate(
         MissingExtraError: if the attack needs a library that is not installed.
     """
     require(spec.attack)
-    if traces.timeless and TABLE[spec.attack].needs_times:
+    if traces.timeless and class_of(spec.attack).needs_times:
         raise TraceError(f"these traces have no times, which {spec.attack} looks at", column="time")
     began = Took.now()
     watched(traces)
@@ -71,7 +71,8 @@ def evaluate(
             "folds": [part.facts for part in judged],
             "sizes": traces.facts.size,
             "recorded_split": traces.facts.schedule if path_count(traces) > 1 else None,
-        },
+        }
+        | ({"outside": dict(origin(spec.attack))} if origin(spec.attack) else {}),
         metrics=plain(_measured(spec, judged, outcomes, pages)),
         outcomes=outcomes,
         took=asdict(took),

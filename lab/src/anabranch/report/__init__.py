@@ -13,6 +13,7 @@
 | `curves`, `dots` | Figures 6 and 7; accuracy of settings, observers, shares |
 | `page` | which text, table and figure stands where |
 | `html`, `markdown` | the page in either form |
+| `export` | the results as CSV and LaTeX |
 | `files` | writes all of it, or nothing |
 
 Nothing here computes a metric: every number is one that a result holds.

@@ -20,16 +20,24 @@ _ONE_PATH = "An observer of one path, drawn at random for each load; honest prot
 
 
 def settings(collection: Collection) -> list[Setting]:
-    """Those of the paper and those that have results."""
-    return sorted({*comparison.PAPERS, *collection.settings}, key=lambda each: each.place)
+    """Those that have results, and in a whole report those of the paper."""
+    papers = comparison.PAPERS if collection.paper else ()
+    return sorted({*papers, *collection.settings}, key=lambda each: each.place)
+
+
+def closed_settings(collection: Collection) -> list[Setting]:
+    """Rows of what is about the closed world and one path: those with such a result, at least."""
+    found = collection.select(world="closed", protocol="honest", observer="random")
+    there = {entry.setting for entry in found}
+    return [each for each in settings(collection) if collection.paper or each in there]
 
 
 def closed_world(collection: Collection) -> Table:
     """Accuracy of every attack in every setting."""
-    names = collection.one_path_attacks
+    names = closed_attacks(collection)
     rows: list[tuple[Cell, ...]] = []
     groups, before = set(), None
-    for setting in settings(collection):
+    for setting in closed_settings(collection):
         if (setting.group, setting.schedule) != before:
             groups.add(len(rows))
         before = (setting.group, setting.schedule)
@@ -43,6 +51,30 @@ def closed_world(collection: Collection) -> Table:
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"
     return Table("closed-world", title, note, header, tuple(rows), frozenset(groups))
+
+
+def closed_attacks(collection: Collection) -> list[str]:
+    """Columns of the same."""
+    found = collection.select(world="closed", protocol="honest", observer="random")
+    there = {entry.spec.attack for entry in found}
+    return [each for each in collection.one_path_attacks if collection.paper or each in there]
+
+
+def open_world(collection: Collection) -> Table:
+    """Every open-world result."""
+    rows = tuple(
+        (
+            Cell(str(entry.setting), head=True),
+            Cell(attack(entry.spec.attack)),
+            Cell("all there is" if entry.observer == WHOLE else observer(entry.observer)),
+            Cell(f"{entry.spec.protocol}: {entry.design}"),
+            *(_estimates([entry], rate) for rate in comparison.RATES),
+        )
+        for entry in collection.select(world="open")
+    )
+    note = "95 % intervals by page. The threshold is the one that the results' protocol chooses."
+    header = ("setting", "attack", "observer", "protocol and design", "r-precision", "recall", "F1")
+    return Table("open-world", "Open world", note, header, rows)
 
 
 def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
@@ -72,10 +104,11 @@ def observers(collection: Collection) -> Table:
 
 
 def watched(collection: Collection) -> list[str]:
-    """Observers of split traces that have results, and the usual ones."""
+    """Observers of split traces that have results, and in a whole report the usual ones."""
     found = {entry.observer for entry in collection if _watches(entry)}
     order = ["random", "largest", "merged:2", "merged:3", "merged:4", "merged"]
-    return sorted({*found, "random", "largest", "merged:2", "merged"}, key=lambda rule: (
+    usual = {"random", "largest", "merged:2", "merged"} if collection.paper else set()
+    return sorted({*found, *usual}, key=lambda rule: (
         order.index(rule) if rule in order else len(order), rule
     ))  # fmt: skip
 
@@ -207,7 +240,7 @@ def overheads(collection: Collection) -> Table:
         measured = _costs(collection, setting)
         head = Cell(str(setting), head=True)
         rows += [(head, Cell(text), *cells) for text, cells in measured]
-        if not measured:
+        if not measured and collection.paper:
             rows.append((head, Cell("–"), *(missing() for _ in _COSTS)))
     note = (
         "For each real byte or second of the test loads, how much is added; where data have no "

@@ -61,17 +61,21 @@ class Collection:
 
     Attributes:
         entries: ordered by setting, attack, observer, protocol, world and design.
+        paper: whether the report has the CoMPS paper's tables whole, where each place without a
+            result says so; else it has what there are results of.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], *, paper: bool = False) -> None:
         self.entries = tuple(sorted(_told_apart(list(entries)), key=_place))
+        self.paper = paper
 
     @classmethod
-    def read(cls, sources: Sequence[Path]) -> Collection:
+    def read(cls, sources: Sequence[Path], *, paper: bool = False) -> Collection:
         """All results of `sources`; of equal ones that stand in several, one.
 
         Args:
             sources: folders of results (`*.json`), and files as `lines` makes them (`*.jsonl`).
+            paper: as the attribute.
 
         Raises:
             TraceError: if one cannot be read or holds none, or a file is no result.
@@ -81,7 +85,7 @@ class Collection:
         entries = {
             _identity(result): _entry(file, result, several) for file, result in reversed(found)
         }
-        return cls(entries.values())
+        return cls(entries.values(), paper=paper)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -126,9 +130,9 @@ class Collection:
 
     @property
     def one_path_attacks(self) -> list[str]:
-        """Those that are expected, and others with a result where one path is watched."""
+        """Those with a result where one path is watched, and in a whole report those expected."""
         found = {entry.spec.attack for entry in self.select(observer="random")}
-        return sorted({*EXPECTED, *found}, key=attack_place)
+        return sorted({*(EXPECTED if self.paper else ()), *found}, key=attack_place)
 
     def lines(self) -> str:
         """The numbers of all, a line each, by the names of their files; `read` takes them."""

@@ -56,8 +56,8 @@ def coverage(collection: Collection) -> tuple[int, int]:
 
 
 def _attacks_in(collection: Collection, settings: set[Setting]) -> list[str]:
-    """DF, which the paper used, RF, and others that have any result there."""
-    found = {"df", "rf"}
+    """Those that have any result there; in a whole report also DF, which the paper used, and RF."""
+    found = {"df", "rf"} if collection.paper else set()
     for name in collection.attacks:
         for protocol in PROTOCOLS:
             if any(collection.like(setting, name, protocol) for setting in settings):
@@ -75,9 +75,10 @@ def _table(
     rows: list[tuple[Cell, ...]] = []
     groups = set()
     for name in attacks:
-        groups.add(len(rows))
+        begin = len(rows)
         for setting in settings:
             rows += _rows(collection, source, name, setting)
+        groups |= {begin} if len(rows) > begin else set()
     note = (
         f"Open world, r = 20. {published.name()}: as published, on other data, each sub-trace a "
         "sample of its own in training and test. Ours: an observer of one path drawn at random "
@@ -94,11 +95,13 @@ def _rows(
 ) -> Iterator[tuple[Cell, ...]]:
     head = (Cell(str(setting), head=True), Cell(attack(name)))
     point = published.found(name, setting, source)
+    entries = {protocol: collection.like(setting, name, protocol) for protocol in PROTOCOLS}
+    if not collection.paper and (point is None or not any(entries.values())):
+        return
     if point is not None:
         numbers = [_value(getattr(point, rate)) for rate in RATES]
         yield (*head, Cell(f"{published.name()}, {source}"), Cell("as published"), *numbers)
-    entries = {protocol: collection.like(setting, name, protocol) for protocol in PROTOCOLS}
-    if not entries["honest"]:
+    if not entries["honest"] and collection.paper:
         yield (*head, Cell(PROTOCOLS["honest"]), Cell("–"), *(missing() for _ in RATES))
     for protocol, found in entries.items():
         for entry in found:

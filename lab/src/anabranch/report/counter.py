@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anabranch.evaluate.attack import TABLE
+from anabranch.evaluate.attack import known
 from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.setting import attack, attack_place, observer
 from anabranch.report.tables import Cell, Table, estimated, inline, missing
@@ -32,7 +32,7 @@ def pairs(collection: Collection) -> list[Pair]:
         entry
         for entry in found
         if entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
-        if TABLE[entry.spec.attack].uses_counter
+        if _uses_counter(entry.spec.attack)
     )
     return [(entry, twins.get(_question(entry))) for entry in bare]
 
@@ -41,6 +41,8 @@ def table(collection: Collection) -> Table:
     """What the counter adds, setting by setting."""
     rows = []
     for entry, twin in sorted(pairs(collection), key=_place):
+        if twin is None and not collection.paper:
+            continue
         rows.append(
             (
                 Cell(str(entry.setting), head=True),
@@ -67,7 +69,7 @@ def findings(collection: Collection) -> Iterator[str]:
         "from the gaps an observer of one path reads how many packets all paths carry, and when."
     )
     known = [(bare, twin) for bare, twin in pairs(collection) if twin is not None]
-    if not known:
+    if not known and collection.paper:
         yield "No number with the counter was run."
     for bare, twin in sorted(known, key=_place):
         if bare.spec.attack in _SUMMED_UP and bare.observer == "largest":
@@ -80,6 +82,12 @@ def findings(collection: Collection) -> Iterator[str]:
 
 def _accuracy(entry: Entry, design: str = "") -> Cell:
     return Cell(values=(estimated(entry.estimate("accuracy"), design, shaded=True),))
+
+
+def _uses_counter(name: str) -> bool:
+    """Whether an attack can; of one from outside that is not there, nobody knows."""
+    kind = known(name)
+    return kind is not None and kind.uses_counter
 
 
 def _question(entry: Entry) -> tuple[object, ...]:

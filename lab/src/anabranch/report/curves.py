@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from anabranch.report import published
-from anabranch.report.collection import Collection, Entry
+from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.comparison import (
     COMBINED,
     LENGTHS,
@@ -33,7 +33,7 @@ from anabranch.report.drawing import (
     percent_axis,
     place,
 )
-from anabranch.report.setting import Setting, attack, attack_place
+from anabranch.report.setting import Setting, attack, attack_place, observer
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
 """Inches of a panel: what its labels take at the left, above, its axes, what stands below them."""
@@ -63,16 +63,46 @@ class _Panel:
 def figures(collection: Collection, said: str) -> list[Figure]:
     """Figure 6, and Figure 7 for DF and each attack with results of two settings; by protocol.
 
+    Where the report is not the paper's: a panel for each setting with open-world results.
+
     Args:
         collection: of results.
         said: where the numbers are from, to stand below each figure.
     """
     drawn = []
+    if not collection.paper:
+        return [_open_world(collection, each, said) for each in ("honest", "paper")
+                if collection.select(world="open", protocol=each)]  # fmt: skip
     for protocol in ("honest", "paper"):
         if protocol == "honest" or collection.select(world="open", protocol=protocol):
             drawn.append(_figure_6(collection, protocol, said))
             drawn += _figures_7(collection, protocol, said)
     return drawn
+
+
+def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
+    found = collection.select(world="open", protocol=protocol)
+    panels = []
+    for setting in sorted({each.setting for each in found}, key=lambda each: each.place):
+        names = {each.spec.attack for each in found if each.setting == setting}
+        lines = [_Line(attack(name), COLOURS.get(name, INK), name, setting)
+                 for name in sorted(names, key=attack_place)]  # fmt: skip
+        panels.append(_Panel(str(setting), tuple(lines)))
+    title = "Open world: r-precision and recall by setting"
+    return _figure(collection, "figure-open-world", title, panels, protocol, said)
+
+
+def _entries(collection: Collection, line: _Line, protocol: str) -> list[Entry]:
+    """Results of a line: what the paper calls so, or exactly its setting."""
+    if collection.paper:
+        return collection.like(line.setting, line.attack, protocol)
+    return collection.select(line.setting, line.attack, world="open", protocol=protocol)
+
+
+def _short(entry: Entry) -> str:
+    """The design, and who watches where that is not one path at random."""
+    watched = entry.observer
+    return entry.short if watched in (WHOLE, "random") else f"{entry.short}, {observer(watched)}"
 
 
 def _figure_6(collection: Collection, protocol: str, said: str) -> Figure:
@@ -123,7 +153,7 @@ def _figure(
     by_paper = protocol == "paper"
     longest = max(_lines(collection, panel, protocol) for panel in panels)
     row = _TOP + _HEIGHT + _BELOW + _LINE * longest + 0.15
-    rows = len(panels) // 2
+    rows = -(-len(panels) // 2)
 
     def paint(drawing: Drawing) -> None:
         for number, panel in enumerate(panels):
@@ -131,12 +161,17 @@ def _figure(
             axes = place(drawing, left, top, _WIDTH, _HEIGHT)
             _paint(axes, panel, collection, protocol)
 
+    diamond = (
+        f"A diamond is what the paper says of its own data ({published.name()}); of its curves "
+        "nothing else is given in numbers. "
+    )
+    diamond = diamond if any(published.found(line.attack, line.setting)
+                             for panel in panels for line in panel.lines) else ""  # fmt: skip
     point = "where the most probable class decides" if by_paper else "that validation chose"
     note = (
         f"Each line runs over thresholds; the dot is the operating point {point}, its "
-        "bars and the band around the line are 95 % intervals by page. A diamond is what the paper "
-        f"says of its own data ({published.name()}); of its curves nothing else is given in "
-        "numbers. Full designs are solid, a second one thinner, reduced ones broken; † the "
+        "bars and the band around the line are 95 % intervals by page. "
+        f"{diamond}Full designs are solid, a second one thinner, reduced ones broken; † the "
         "attack has parameters of its own, which the table names."
     )
     if by_paper:
@@ -148,8 +183,8 @@ def _lines(collection: Collection, panel: _Panel, protocol: str) -> int:
     """How many lines the legend of a panel takes."""
     labels = []
     for line in panel.lines:
-        entries = collection.like(line.setting, line.attack, protocol)
-        labels += [_label(line, entry.short) for entry in entries] or [_label(line, _NOT_RUN)]
+        entries = _entries(collection, line, protocol)
+        labels += [_label(line, _short(entry)) for entry in entries] or [_label(line, _NOT_RUN)]
         if published.found(line.attack, line.setting) is not None:
             labels.append(_label(line, _as_published()))
     return sum(1 + label.count("\n") for label in labels)
@@ -172,7 +207,7 @@ def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> 
     percent_axis(axes.yaxis, "r-precision")
     axes.set_title(panel.title)
     for line in panel.lines:
-        entries = collection.like(line.setting, line.attack, protocol)
+        entries = _entries(collection, line, protocol)
         for number, entry in enumerate(entries):
             _curve(axes, line, entry, number)
         if not entries:
@@ -195,7 +230,7 @@ def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
     low, high = column("r_precision", "low"), column("r_precision", "high")
     known = np.isfinite(recall) & np.isfinite(precision)
     dash = DASHES[0] if entry.full else DASHES[1 + number % (len(DASHES) - 1)]
-    label = _label(line, entry.short)
+    label = _label(line, _short(entry))
     width = 0.8 if number and entry.full else 1.6
     style = {"color": line.colour, "ls": dash, "lw": width, "marker": "", "label": label}
     axes.plot(recall[known], precision[known], **style)

@@ -42,7 +42,8 @@ def figures(collection: Collection, said: str) -> list[Figure]:
         drawn.append(_closed_world(collection, said))
     if beyond.watched_pairs(collection):
         drawn.append(_observers(collection, said))
-    if any(entry.setting in PAPERS for entry in beyond.shared(collection)):
+    shown = _shared_settings(collection)
+    if any(entry.setting in shown for entry in beyond.shared(collection)):
         drawn.append(_shares(collection, said))
     return drawn
 
@@ -63,7 +64,7 @@ def _closed_world(collection: Collection, said: str) -> Figure:
         "Dotted: chance."
     )
     chance = {name: _chance(collection, name) for name in names}
-    chart = _Chart(names, beyond.settings(collection), fill, _ROW, chance)
+    chart = _Chart(names, beyond.closed_settings(collection), fill, _ROW, chance)
     title = "Closed-world accuracy by setting and attack"
     return _dotted("figure-closed-world", title, note, said, chart)
 
@@ -163,9 +164,17 @@ def _legend(drawing: Drawing, keys: Sequence[tuple[str, str, str]], width: float
     drawing.legend(handles=marks, loc="upper left", ncols=columns, borderaxespad=0.2)
 
 
+def _shared_settings(collection: Collection) -> list[Setting]:
+    """The paper's that split, where the report is; else those with such results."""
+    if collection.paper:
+        return [each for each in PAPERS if each.splits]
+    found = {entry.setting for entry in beyond.shared(collection)}
+    return sorted(found, key=lambda each: each.place)
+
+
 def _shares(collection: Collection, said: str) -> Figure:
-    """The paper's settings alone, a panel each, one colour for each attack."""
-    chosen = [each for each in PAPERS if each.splits]
+    """A panel for each setting, one colour for each attack."""
+    chosen = _shared_settings(collection)
     entries = [entry for entry in beyond.shared(collection) if entry.setting in chosen]
     names = _attacks(entries)
     width, height, between = _PANEL
@@ -194,8 +203,8 @@ def _shares(collection: Collection, said: str) -> Figure:
     note = (
         "Loads in quarters by the share that an observer of one random path sees; closed world, "
         "honest protocol, bars are 95 % intervals by page. Lines join the quarters of one result; "
-        "filled and solid: full design, hollow and broken: a reduced one. The paper's settings; "
-        "the table has all."
+        "filled and solid: full design, hollow and broken: a reduced one."
+        f"{' The settings of the paper; the table has all.' if collection.paper else ''}"
     )
     size = (columns * (width + 0.75) + 0.1, lines * (height + between + 0.35) + 0.5 + FOOT)
     title = "Accuracy by the share that is seen"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from anabranch import __version__
@@ -79,19 +79,23 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         return [each for each in pictures if each.key.startswith(begin)]
 
     third, fourth, fifth = comparison.tables(collection)
+    beside: tuple[Section, ...] = (
+        Section("figure-6-section", "Attacks, as in Table 3 and Figure 6",
+                (*summary.resolution(collection), *of("figure-6"), third)),
+        Section("figure-7-section", "Settings, as in Tables 4 and 5 and Figure 7",
+                (*of("figure-7"), fourth, fifth)),
+    )  # fmt: skip
+    if not collection.paper:
+        beside = (
+            Section("open-section", "Open world",
+                    (*summary.resolution(collection), *of("figure-open-world"),
+                     beyond.open_world(collection))),
+            Section("paper-section", "Beside the paper", (third, fourth, fifth)),
+        )  # fmt: skip
     everything = [
         Section("reading", "How to read this", _reading()),
         Section("counter-section", "A counter in clear", (counter.table(collection),)),
-        Section(
-            "figure-6-section",
-            "Attacks, as in Table 3 and Figure 6",
-            (*summary.resolution(collection), *of("figure-6"), third),
-        ),
-        Section(
-            "figure-7-section",
-            "Settings, as in Tables 4 and 5 and Figure 7",
-            (*of("figure-7"), fourth, fifth),
-        ),
+        *beside,
         Section(
             "closed-section",
             "Every setting, every attack",
@@ -111,7 +115,17 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         Section("overheads-section", "What it costs", (beyond.overheads(collection),)),
         Section("all-section", "All results", (beyond.everything(collection),)),
     ]
-    return everything
+    return everything if collection.paper else _given(everything)
+
+
+def _given(sections: list[Section]) -> list[Section]:
+    """Those that have something to show, and of their tables those with rows."""
+    kept = []
+    for section in sections:
+        parts = [part for part in section.parts if not isinstance(part, Table) or part.rows]
+        if parts:
+            kept.append(replace(section, parts=tuple(parts)))
+    return kept
 
 
 def _reading() -> tuple[str, ...]:
@@ -152,7 +166,8 @@ def _origin(collection: Collection, command: str, note: str) -> list[tuple[str, 
     )
     rows += [("note", note)] if note else []
     rows.append(("made by", f"{command} (anabranch {__version__})"))
-    rows.append(("compared with", f"{published.name()}: {published.citation()}"))
+    if collection.paper or any(table.rows for table in comparison.tables(collection)):
+        rows.append(("compared with", f"{published.name()}: {published.citation()}"))
     return rows
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from anabranch.evaluate import Spec
-from anabranch.evaluate.attack import TABLE
+from anabranch.evaluate.attack import known
 from anabranch.splitting import Delay
 
 ATTACKS: Mapping[str, str] = {
@@ -78,7 +78,7 @@ class Setting:
             return cls(None, None, 1, "together", (), *padding, recorded)
         length = split.run_length
         ends = (split.mode, split.delays)
-        return cls(split.schedule, length, split.paths, *ends, *padding, draw=split.draw)
+        return cls(str(split.schedule), length, split.paths, *ends, *padding, draw=split.draw)
 
     @property
     def splits(self) -> bool:
@@ -193,7 +193,8 @@ def attack_place(name: str) -> tuple[int, str]:
 def _training(spec: Spec) -> tuple[list[str], list[str]]:
     """Epochs, always; other parameters where they are given."""
     given = dict(spec.parameters)
-    defaults = TABLE[spec.attack]().get_params(deep=False)
+    kind = known(spec.attack)
+    defaults = {} if kind is None else kind().get_params(deep=False)
     epochs = given.pop("epochs", defaults.get("epochs"))
     given.pop("jobs", None)  # the result does not depend on it
     others = [f"{name.replace('_', ' ')} {value}" for name, value in given.items()]

@@ -54,7 +54,7 @@ def findings(collection: Collection) -> list[Finding]:
         "What there is": [_coverage(collection)],
         "Do the attacks work?": [*_floor(collection), *_outdone(collection)],
         "Which settings hide": [
-            *(_limits(collection, name) for name in KEY_ATTACKS),
+            *(text for name in KEY_ATTACKS for text in _limits(collection, name)),
             *_strongest(collection),
         ],
         "What a reduced design flatters": _reduced(collection),
@@ -94,12 +94,17 @@ def _loads(entries: list[Entry]) -> list[int]:
 
 
 def _coverage(collection: Collection) -> str:
-    there, all_points = comparison.coverage(collection)
     split = sum(setting.splits for setting in collection.settings)
-    return (
+    held = (
         f"This page holds {plural(len(collection), 'evaluation')}: "
         f"{plural(len(collection.settings), 'setting')}, {split} of which split, and "
-        f"{plural(len(collection.attacks), 'attack')}. Of the {all_points} "
+        f"{plural(len(collection.attacks), 'attack')}."
+    )
+    if not collection.paper:
+        return held
+    there, all_points = comparison.coverage(collection)
+    return (
+        f"{held} Of the {all_points} "
         f"points that the paper gives in numbers of its simulated splitting, {there} have a result "
         "of ours by the honest protocol; the others, and every other place without a result, say "
         "“not run”."
@@ -111,6 +116,8 @@ def _floor(collection: Collection) -> Iterator[str]:
         entries = beyond.closed(collection, UNDEFENDED, name)
         complete = [entry for entry in entries if entry.full]
         if not entries:
+            if not collection.paper:
+                continue
             yield (
                 f"Undefended, {attack(name)} was not run in a closed world: nothing shows here "
                 "that it was trained well enough to judge defences by."
@@ -172,12 +179,14 @@ def _outdone(collection: Collection) -> Iterator[str]:
         )
 
 
-def _limits(collection: Collection, name: str) -> str:
+def _limits(collection: Collection, name: str) -> Iterator[str]:
     rows = [each for each in beyond.settings(collection) if each != UNDEFENDED]
     found = {setting: beyond.closed(collection, setting, name) for setting in rows}
     best = {setting: _best(entries) for setting, entries in found.items() if entries}
     if not best:
-        return f"{attack(name)} was not run on any defended setting in a closed world."
+        if collection.paper:
+            yield f"{attack(name)} was not run on any defended setting in a closed world."
+        return
     parts = []
     for limit in LIMITS:
         below = [setting for setting in best if max(map(_high, found[setting])) < limit]
@@ -190,7 +199,7 @@ def _limits(collection: Collection, name: str) -> str:
     if len(ordered) > 1:
         ends += f" Most: {ordered[-1].setting}, {_said(ordered[-1])}."
     unknown = len(rows) - len(best)
-    return (
+    yield (
         f"{attack(name)} from one random path, {len(best)} of {len(rows)} defended settings "
         f"measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
         f"{'; '.join(parts)}.{weak} {ends}"
@@ -290,7 +299,11 @@ def _beside_published(collection: Collection) -> Iterator[str]:
         point = published.found("df", setting)
         if point is None:
             continue
-        parts = [_open(collection, setting, name) for name in ("df", *KEY_ATTACKS)]
+        names = [each for each in ("df", *KEY_ATTACKS)
+                 if collection.paper or collection.like(setting, each, "honest")]  # fmt: skip
+        if not names:
+            continue
+        parts = [_open(collection, setting, name) for name in names]
         yield (
             f"Open world, {setting}: the paper has DF at r-precision {percent(point.r_precision)} "
             f"and recall {percent(point.recall)}. Here {'; '.join(parts)}. The data are others: "

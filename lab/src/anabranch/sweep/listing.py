@@ -30,9 +30,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from anabranch import io
+from anabranch import io, outside
 from anabranch.evaluate import ERRORS, Spec
-from anabranch.evaluate.attack import make
+from anabranch.evaluate.attack import make, name_of
 from anabranch.observers import SettingError, unknown
 from anabranch.validate import TraceError, source
 
@@ -54,6 +54,8 @@ class Unit:
         form: their format, or None if it shows.
         unmonitored_y: as `io.Meaning.unmonitored`.
         spec: what to do.
+        attack_file: `FILE.py:Class` with the whole path of an attack that is one: another process
+            has to load it, too.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Unit:
     form: str | None
     unmonitored_y: int | None
     spec: Spec
+    attack_file: str | None = None
 
     @property
     def where(self) -> tuple[Path, str | None]:
@@ -106,7 +109,7 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
     common = _table(content.get("common", {}), "common")
     attacks = _table(content.get("attacks", {}), "attacks")
     for attack, parameters in attacks.items():
-        make(attack, _table(parameters, f"attacks.{attack}"), 0)
+        make(name_of(attack, folder), _table(parameters, f"attacks.{attack}"), 0)
     runs = content.get("runs", [{}])
     if not isinstance(runs, list):
         raise SettingError("runs: write each as [[runs]]")
@@ -140,8 +143,11 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     if not isinstance(own, Mapping):
         raise SettingError(f"parameters: {own!r} is no table")
     shared = attacks.get(attack, {}) if isinstance(attack, str) else {}
-    spec = Spec.from_dict(settings | {"parameters": {**shared, **own}})
-    return Unit(name, (folder / data).absolute(), form, unmonitored_y, spec)
+    known = {"attack": name_of(attack, folder)} if isinstance(attack, str) else {}
+    spec = Spec.from_dict(settings | known | {"parameters": {**shared, **own}})
+    file = outside.file_and_class(attack) if known else None
+    from_file = None if file is None else f"{(folder / file[0]).absolute()}:{file[1]}"
+    return Unit(name, (folder / data).absolute(), form, unmonitored_y, spec, from_file)
 
 
 def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from anabranch.attacks.network import NetworkAttack
 from anabranch.evaluate import ERRORS, Spec
-from anabranch.evaluate.attack import TABLE
+from anabranch.evaluate.attack import class_of
 from anabranch.observers import Observer, path_count
 from anabranch.traces import Traces
 
@@ -34,7 +34,7 @@ _TESTED = 0.35
 
 def needed(spec: Spec, traces: Traces) -> int:
     """An estimate from above of the bytes that an evaluation takes."""
-    model = _NETWORK if issubclass(TABLE[spec.attack], NetworkAttack) else _FOREST
+    model = _NETWORK if issubclass(class_of(spec.attack), NetworkAttack) else _FOREST
     packets, loads = traces.times.size, len(traces)
     padded = packets * _growth(spec, traces)
     part = _part(spec.loads, traces, 1.0)

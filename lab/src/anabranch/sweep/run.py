@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from anabranch import io, results
 from anabranch.evaluate import ERRORS, evaluate
-from anabranch.evaluate.attack import require
+from anabranch.evaluate.attack import name_of, require
 from anabranch.observers import SettingError
 from anabranch.results import Result
 from anabranch.sweep import executors, memory
@@ -125,6 +125,8 @@ def _attempt(task: _Task) -> Result | str:
     unit = task.unit
     unfinished = task.unfinished() if task.goes_on else None
     try:
+        if unit.attack_file is not None:
+            name_of(unit.attack_file)
         traces = _traces(unit.data, unit.form, unit.unmonitored_y)
         return evaluate(unit.spec, traces, task.digest, unfinished=unfinished)
     except TraceError as error:

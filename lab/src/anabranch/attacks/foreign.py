@@ -1,0 +1,142 @@
+"""An estimator of somebody else's as an attack."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from anabranch.outside import told
+
+from .base import Attack, AttackError, Floats, Labels, Sequences, Task, random_state
+from .ranges import Ranges
+
+SEEDS = ("seed", "random_state")
+"""Parameters that an evaluation gives its seed to, unless they are given."""
+
+
+def attack_class(thing: Any, name: str) -> type[Attack]:
+    """The class of attacks that `thing` stands for.
+
+    Args:
+        thing: a class of estimators, a function without arguments that must be given and that makes
+            one, or an estimator, whose parameters are then the usual ones. What it is given as `X`
+            is `Sequences`. If its `fit` has them, it is given `groups` and `validation` too. Its
+            attributes `needs_times` (True where it says nothing) and `uses_counter` (False) are as
+            an `Attack` has them.
+        name: for errors.
+
+    Raises:
+        AttackError: if it is none of these.
+    """
+    if isinstance(thing, type) and issubclass(thing, Attack):
+        return thing
+    if isinstance(thing, type) or not callable(thing):
+        _check(thing, name)
+    make = thing if callable(thing) else lambda: clone(thing)
+    try:
+        usual = make()
+    except Exception as error:
+        raise AttackError(f"{name}: cannot be made without parameters: {error}") from error
+    _check(usual, name)
+    own = {
+        "make": staticmethod(make),
+        "name": name,
+        "needs_times": bool(getattr(usual, "needs_times", True)),
+        "uses_counter": bool(getattr(usual, "uses_counter", False)),
+        "revision": int(getattr(usual, "revision", 0)),
+    }
+    return type("ForeignAttack", (_Foreign,), own)
+
+
+def _check(thing: Any, name: str) -> None:
+    for wanted in ("fit", "predict", "get_params"):
+        if not hasattr(thing, wanted):
+            raise AttackError(f"{name} is no estimator: it has no {wanted}")
+
+
+class _Foreign(Attack):
+    """Hands on what it is given, and checks what comes back.
+
+    Attributes:
+        estimator_: fitted.
+    """
+
+    ranges: ClassVar[Ranges] = {}
+    make: ClassVar[Callable[[], Any]]
+    name: ClassVar[str]
+
+    estimator_: Any
+
+    def __init__(self, **parameters: Any) -> None:
+        self.estimator = type(self).make()
+        self.set_params(**parameters)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Those of the estimator."""
+        found: dict[str, Any] = self.estimator.get_params(deep=deep)
+        return found
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Those of the estimator.
+
+        Raises:
+            AttackError: if it does not take one.
+        """
+        for key in SEEDS:
+            if isinstance(parameters.get(key), int):
+                parameters[key] = random_state(parameters[key])
+        try:
+            self.estimator.set_params(**parameters)
+        except (TypeError, ValueError) as error:
+            raise AttackError(f"{self.name}: {error}") from error
+        return self
+
+    def check_parameters(self) -> None:
+        """Its own `fit` does."""
+
+    def _fit(self, task: Task) -> None:
+        labels, takes = self.classes_[task.codes], self._takes()
+        further: dict[str, Any] = {}
+        if "groups" in takes:
+            further["groups"] = task.groups
+        if "validation" in takes and task.validation is not None:
+            held_out, codes = task.validation
+            known = codes >= 0
+            further["validation"] = (held_out[known], self.classes_[codes[known]])
+        fitted = clone(self.estimator)
+        self._own(lambda: fitted.fit(task.X, labels, **further))
+        self.estimator_ = fitted
+
+    def _takes(self) -> set[str]:
+        return set(inspect.signature(self.estimator.fit).parameters)
+
+    def _probabilities(self, X: Sequences) -> Floats:
+        if not len(X):
+            return np.zeros((0, self.classes_.size))
+        if not hasattr(self.estimator_, "predict_proba"):
+            guesses = np.asarray(self._own(lambda: self.estimator_.predict(X)))
+            return np.asarray(guesses[:, None] == self.classes_[None, :], np.float64)
+        rows = np.asarray(self._own(lambda: self.estimator_.predict_proba(X)), np.float64)
+        own: Labels = np.asarray(getattr(self.estimator_, "classes_", self.classes_))
+        if not np.array_equal(own, self.classes_):
+            raise AttackError(f"{self.name}: its classes_ are not the sorted labels it was given")
+        if rows.shape != (len(X), own.size):
+            wanted = (len(X), own.size)
+            raise AttackError(f"{self.name}: probabilities of shape {rows.shape}, not {wanted}")
+        if not np.isfinite(rows).all():
+            raise AttackError(f"{self.name}: probabilities that are no numbers")
+        return rows
+
+    def _own(self, call: Callable[[], Any]) -> Any:
+        """What a call of the estimator returns; its errors as one line, with the file's own."""
+        try:
+            return call()
+        except Exception as error:
+            file = inspect.getsourcefile(type(self.estimator))
+            where = told(error, None if file is None else Path(file))
+            raise AttackError(f"{self.name}: {where}") from error

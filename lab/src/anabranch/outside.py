@@ -1,0 +1,169 @@
+"""Attacks, defences and schedules of others: from a file, a package, or this process.
+
+| group of entry points | what a name of it leads to |
+|---|---|
+| `anabranch.attacks` | a class: an `Attack`, or another estimator: `fit`, `predict_proba` |
+| `anabranch.defences` | a `Defence` class, or a `Family` that reads its settings |
+| `anabranch.schedules` | what makes a `Schedule` of the text behind the colon of its name |
+
+Nothing is loaded before it is named: importing a file or a package runs its code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["attacks", "defences", "schedules"]
+
+
+class OutsideError(ValueError):
+    """What was named cannot be had from its file or package; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something from outside.
+
+    Attributes:
+        thing: the class or function.
+        origin: what tells this version of it from others, kept with results: a file's name and
+            SHA-256, or a package's name and version; empty for what this process added.
+        path: of its file, which may change and be loaded again.
+    """
+
+    thing: Any
+    origin: Mapping[str, str] = field(default_factory=dict)
+    path: Path | None = None
+
+
+_ADDED: dict[tuple[Kind, str], Found] = {}
+
+
+def add(kind: Kind, name: str, found: Found) -> None:
+    """Makes something known to this process under a name.
+
+    Raises:
+        OutsideError: if a thing of another file has the name.
+    """
+    known = _ADDED.get((kind, name))
+    if known is not None and known.path != found.path:
+        raise OutsideError(f"{name}: two different {kind} have this name")
+    _ADDED[kind, name] = found
+
+
+def find(kind: Kind, name: str) -> Found | None:
+    """What was added under `name`, or an installed package has; None if there is neither.
+
+    Raises:
+        OutsideError: if its package cannot be imported.
+    """
+    added = _ADDED.get((kind, name))
+    if added is not None:
+        return added
+    point = installed(kind).get(name)
+    if point is None:
+        return None
+    try:
+        thing = point.load()
+    except Exception as error:
+        raise OutsideError(f"{name}: its package cannot be imported: {error!r}") from error
+    package = point.dist
+    told = {} if package is None else {"package": package.name, "version": package.version}
+    add(kind, name, Found(thing, told))
+    return _ADDED[kind, name]
+
+
+@cache
+def installed(kind: Kind) -> Mapping[str, metadata.EntryPoint]:
+    """The entry points of a kind by their names; they are not loaded."""
+    return {point.name: point for point in metadata.entry_points(group=f"anabranch.{kind}")}
+
+
+def names(kind: Kind) -> list[str]:
+    """What may be named of a kind, beside the lab's own."""
+    return sorted({*installed(kind), *(name for each, name in _ADDED if each == kind)})
+
+
+def file_and_class(text: str) -> tuple[str, str] | None:
+    """The parts of `FILE.py:Class`; None if the text is none."""
+    file, _, name = text.rpartition(":")
+    return (file, name) if file.endswith(".py") and name else None
+
+
+def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
+    """Loads `FILE.py:Class`.
+
+    The file is run as a module of its own; it may import what stands beside it.
+
+    Args:
+        text: which; a path that is not absolute starts at `folder`.
+        folder: see there.
+
+    Returns:
+        The name for settings and results, which is that of the file without its folder; and the
+        class.
+
+    Raises:
+        OutsideError: if there is no such file or class, or running the file fails.
+    """
+    parts = file_and_class(text)
+    if parts is None:
+        raise OutsideError(f"'{text}' is not FILE.py:Class")
+    path = (folder / parts[0]).resolve()
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise OutsideError(f"{path.name}: {error.strerror}") from error
+    digest = hashlib.sha256(code).hexdigest()
+    module = _module(path, code, digest)
+    thing = getattr(module, parts[1], None)
+    if thing is None:
+        near = get_close_matches(parts[1], vars(module), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise OutsideError(f"{path.name}: has no {parts[1]}{hint}")
+    found = Found(thing, {"file": path.name, "sha256": digest}, path)
+    return f"{path.name}:{parts[1]}", found
+
+
+def _module(path: Path, code: bytes, digest: str) -> ModuleType:
+    """The file as a module, run once a process for each state of it; pickles find it by name."""
+    name = f"anabranch_file_{path.stem}_{digest[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[name] = module
+    try:
+        exec(compile(code, str(path), "exec"), vars(module))
+    except Exception as error:
+        del sys.modules[name]
+        raise OutsideError(f"{path.name}: {told(error, path)}") from error
+    return module
+
+
+def told(error: BaseException, path: Path | None = None) -> str:
+    """An error of foreign code in a line: its type, what it says, and the line of `path` it is of.
+
+    Args:
+        error: as it was raised.
+        path: whose last line on the way to it is told; None is that of the innermost file.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if path is None or Path(frame.filename) == path]
+    if isinstance(error, SyntaxError):
+        where = f"line {error.lineno}: "
+    else:
+        where = f"line {own[-1].lineno}: " if own else ""
+    return f"{where}{type(error).__name__}: {error}"

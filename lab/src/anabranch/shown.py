@@ -1,0 +1,146 @@
+"""What evaluations came to, on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from anabranch.metrics import Difference
+    from anabranch.results import Result
+    from anabranch.sweep.listing import Unit
+    from anabranch.sweep.run import Report
+
+
+def headline(result: Result) -> str:
+    """The main number of a result with its interval, and the processor's time."""
+    name = "accuracy" if result.spec.world == "closed" else "r_precision"
+    return (
+        f"{name.replace('_', '-')} {_percent(result.metrics[name])}, {result.took['cpu_s']:.0f} s"
+    )
+
+
+_NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precision", "f1": "F1"}
+
+
+def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
+    """The first of several closed-world results beside each other one, on the loads of both."""
+    from anabranch import metrics
+
+    first, others = found[0], found[1:]
+    if first.spec.world != "closed" or first.spec.protocol != "honest":
+        return []
+    drawn = (first.spec.bootstrap, first.spec.seed)
+    return [
+        (first, each, metrics.difference(each.outcomes, first.outcomes, *drawn)) for each in others
+    ]
+
+
+def show_several(found: Sequence[Result]) -> None:
+    """A row for each attack, then the first one less each of the others."""
+    shown = [name for name in _NUMBERS if name in found[0].metrics]
+    table = Table("attack", *(f"{_NUMBERS[name]} %" for name in shown), "time", box=None)
+    for each in found:
+        numbers = [_short(each.metrics[name]) for name in shown]
+        table.add_row(each.spec.attack, *numbers, f"{each.took['wall_s']:.0f} s")
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    _show_pairs(found)
+    if found[0].spec.world == "closed":
+        print(f"guessing among {found[0].facts['pages']} pages recognises "
+              f"{1 / found[0].facts['pages']:.1%}")  # fmt: skip
+
+
+def _show_pairs(found: Sequence[Result]) -> None:
+    compared = pairs(found)
+    if not compared:
+        print("compared load by load: closed-world results of the honest protocol alone")
+        return
+    table = Table("on equal loads", "points", "95 % interval by page", "it alone", box=None)
+    for first, other, each in compared:
+        gain = each.gain
+        table.add_row(
+            f"{first.spec.attack} less {other.spec.attack}",
+            f"{100 * gain.value:+.1f}",
+            f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}",
+            f"{each.only_second} and {each.only_first} of {each.loads} loads",
+        )
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def show_report(report: Report) -> None:
+    """A row for each unit; settings that tell units of one run apart, numbers that any has."""
+    from anabranch import results
+
+    rows = [(unit, results.load(file).metrics) for unit, file in report.files]
+    shown = [name for name in _NUMBERS if any(name in metrics for _, metrics in rows)]
+    settings = _varied([unit for unit, _ in rows])
+    table = Table("run", *settings, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
+    for unit, metrics in rows:
+        values = (str(getattr(unit.spec, name)) for name in settings)
+        numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
+        table.add_row(unit.name, *values, *numbers)
+    if rows:
+        # A file has no width: nothing is folded there.
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _varied(units: list[Unit]) -> list[str]:
+    """Settings that are not the same in all units of some run: its name does not tell them."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for unit in units:
+        for name, value in unit.spec.to_dict().items():
+            seen.setdefault(name, {}).setdefault(unit.name, set()).add(repr(value))
+    return [name for name, runs in seen.items() if any(len(values) > 1 for values in runs.values())]
+
+
+def show(result: Result) -> None:
+    """Every number of one result, and what they rest on."""
+    from anabranch import metrics, results
+
+    table = Table("what", "value", "95 % interval by page", box=None)
+    for name, estimate in results.estimates(result.metrics):
+        table.add_row(name.replace("_", " "), _number(estimate["value"]), _interval(estimate))
+    for part in result.metrics["by_share"]:
+        shares = f"{part['least_share']:.0%} to {part['greatest_share']:.0%} seen"
+        estimate = part["accuracy"]
+        table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
+    print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
+    Console().print(table)
+    if result.spec.world == "closed":
+        pages = result.facts["pages"]
+        print(f"guessing among {pages} pages recognises {1 / pages:.1%}")
+    unseen = result.metrics["unseen"]
+    print(f"{len(result.outcomes)} predictions, {unseen} of which saw nothing", end="; ")
+    print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of the processor")
+    for fold in result.facts["folds"]:
+        if fold["overhead"] is not None:
+            print(_cost(fold["overhead"]))
+            break  # the folds differ in which unmonitored pages test
+    if result.spec.world == "open":
+        print(metrics.resolution(result.metrics, unseen=result.spec.protocol == "honest"))
+
+
+def _cost(overhead: dict[str, Any]) -> str:
+    """What padding adds to the test loads."""
+    bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
+    return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
+
+
+def _percent(estimate: dict[str, float | None]) -> str:
+    return f"{_number(estimate['value'])} ({_interval(estimate)})"
+
+
+def _short(estimate: dict[str, float | None]) -> str:
+    return f"{_percent(estimate)}".replace("%", "").replace(" to ", "-")
+
+
+def _interval(estimate: dict[str, float | None]) -> str:
+    return f"{_number(estimate['low'])} to {_number(estimate['high'])}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,155 @@
+"""A report of the results that it is given, and these results in other programs' forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from anabranch import plot, results
+from anabranch.metrics import difference
+from anabranch.observers import SettingError
+from anabranch.report import export, page
+from anabranch.report.collection import Collection
+from anabranch.report.html import document
+from anabranch.report.tables import Table, percent
+from anabranch.results import Result
+from report.conftest import WR, result, save_all, several
+from report.test_command import lab, plain_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOUR: dict[str, Any] = {"schedule": "weighted:4", "every": "100ms", "paths": 2}
+
+
+def built(found: list[Result], folder: Path, *, paper: bool = False) -> page.Page:
+    return page.build(Collection.read([save_all(found, folder)], paper=paper), "")
+
+
+def test_a_report_has_no_place_for_what_it_was_not_given(tmp_path: Path) -> None:
+    """Two attacks, one setting that the paper does not know; the twin has all of its places."""
+    found = [result(0.4, **FOUR), result(0.3, attack="size", **FOUR)]
+    text = document(built(found, tmp_path / "a"))
+    for word in ('class="missing"', "DF", "Var-CNN", "Table 3", "WR 50p", "CoMPS", "figure-6"):
+        assert word not in re.sub(r"<style>.*?</style>|<p>RR, UR.*?</p>", "", text, flags=re.DOTALL)
+    for word in (
+        "WR:4 100 ms × 2",
+        "size alone",
+        *(percent(each.metrics["accuracy"]["value"]) for each in found),
+    ):
+        assert word in text
+    assert 'class="missing"' in document(built(found, tmp_path / "b", paper=True))
+
+
+def test_every_result_that_is_given_is_shown(tmp_path: Path) -> None:
+    opened: dict[str, Any] = {"world": "open", "monitored": 5}
+    found = [
+        *several(),
+        result(0.35, **opened, **FOUR, observer="largest"),
+        result(0.3, attack="df", **opened, **WR),
+    ]
+    made = built(found, tmp_path / "a")
+    tables = {part.key: part for section in made.sections for part in section.parts
+              if isinstance(part, Table)}  # fmt: skip
+    assert all(table.rows for table in tables.values())
+    assert len(tables["all"].rows) == len(found)
+    assert len(tables["open-world"].rows) == sum(each.spec.world == "open" for each in found)
+    assert {"figure-open-world", "figure-open-world-paper"} <= {each.key for each in made.figures}
+    (drawn,) = (each.svg for each in made.figures if each.key == "figure-open-world")
+    assert "the largest path" in drawn
+    third = [" ".join(cell.text for cell in row) for row in tables["table-3"].rows]
+    assert len(third) == 2, "what both have, from either"
+    assert all("DF" in row for row in third)
+
+
+def test_an_attack_from_outside_has_its_place(tmp_path: Path) -> None:
+    ours = result(0.4, **FOUR)
+    theirs = replace(ours, spec=replace(ours.spec, attack="mine.py:Mine"))
+    text = document(built([ours, theirs], tmp_path / "a"))
+    assert "mine.py:Mine" in text
+    assert "k-FP" in text
+
+
+def test_csv_holds_every_number(folder: Path, tmp_path: Path) -> None:
+    done = lab(folder, "--out", tmp_path / "o", "--csv", tmp_path / "a.csv",
+               "--latex", tmp_path / "a.tex")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--csv a.csv --latex a.tex" in plain_text(tmp_path / "o" / "report.html")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    files = {file.name: results.load(file) for file in folder.glob("*.json")}
+    assert {row["file"] for row in rows} == set(files)
+    for row in rows:
+        kept = files[row["file"]]
+        for name, estimate in results.estimates(kept.metrics):
+            for part, column in (("value", name), ("low", f"{name}_low"), ("high", f"{name}_high")):
+                wanted = estimate[part]
+                assert row[column] == ("" if wanted is None else str(wanted))
+        assert (row["attack"], row["paths"]) == (kept.spec.attack, str(kept.spec.paths))
+        assert float(row["cpu_s"]) == kept.took["cpu_s"]
+    assert any(row["accuracy"] == "" for row in rows), "of the open world"
+
+
+def test_latex_is_a_table_for_each_world(folder: Path) -> None:
+    found = Collection.read([folder])
+    text = export.latex(found)
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == len(found) + 2
+    for row in rows:
+        assert len(re.findall(r"(?<!\\)&", row)) in (4, 6)
+    (best,) = found.select(attack="rf", world="closed", observer="whole")
+    value, low, high = (100 * (best.estimate("accuracy")[part] or 0)
+                        for part in ("value", "low", "high"))  # fmt: skip
+    assert f"{value:.1f} [{low:.1f}, {high:.1f}]" in text
+    assert export.escaped("a_b & 5 % × #1 ~ ^ {x} \\") == (
+        r"a\_b \& 5 \% $\times$ \#1 \textasciitilde{} \textasciicircum{} \{x\} \textbackslash{}"
+    )
+    assert not re.search(r"[^\x00-\x7f]", text), "every sign is LaTeX's own"
+
+
+def test_accuracy_is_drawn_with_its_interval(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    found = [result(0.9, **WR), result(0.2, **WR), result(0.5, attack="rf", **WR)]
+    axes = plot.accuracy(found)
+    values = sorted(100 * each.metrics["accuracy"]["value"] for each in found)
+    (dots,) = axes.containers
+    assert dots[0].get_xdata().tolist() == pytest.approx(values)
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels[1].startswith("RF: WR 50p × 3, one path")
+    again = plot.accuracy(found[:1], axes, label=lambda each: each.spec.attack, color="red")
+    assert again is axes
+    cast("Figure", axes.figure).savefig(tmp_path / "a.pdf")
+    assert (tmp_path / "a.pdf").stat().st_size > 1000
+
+
+def test_curves_and_differences_are_drawn() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    opened: dict[str, Any] = {"world": "open", "monitored": 5}
+    both = [result(0.9, **opened), result(0.5, attack="rf", **opened)]
+    axes = plot.curve(both)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "k-FP: undefended",
+        "RF: undefended",
+    ]
+    first, other = result(0.9, **WR), result(0.2, **WR)
+    gain = difference(other.outcomes, first.outcomes, 50, 0).gain
+    (dots,) = plot.differences(first, [other]).containers
+    assert dots[0].get_xdata().tolist() == pytest.approx([100 * gain.value])
+    cases: list[tuple[Callable[..., Any], list[Result]]] = [
+        (plot.accuracy, both),
+        (plot.curve, [first]),
+        (plot.curve, []),
+    ]
+    for draw, given in cases:
+        with pytest.raises(SettingError, match=r"world|no result"):
+            draw(given)
