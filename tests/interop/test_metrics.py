@@ -47,7 +47,8 @@ def test_a_strict_parser_reads_what_the_events_tell(
             with tunnel.server.web(web_root / "site"):
                 assert not tunnel.download(LENGTH).fault(LENGTH)
         stats = _in_the_quiet(splitter)
-        page = network.client.must(["curl", "-sSf", f"http://{ADDRESS}/metrics"])
+        accept = "Accept: application/openmetrics-text"
+        page = network.client.must(["curl", "-sSf", "-H", accept, f"http://{ADDRESS}/metrics"])
         samples = {
             (sample.name, frozenset(sample.labels.items())): sample.value
             for family in parser.text_string_to_metric_families(page)

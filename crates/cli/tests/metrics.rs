@@ -5,7 +5,7 @@
 mod program;
 mod running;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What Prometheus asks for that knows no OpenMetrics.
-const CLASSIC: &str = "text/plain;version=0.0.4";
+const TEXT: &str = "text/plain;version=0.0.4";
+/// What one asks for that does.
+const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.75,\
+                    text/plain;version=0.0.4;q=0.25,*/*;q=0.1";
 
 /// An address that is free now.
 fn free() -> String {
@@ -40,7 +43,7 @@ fn page(address: &str, accept: &str) -> (String, String) {
 
 /// The value of each series.
 fn scrape(address: &str) -> BTreeMap<String, f64> {
-    let (head, page) = page(address, "*/*");
+    let (head, page) = page(address, OPEN);
     assert!(head.contains("openmetrics-text"), "{head}");
     let series = page.lines().filter(|line| !line.starts_with('#'));
     let value = |line: &str| {
@@ -103,13 +106,53 @@ fn an_address_that_is_taken_is_refused() {
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-/// Has Prometheus' own checker judge what is served at this address, in the older format that it
-/// reads; without it (Debian's package `prometheus`) says so.
+/// What `curl` gets from this address, and as what; `None`, with a word, where it is missing.
+fn curl(address: &str, accept: Option<&str>) -> Option<(String, String)> {
+    let header = accept.map(|accept| format!("Accept: {accept}"));
+    let header = header.iter().flat_map(|header| ["--header", header.as_str()]);
+    let url = format!("http://{address}/metrics");
+    let words = ["--silent", "--show-error", "--fail", "--write-out", "\n%{content_type}", &url];
+    let output = match Command::new("curl").args(header).args(words).output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: curl: {error}");
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (page, kind) = text.rsplit_once('\n').unwrap();
+    Some((kind.to_owned(), page.to_owned()))
+}
+
+/// Has curl ask for both formats, and checks each by its own rules.
 fn judge(address: &str, whose: &str) {
-    let (head, page) = page(address, CLASSIC);
-    assert!(head.contains(CLASSIC.split(';').next().unwrap()), "{head}");
-    assert!(page.contains("anabranch_build_info{version="), "{page}");
-    let mut promtool = Command::new("promtool");
+    let (head, text) = page(address, TEXT);
+    assert!(head.contains(TEXT.split(';').next().unwrap()), "{head}");
+    assert!(text.contains("anabranch_build_info{version="), "{text}");
+    prometheus_own_checker_agrees(&text, whose);
+    is_open(&page(address, OPEN).1, whose);
+    let plain = "text/plain; version=0.0.4; charset=utf-8";
+    for (accept, wanted) in [
+        (None, plain),
+        (Some(TEXT), plain),
+        (Some(OPEN), "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    ] {
+        let Some((kind, page)) = curl(address, accept) else { return };
+        assert_eq!(kind, wanted, "{whose}: {accept:?}");
+        assert_eq!(page.ends_with("# EOF\n"), wanted != plain, "{whose}: {accept:?}");
+        match wanted == plain {
+            true => prometheus_own_checker_agrees(&page, whose),
+            false => is_open(&page, whose),
+        }
+    }
+}
+
+/// Has Prometheus' own checker judge a page in the older format, which is the one that it reads;
+/// without it (`scripts/promtool`) says so.
+fn prometheus_own_checker_agrees(page: &str, whose: &str) {
+    let program = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
+    let mut promtool = Command::new(program);
     promtool.args(["check", "metrics"]).stdin(Stdio::piped());
     promtool.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut promtool = match promtool.spawn() {
@@ -125,8 +168,49 @@ fn judge(address: &str, whose: &str) {
     assert!(output.status.success() && said.is_empty(), "{whose}: {said}\n{page}");
 }
 
+/// What OpenMetrics 1.0 demands of a page: an end and nothing behind it; each family described
+/// once, its samples together behind that and named by its type; a unit that its name ends in.
+fn is_open(page: &str, whose: &str) {
+    let body = page.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("{whose}: no end: {page}"));
+    let (mut known, mut family, mut kind) = (BTreeSet::new(), "", "");
+    for line in body.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", what, name, about] => {
+                if name != family {
+                    assert!(known.insert(name), "{whose}: {name} is described twice");
+                    (family, kind) = (name, "");
+                }
+                match what {
+                    "TYPE" => kind = about,
+                    "UNIT" => assert!(name.ends_with(&format!("_{about}")), "{whose}: {line}"),
+                    "HELP" => {}
+                    other => panic!("{whose}: {other}: {line}"),
+                }
+            }
+            _ => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let ending = name.strip_prefix(family);
+                let wanted = match kind {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    "gauge" => "",
+                    other => panic!("{whose}: {other}: {line}"),
+                };
+                assert_eq!(ending, Some(wanted), "{whose}: {line}");
+                let value = line.rsplit_once(' ').unwrap().1;
+                assert!(value.parse::<f64>().is_ok(), "{whose}: {line}");
+            }
+        }
+    }
+    let process = ["cpu_seconds", "resident_memory_bytes", "open_fds", "max_fds"];
+    for name in process.into_iter().chain(["start_time_seconds"]) {
+        assert!(known.contains(&*format!("process_{name}")), "{whose}: no {name}");
+    }
+}
+
 #[test]
-fn prometheus_own_checker_finds_nothing_wrong_with_a_splitters_page() {
+fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_splitters_page() {
     let address = free();
     let paths = ["a=addr:127.0.0.2", "b=addr:127.0.0.3"];
     let mut running = Running::with("127.0.0.1", &paths, &["--json", "--metrics", &address]);
@@ -141,7 +225,7 @@ fn prometheus_own_checker_finds_nothing_wrong_with_a_splitters_page() {
 }
 
 #[test]
-fn prometheus_own_checker_finds_nothing_wrong_with_a_far_ends_page() {
+fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_far_ends_page() {
     let (address, folder) = (free(), TempDir::new().unwrap());
     let keys = ["far.key", "home.key"].map(|name| folder.path().join(name).display().to_string());
     let made = Command::new(env!("CARGO_BIN_EXE_anabranch")).arg("key").args(&keys).output();
@@ -153,7 +237,7 @@ fn prometheus_own_checker_finds_nothing_wrong_with_a_far_ends_page() {
 }
 
 #[test]
-fn prometheus_own_checker_finds_nothing_wrong_with_a_relays_page() {
+fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_relays_page() {
     let (address, folder) = (free(), TempDir::new().unwrap());
     let network = folder.path().join("network.txt");
     fs::write(&network, NOBODY).unwrap();
@@ -166,4 +250,18 @@ fn prometheus_own_checker_finds_nothing_wrong_with_a_relays_page() {
     let mut relay = Program::start(&[&words[..], &more, &named].concat());
     relay.next("listening");
     judge(&address, "relay");
+}
+
+#[test]
+fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_clients_page() {
+    let (address, folder) = (free(), TempDir::new().unwrap());
+    let network = folder.path().join("network.txt");
+    fs::write(&network, NOBODY).unwrap();
+    let data = folder.path().join("client");
+    let files = [&network, &data].map(|path| path.to_str().unwrap());
+    let words = ["client", "--json", "--listen", "127.0.0.1:0", "--metrics", &address];
+    let named = ["--authorities", files[0], "--data", files[1]];
+    let mut client = Program::start(&[&words[..], &named].concat());
+    client.next("listening");
+    judge(&address, "client");
 }

@@ -127,7 +127,7 @@ pub(super) struct Options {
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     ///
     /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good
     /// choice.

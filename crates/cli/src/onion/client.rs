@@ -141,7 +141,7 @@ pub(crate) struct ClientArgs {
     /// most, is closed [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     ///
     /// Whoever reaches that address reads how much is sent by how many circuits and when, though
     /// not by which relays or to whom: 127.0.0.1 is a good choice.

@@ -117,7 +117,7 @@ pub(crate) struct RelayArgs {
     /// Bytes that they may carry at once after a rest [default: a second's]
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Megabytes that waiting cells may take, with those that wait in sets for other circuits: from

@@ -206,7 +206,7 @@ pub(crate) struct Options {
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     ///
     /// Whoever reaches that address reads how much is sent and when, though not by or to whom:
     /// 127.0.0.1 is a good choice.

@@ -1,9 +1,11 @@
-//! A run's counters for Prometheus (OpenMetrics 1.0, `docs/formats.md`), on a port of their own.
+//! A run's counters for Prometheus (`docs/formats.md`), on a port of their own, in the format that
+//! the client asks for.
 //!
 //! Nothing that is told here identifies a client or a server: numbers, and the names that the user
 //! gave to paths. [`Metered`] decorates a [`Screen`] and keeps the latest counters; a thread of
 //! its own hands them out, so that whoever asks, however slowly or often, stops no datagram.
 
+mod format;
 mod page;
 mod process;
 mod samples;

@@ -68,6 +68,7 @@ pub(crate) fn level(
     help: &str,
     value: usize,
 ) -> fmt::Result {
-    let gauge = ConstGauge::new(value as i64);
+    // No limit of files is more than a gauge of whole numbers holds.
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }

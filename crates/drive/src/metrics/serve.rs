@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::format::Format;
+
 /// Connections at once.
 const PLACES: usize = 8;
 /// From a connection's beginning to its end.
@@ -18,11 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST: (usize, usize) = (8 << 10, 64);
 /// After the system had no connection to give.
 const PAUSE: Duration = Duration::from_millis(100);
-/// <https://github.com/OpenObservability/OpenMetrics>, "Protocol Negotiation".
-const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Prometheus' own text format, which was before, for who asks for plain text alone.
-const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// Makes the page anew for each who asks.
 type Page = dyn Fn() -> String + Send + Sync;
 
@@ -109,17 +106,20 @@ impl Talk {
     }
 
     fn answer(mut self, page: &Page) -> io::Result<()> {
+        let plain = Format::Text.content_type();
         let (status, kind, body) = match self.request()? {
-            Request::Page => ("200 OK", TYPE, page()),
-            Request::Classic => ("200 OK", CLASSIC, classic(&page())),
-            Request::Elsewhere => ("404 Not Found", "text/plain", "see /metrics\n".to_owned()),
-            Request::Otherwise => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
-            Request::Unreadable => ("400 Bad Request", "text/plain", "no request\n".to_owned()),
+            Request::Page(format) => {
+                ("200 OK", format.content_type(), format.of(&page()).into_owned())
+            }
+            Request::Head(format) => ("200 OK", format.content_type(), String::new()),
+            Request::Elsewhere => ("404 Not Found", plain, "see /metrics\n".to_owned()),
+            Request::Otherwise => ("405 Method Not Allowed", plain, "GET only\n".to_owned()),
+            Request::Unreadable => ("400 Bad Request", plain, "no request\n".to_owned()),
         };
         let length = body.len();
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-             Allow: GET\r\nConnection: close\r\n\r\n"
+             Vary: Accept\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
         );
         self.write(&(head + &body).into_bytes())
     }
@@ -158,8 +158,9 @@ impl Talk {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    Page,
-    Classic,
+    Page(Format),
+    /// What a page would be like, without it.
+    Head(Format),
     Elsewhere,
     Otherwise,
     Unreadable,
@@ -176,77 +177,29 @@ impl Request {
             Err(_) => return Some(Request::Unreadable),
         }
         let path = request.path.unwrap_or_default();
-        Some(match (request.method, path.split('?').next()) {
-            (Some("GET"), Some("/metrics")) if wants_classic(request.headers) => Request::Classic,
-            (Some("GET"), Some("/metrics")) => Request::Page,
-            (Some("GET"), _) => Request::Elsewhere,
+        let is_page = path.split('?').next() == Some("/metrics");
+        let format = format_of(request.headers);
+        Some(match request.method {
+            Some("GET") if is_page => Request::Page(format),
+            Some("HEAD") if is_page => Request::Head(format),
+            Some("GET" | "HEAD") => Request::Elsewhere,
             _ => Request::Otherwise,
         })
     }
 }
 
-/// Whether plain text is asked for, and OpenMetrics is not.
-fn wants_classic(headers: &[httparse::Header<'_>]) -> bool {
+/// The format that these headers ask for; what is not text asks for nothing.
+fn format_of(headers: &[httparse::Header<'_>]) -> Format {
     let accepts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
-    let accepts: Vec<_> = accepts.map(|header| String::from_utf8_lossy(header.value)).collect();
-    let any = |what: &str| accepts.iter().any(|text| text.contains(what));
-    any("text/plain") && !any("openmetrics")
-}
-
-/// The page in the older format: it knows no units, no end and no `info`, and its comments name a
-/// counter as its samples do, with `_total`.
-fn classic(page: &str) -> String {
-    let kinds: Vec<(&str, &str)> =
-        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
-    let kind = |name: &str| kinds.iter().find(|(of, _)| *of == name).map_or("", |(_, kind)| kind);
-    let mut text = String::new();
-    for line in page.lines() {
-        let comment = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
-        let line = match comment {
-            None if line == "# EOF" => continue,
-            None => line.to_owned(),
-            Some(("UNIT", _)) => continue,
-            Some((what, rest)) => {
-                let (name, about) = rest.split_once(' ').unwrap_or((rest, ""));
-                let (ending, about) = match (kind(name), what) {
-                    ("counter", _) => ("_total", about),
-                    ("info", "TYPE") => ("_info", "gauge"),
-                    ("info", _) => ("_info", about),
-                    _ => ("", about),
-                };
-                format!("# {what} {name}{ending} {about}")
-            }
-        };
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
+    Format::wanted(accepts.filter_map(|header| std::str::from_utf8(header.value).ok()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn plain_text_is_for_who_asks_for_it_alone() {
-        let page = "# HELP a_b Bytes.\n# TYPE a_b counter\n# UNIT a_b bytes\na_b_total{p=\"x\"} 7\n\
-                    # HELP a Build.\n# TYPE a info\na_info{version=\"1\"} 1\n\
-                    # HELP g Up.\n# TYPE g gauge\ng 1\n# EOF\n";
-        let wanted = "# HELP a_b_total Bytes.\n# TYPE a_b_total counter\na_b_total{p=\"x\"} 7\n\
-                      # HELP a_info Build.\n# TYPE a_info gauge\na_info{version=\"1\"} 1\n\
-                      # HELP g Up.\n# TYPE g gauge\ng 1\n";
-        assert_eq!(classic(page), wanted);
-        let asks = |accept: &str| {
-            let request = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
-            Request::of(request.as_bytes()).unwrap()
-        };
-        assert_eq!(asks("text/plain;version=0.0.4"), Request::Classic);
-        let both = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3";
-        assert_eq!([asks(both), asks("*/*")], [Request::Page, Request::Page]);
-    }
-
     fn server() -> Server {
-        Server::start("127.0.0.1:0".parse().unwrap(), || "page\n".to_owned()).unwrap()
+        Server::start("127.0.0.1:0".parse().unwrap(), || "page 1\n".to_owned()).unwrap()
     }
 
     fn ask(server: &Server, request: &[u8]) -> String {
@@ -262,7 +215,13 @@ mod tests {
     fn there_is_one_page_and_all_else_is_an_error() {
         let server = server();
         let page = ask(&server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("\r\n\r\npage\n"));
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("\r\n\r\npage 1\n"));
+        assert!(page.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{page}");
+        let asked = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+        let page = ask(&server, asked);
+        assert!(page.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0;"));
+        let head = ask(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for (request, status) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
             (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
