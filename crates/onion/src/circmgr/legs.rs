@@ -207,7 +207,11 @@ impl CircuitManager {
         let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
         let Some(guard) = guard else { return false };
         beside.push(guard);
-        let middle = network.choose(Position::Middle, &beside, &self.wishes, rng);
+        // What further legs need as guards is no middle, as long as there are others.
+        let apart = [&*beside, &self.entry.in_use()].concat();
+        let middle = network.choose(Position::Middle, &apart, &self.wishes, rng);
+        let middle =
+            middle.or_else(|_| network.choose(Position::Middle, &beside, &self.wishes, rng));
         let Ok(middle) = middle.map(|relay| relay.status.rsa_identity) else {
             self.entry.guards().closed(key.0);
             return false;

@@ -400,6 +400,24 @@ fn a_circuit_is_linked_when_it_is_built_and_gets_its_legs_when_it_is_used() {
 }
 
 #[test]
+fn eight_legs_find_their_relays_where_every_relay_may_be_a_guard() {
+    let subnets = (1..=19).map(|n| &*format!("{n}.1").leak());
+    let sketch = |net: &'static str| match net {
+        "19.1" => ("Exit Fast Running Stable V2Dir Valid", 100, net, "p accept 80,443\n"),
+        net => ("Fast Guard Running Stable V2Dir Valid", 100, net, ""),
+    };
+    let network = Arc::new(network_of(&subnets.map(sketch).collect::<Vec<_>>()));
+    for seed in 0..40 {
+        let mut world = World::new();
+        world.rng = stream(seed, 0, "circmgr");
+        world.circmgr.set_legs(Some(8));
+        world.circmgr.set_network(Arc::clone(&network));
+        let head = world.used();
+        assert_eq!(world.legs(head).len(), 8, "seed {seed}");
+    }
+}
+
+#[test]
 fn legs_share_their_exit_and_nothing_else_and_use_few_guards() {
     let mut guards = std::collections::BTreeSet::new();
     for legs in [2, 3] {

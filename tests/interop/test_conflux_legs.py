@@ -1,0 +1,63 @@
+"""As many legs as a set may have, in a network of ours: a guard and a middle for each."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.torours import OurClient, network_of_ours
+from harness.webfiles import FileServer, fetch
+
+pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(600)]
+
+LEGS = 8
+#: Seconds until our relays have told what they carried: they do once a second.
+TOLD_S = 1.5
+#: Seconds in which a set that is in use gets its legs.
+GROWN_S = 8.0
+LENGTH = 100 * MIB
+#: Of what each of eight equal legs would carry, a leg that is in use carries this part.
+PART = 0.5
+#: Relays that are no leg's: guards are drawn before middles, and a set takes none of them twice.
+SPARE = 6
+#: A set may have found no relays for its last leg. Each SOCKS user has one of her own.
+USERS = 4
+
+
+def test_a_set_of_eight_legs_carries_by_all_of_them(tmp_path: Path, results: Results) -> None:
+    """100 MiB by hash, round robin: eight guards and eight middles each carry a part of it."""
+    with ExitStack() as stack:
+        network, relays = network_of_ours(tmp_path, stack, 2 * LEGS + SPARE + 1)
+        network.start()
+        network.wait_for_all()
+        dealing = ["--multipath", "conflux-2013-vegas", "--schedule", "round-robin"]
+        client = stack.enter_context(
+            OurClient(network, tmp_path / "client", "--legs", str(LEGS), *dealing)
+        )
+        client.wait_ready()
+        server = stack.enter_context(FileServer())
+        brought = []
+        for user in range(USERS):
+            proxy = client.proxy.replace("//", f"//user{user}:x@")
+            assert not fetch(server.url(MIB), proxy, tmp_path / "first").fault(MIB)
+            time.sleep(GROWN_S)
+            before = [relay.number("received") for relay in relays[:-1]]
+            got = fetch(server.url(LENGTH), proxy, tmp_path / "got", 120.0)
+            assert not got.fault(LENGTH), got.fault(LENGTH)
+            time.sleep(TOLD_S)
+            after = [relay.number("received") for relay in relays[:-1]]
+            carried = [now - then for now, then in zip(after, before, strict=True)]
+            brought.append(sorted(carried, reverse=True))
+            results.add("a set of many legs, MB/s", rate=LENGTH / got.seconds / 1e6)
+            if brought[-1][2 * LEGS - 1] > PART * LENGTH / LEGS:
+                break
+        else:
+            raise AssertionError(brought)
+        assert client.events("violation") == []
+        for relay in relays:
+            assert relay.events("violation") == [], relay.name
