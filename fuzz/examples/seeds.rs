@@ -51,6 +51,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
+    write(&corpus.join("pluggable"), &pluggable())?;
     write(&corpus.join("proxy_requests"), &proxy_requests())?;
     write(&corpus.join("onion_legs"), &legs())?;
     write(&corpus.join("onion_messages"), &messages())?;
@@ -586,6 +587,36 @@ fn proxies() -> Seeds {
         says("named", 18, &[named]),
         says("datagrams-v6", 26, &[six, six]),
     ]
+}
+
+/// As the target reads them: the first byte is the kind.
+fn pluggable() -> Seeds {
+    let id = "0123456789ABCDEF0123456789ABCDEF01234567";
+    let bridge = format!("obfs4 192.0.2.1:443 {id} cert=ab+/cd iat-mode=0");
+    let cookie = format!("{}{}", "\u{1}".repeat(33), "x".repeat(40));
+    let server = "TOR_PT_MANAGED_TRANSPORT_VER=1\nTOR_PT_STATE_LOCATION=/s\nTOR_PT_SERVER_TRANSPORTS=a,b\n\
+                  TOR_PT_SERVER_BINDADDR=a-[::]:443\nTOR_PT_SERVER_TRANSPORT_OPTIONS=a:k=x\\;y;b:l=2\n\
+                  TOR_PT_ORPORT=127.0.0.1:9001\nTOR_PT_EXTENDED_SERVER_PORT=127.0.0.1:9\nTOR_PT_AUTH_COOKIE_FILE=/c";
+    let texts: [(&str, u8, &str); 9] = [
+        ("bridge", 0, &bridge),
+        ("bridge-plain", 0, "Bridge [2001:db8::1]:9001"),
+        ("smethod-args", 1, "a\\,b=c\\=d,cert=ab=="),
+        ("socks-args", 2, "k=v;l=m\\;n"),
+        ("client-lines", 3, "VERSION 1\nPROXY DONE\nCMETHOD a socks5 127.0.0.1:9\nCMETHODS DONE\n"),
+        (
+            "server-lines",
+            3,
+            "VERSION 1\nSMETHOD a 0.0.0.0:9 ARGS:k=v\nLOG SEVERITY=info MESSAGE=\"x\\n\"\nSMETHODS DONE\n",
+        ),
+        (
+            "client-environment",
+            4,
+            "TOR_PT_MANAGED_TRANSPORT_VER=1\nTOR_PT_STATE_LOCATION=/s\nTOR_PT_CLIENT_TRANSPORTS=a",
+        ),
+        ("server-environment", 4, server),
+        ("cookie", 5, &cookie),
+    ];
+    texts.map(|(name, kind, text)| (name, [&[kind], text.as_bytes()].concat())).to_vec()
 }
 
 fn texts() -> Seeds {

@@ -22,6 +22,7 @@ pub mod onion_legs;
 pub mod onion_messages;
 pub mod onion_relay;
 pub mod onion_services;
+pub mod pluggable;
 pub mod proxy_requests;
 pub mod quic_packets;
 pub mod recognise;
@@ -54,6 +55,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("onion_messages", onion_messages::check),
     ("onion_relay", onion_relay::check),
     ("onion_services", onion_services::check),
+    ("pluggable", pluggable::check),
     ("proxy_requests", proxy_requests::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),

@@ -1,0 +1,219 @@
+//! Keys and values that a transport is given for a bridge.
+
+use std::fmt;
+
+/// Bytes that a SOCKS5 user or password holds (RFC 1929).
+const FIELD: usize = 255;
+
+/// Keys with their values, in the order in which they were given. A key may come more than once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Args(pub Vec<(String, String)>);
+
+/// Why a text holds no keys and values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArgsError {
+    /// A part has no `=`, or nothing before it.
+    NoKey(String),
+    /// It ends in a backslash, which is to stand before another character.
+    Unended,
+    /// It is not text.
+    NoText,
+    /// In all they are longer than the 510 bytes of a SOCKS user and password.
+    TooLong(usize),
+}
+
+impl fmt::Display for ArgsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgsError::NoKey(part) => write!(out, "'{part}' is not KEY=VALUE"),
+            ArgsError::Unended => out.write_str("it ends in a backslash"),
+            ArgsError::NoText => out.write_str("it is not text"),
+            ArgsError::TooLong(length) => {
+                write!(out, "its arguments take {length} bytes, and 510 are what SOCKS carries")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ArgsError {}
+
+impl Args {
+    /// The first value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(one, _)| one == key).map(|(_, value)| &**value)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds one as a bridge line has it: `KEY=VALUE`, nothing escaped.
+    ///
+    /// # Errors
+    /// [`ArgsError::NoKey`]
+    pub fn add_plain(&mut self, word: &str) -> Result<(), ArgsError> {
+        let (key, value) = word
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| ArgsError::NoKey(word.to_owned()))?;
+        self.0.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// SOCKS5 user and password that carry them; neither is empty.
+    ///
+    /// # Errors
+    /// [`ArgsError::TooLong`]
+    pub fn to_socks(&self) -> Result<(Vec<u8>, Vec<u8>), ArgsError> {
+        let text = self.escaped(';').into_bytes();
+        if text.len() > 2 * FIELD {
+            return Err(ArgsError::TooLong(text.len()));
+        }
+        let (user, password) = text.split_at(text.len().min(FIELD));
+        let or_nul = |field: &[u8]| if field.is_empty() { vec![0] } else { field.to_vec() };
+        Ok((or_nul(user), or_nul(password)))
+    }
+
+    /// What SOCKS5 user and password carry.
+    ///
+    /// # Errors
+    /// They hold no arguments.
+    pub fn from_socks(user: &[u8], password: &[u8]) -> Result<Args, ArgsError> {
+        // One NUL stands for nothing, as RFC 1929 wants one byte at least.
+        let password = if password == [0] { &[][..] } else { password };
+        let user = if user == [0] { &[][..] } else { user };
+        let all = [user, password].concat();
+        let text = String::from_utf8(all).map_err(|_| ArgsError::NoText)?;
+        Args::parse(&text, ';')
+    }
+
+    /// As an `SMETHOD` line has them behind `ARGS:`.
+    #[must_use]
+    pub fn to_smethod(&self) -> String {
+        self.escaped(',')
+    }
+
+    /// What stands behind `ARGS:` in an `SMETHOD` line.
+    ///
+    /// # Errors
+    /// It holds no arguments.
+    pub fn from_smethod(text: &str) -> Result<Args, ArgsError> {
+        Args::parse(text, ',')
+    }
+
+    /// Each as `KEY=VALUE`, with a backslash before backslashes, `=` and what stands between two.
+    fn escaped(&self, between: char) -> String {
+        let mut text = String::new();
+        for (place, (key, value)) in self.0.iter().enumerate() {
+            if place > 0 {
+                text.push(between);
+            }
+            escape(key, between, &mut text);
+            text.push('=');
+            escape(value, between, &mut text);
+        }
+        text
+    }
+
+    pub(crate) fn parse(text: &str, between: char) -> Result<Args, ArgsError> {
+        let mut args = Args::default();
+        if text.is_empty() {
+            return Ok(args);
+        }
+        for part in split(text, between) {
+            let mut halves = split(part, '=');
+            let key = unescape(halves.next().unwrap_or_default())?;
+            let rest: Vec<&str> = halves.collect();
+            if key.is_empty() || rest.is_empty() {
+                return Err(ArgsError::NoKey(part.to_owned()));
+            }
+            // Values may hold `=` as it is: base64 does, and not everybody escapes it.
+            args.0.push((key, unescape(&rest.join("="))?));
+        }
+        Ok(args)
+    }
+}
+
+fn escape(text: &str, between: char, out: &mut String) {
+    for one in text.chars() {
+        if matches!(one, '\\' | '=') || one == between {
+            out.push('\\');
+        }
+        out.push(one);
+    }
+}
+
+fn unescape(text: &str) -> Result<String, ArgsError> {
+    let mut out = String::with_capacity(text.len());
+    let mut all = text.chars();
+    while let Some(one) = all.next() {
+        match one {
+            '\\' => out.push(all.next().ok_or(ArgsError::Unended)?),
+            one => out.push(one),
+        }
+    }
+    Ok(out)
+}
+
+/// The parts of a text between characters that have no backslash before them.
+pub(crate) fn split(text: &str, between: char) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let all = rest?;
+        let mut escaped = false;
+        let end = all.char_indices().find(|(_, one)| {
+            let ends = *one == between && !escaped;
+            escaped = *one == '\\' && !escaped;
+            ends
+        });
+        let Some((end, _)) = end else { return rest.take() };
+        rest = Some(&all[end + between.len_utf8()..]);
+        Some(&all[..end])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(pairs: &[(&str, &str)]) -> Args {
+        Args(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn what_socks_carries_comes_back_whatever_it_holds() {
+        let long = "x".repeat(300);
+        for pairs in [
+            &[][..],
+            &[("cert", "ab+/c="), ("iat-mode", "0")],
+            &[("a;b", "c\\d"), ("e=f", "g,h;")],
+            &[("k", &long)],
+            &[("k", "")],
+            &[("ü", "ß")],
+        ] {
+            let all = args(pairs);
+            let (user, password) = all.to_socks().unwrap();
+            assert!((1..=255).contains(&user.len()) && (1..=255).contains(&password.len()));
+            assert_eq!(Args::from_socks(&user, &password), Ok(all.clone()));
+            assert_eq!(Args::from_smethod(&all.to_smethod()), Ok(all));
+        }
+        let (user, password) = args(&[("k", "v")]).to_socks().unwrap();
+        assert_eq!((&*user, &*password), (&b"k=v"[..], &[0][..]));
+        assert_eq!(args(&[("k", &"x".repeat(509))]).to_socks(), Err(ArgsError::TooLong(511)));
+    }
+
+    #[test]
+    fn values_may_hold_the_sign_itself_and_nonsense_is_told() {
+        assert_eq!(Args::parse("cert=ab==;x=y", ';'), Ok(args(&[("cert", "ab=="), ("x", "y")])));
+        assert_eq!(Args::parse("rocks", ';'), Err(ArgsError::NoKey("rocks".to_owned())));
+        assert_eq!(Args::parse("=v", ';'), Err(ArgsError::NoKey("=v".to_owned())));
+        assert_eq!(Args::parse("k=v\\", ';'), Err(ArgsError::Unended));
+        assert_eq!(Args::from_socks(&[0xff], &[0]), Err(ArgsError::NoText));
+        let mut plain = Args::default();
+        assert!(plain.add_plain("url=https://a/?b=c").is_ok() && plain.add_plain("no").is_err());
+        assert_eq!(plain.get("url"), Some("https://a/?b=c"));
+    }
+}

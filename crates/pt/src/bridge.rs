@@ -1,0 +1,163 @@
+//! Bridge lines, as users are given them and as torrc's `Bridge` has them.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::args::{Args, ArgsError};
+use crate::line::is_name;
+
+/// A bridge: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [KEY=VALUE ...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeLine {
+    /// The transport by which it is reached; none: by a plain link.
+    pub transport: Option<String>,
+    /// Where it is. Some transports take no notice of it.
+    pub address: SocketAddr,
+    /// Its RSA identity; whoever has none in his line takes what the address says.
+    pub fingerprint: Option<[u8; 20]>,
+    /// What its transport is told.
+    pub args: Args,
+}
+
+/// Why a line names no bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BridgeError {
+    /// It has no words.
+    Empty,
+    /// There is no address with a port where one belongs; the word there.
+    Address(String),
+    /// The word behind the address has the length of no fingerprint, or is no hexadecimal number.
+    Fingerprint(String),
+    /// It has arguments, and no transport that would take them.
+    NoTransport,
+    /// An argument is none.
+    Args(ArgsError),
+}
+
+impl fmt::Display for BridgeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BridgeError::Empty => out.write_str("the line is empty"),
+            BridgeError::Address(word) => {
+                write!(out, "'{word}' is no ADDRESS:PORT (an IPv6 address stands in brackets)")
+            }
+            BridgeError::Fingerprint(word) => {
+                write!(out, "'{word}' is no fingerprint (40 hexadecimal digits) and no KEY=VALUE")
+            }
+            BridgeError::NoTransport => {
+                out.write_str("it has arguments (KEY=VALUE), and no transport before its address")
+            }
+            BridgeError::Args(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for BridgeError {}
+
+impl BridgeLine {
+    /// Reads a line; the word `Bridge` may stand before it, as in torrc.
+    ///
+    /// # Errors
+    /// [`BridgeError`]
+    pub fn parse(line: &str) -> Result<BridgeLine, BridgeError> {
+        let mut words = line.split_whitespace().peekable();
+        words.next_if(|word| word.eq_ignore_ascii_case("bridge"));
+        let first = words.next().ok_or(BridgeError::Empty)?;
+        // An address has a point or a colon, a name has neither.
+        let transport = is_name(first).then(|| first.to_owned());
+        let address = match transport {
+            Some(_) => words.next().unwrap_or_default(),
+            None => first,
+        };
+        let address = address
+            .parse::<SocketAddr>()
+            .ok()
+            .filter(|address| address.port() > 0)
+            .ok_or_else(|| BridgeError::Address(address.to_owned()))?;
+        // torrc takes the dollar sign of other places, too.
+        let fingerprint = words.next_if(|word| !word.contains('='));
+        let fingerprint = fingerprint.map(|word| {
+            let digits = word.strip_prefix('$').unwrap_or(word);
+            identity(digits).ok_or_else(|| BridgeError::Fingerprint(word.to_owned()))
+        });
+        let mut args = Args::default();
+        for word in words {
+            args.add_plain(word).map_err(BridgeError::Args)?;
+        }
+        if transport.is_none() && !args.is_empty() {
+            return Err(BridgeError::NoTransport);
+        }
+        args.to_socks().map_err(BridgeError::Args)?;
+        Ok(BridgeLine { transport, address, fingerprint: fingerprint.transpose()?, args })
+    }
+}
+
+fn identity(digits: &str) -> Option<[u8; 20]> {
+    if digits.len() != 40 || !digits.is_ascii() {
+        return None;
+    }
+    let mut id = [0; 20];
+    for (place, byte) in id.iter_mut().enumerate() {
+        // A sign would be taken for a digit.
+        let two = digits.get(2 * place..2 * place + 2).filter(|two| !two.starts_with('+'))?;
+        *byte = u8::from_str_radix(two, 16).ok()?;
+    }
+    Some(id)
+}
+
+impl fmt::Display for BridgeLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(transport) = &self.transport {
+            write!(out, "{transport} ")?;
+        }
+        self.address.fmt(out)?;
+        if let Some(fingerprint) = self.fingerprint {
+            out.write_str(" ")?;
+            fingerprint.iter().try_for_each(|byte| write!(out, "{byte:02X}"))?;
+        }
+        self.args.0.iter().try_for_each(|(key, value)| write!(out, " {key}={value}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789ABCDEF0123456789ABCDEF01234567";
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        for line in [
+            "192.0.2.1:443".to_owned(),
+            format!("192.0.2.1:443 {ID}"),
+            format!("[2001:db8::1]:9001 {ID}"),
+            format!("obfs4 192.0.2.1:443 {ID} cert=ab+/cd iat-mode=0"),
+            "webtunnel [2001:db8::1]:443 url=https://example.net/a?b=c ver=0.0.1".to_owned(),
+        ] {
+            let bridge = BridgeLine::parse(&line).unwrap();
+            assert_eq!(bridge.to_string(), line);
+        }
+        let torrc = BridgeLine::parse(&format!("  Bridge 192.0.2.1:443  ${}", ID.to_lowercase()));
+        assert_eq!(torrc.unwrap().to_string(), format!("192.0.2.1:443 {ID}"));
+    }
+
+    #[test]
+    fn every_mistake_is_told() {
+        let wrong = |line: &str| BridgeLine::parse(line).unwrap_err();
+        assert_eq!(wrong(" "), BridgeError::Empty);
+        assert_eq!(wrong("Bridge"), BridgeError::Empty);
+        assert_eq!(wrong("obfs4"), BridgeError::Address(String::new()));
+        for line in ["192.0.2.1", "2001:db8::1:443x", "192.0.2.1:0", "obfs4 example.net:443"] {
+            assert!(matches!(wrong(line), BridgeError::Address(_)), "{line}");
+        }
+        for word in ["0123", &format!("{ID}0"), &format!("+1{}", &ID[2..]), "iat-mode"] {
+            let line = format!("obfs4 192.0.2.1:443 {word}");
+            assert_eq!(wrong(&line), BridgeError::Fingerprint(word.to_owned()));
+        }
+        assert_eq!(wrong("192.0.2.1:443 cert=x"), BridgeError::NoTransport);
+        let line = format!("obfs4 192.0.2.1:443 {ID} cert=x rocks");
+        assert!(matches!(wrong(&line), BridgeError::Args(ArgsError::NoKey(_))));
+        let line = format!("obfs4 192.0.2.1:443 k={}", "x".repeat(600));
+        assert!(matches!(wrong(&line), BridgeError::Args(ArgsError::TooLong(_))));
+    }
+}

@@ -1,0 +1,388 @@
+//! The Extended ORPort: how a transport proves to a relay that it is its own, and says whose
+//! connection it brings (Tor's ext-orport-spec, safe cookie).
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
+
+/// What a cookie's file begins with; 32 bytes follow.
+pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
+
+const SAFE_COOKIE: u8 = 1;
+const TYPES: [u8; 2] = [SAFE_COOKIE, 0];
+const BY_SERVER: &[u8] = b"ExtORPort authentication server-to-client hash";
+const BY_CLIENT: &[u8] = b"ExtORPort authentication client-to-server hash";
+const HASH: usize = 32;
+const NONCE: usize = 32;
+const ACCEPTED: u8 = 1;
+
+const DONE: u16 = 0;
+const USER_ADDRESS: u16 = 1;
+const TRANSPORT: u16 = 2;
+const OKAY: u16 = 0x1000;
+const DENY: u16 = 0x1001;
+const CONTROL: u16 = 0x1002;
+/// A command and the length of its body.
+const HEAD: usize = 4;
+/// Bodies of a transport's commands are names and addresses.
+const BODY: usize = 256;
+
+/// Why the two do not come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtOrError {
+    /// The other side has no kind of proof in common with us.
+    NoCommonProof,
+    /// Its proof is wrong: it has another cookie.
+    Proof,
+    /// The relay does not take the connection.
+    Denied,
+    /// It says what nobody says here.
+    Nonsense,
+}
+
+impl fmt::Display for ExtOrError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            ExtOrError::NoCommonProof => "the other side wants a proof that is not known here",
+            ExtOrError::Proof => "the other side has another cookie",
+            ExtOrError::Denied => "the relay does not take the connection",
+            ExtOrError::Nonsense => "the other side breaks the protocol of the Extended ORPort",
+        })
+    }
+}
+
+impl std::error::Error for ExtOrError {}
+
+/// What a transport says of a connection that it brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Where the client is.
+    pub user: Option<SocketAddr>,
+    /// The transport's name.
+    pub transport: Option<String>,
+}
+
+/// The cookie in a file's bytes.
+#[must_use]
+fn cookie(file: &[u8]) -> Option<[u8; 32]> {
+    file.strip_prefix(COOKIE_FILE)?.try_into().ok()
+}
+
+fn message(label: &[u8], client: &[u8; NONCE], server: &[u8; NONCE]) -> Vec<u8> {
+    [label, client, server].concat()
+}
+
+/// Bytes that came and have not been read.
+#[derive(Debug, Default)]
+struct Inbox(Vec<u8>);
+
+impl Inbox {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let taken = self.0.first_chunk().copied()?;
+        self.0.drain(..N);
+        Some(taken)
+    }
+
+    /// A command and its body.
+    fn command(&mut self) -> Option<(u16, Vec<u8>)> {
+        let [a, b, c, d] = *self.0.first_chunk::<HEAD>()?;
+        let length = usize::from(u16::from_be_bytes([c, d]));
+        let body = self.0.get(HEAD..HEAD + length)?.to_vec();
+        self.0.drain(..HEAD + length);
+        Some((u16::from_be_bytes([a, b]), body))
+    }
+}
+
+fn put(command: u16, body: &[u8], out: &mut Vec<u8>) {
+    out.extend(command.to_be_bytes());
+    out.extend((body.len() as u16).to_be_bytes());
+    out.extend(body);
+}
+
+/// The transport's side.
+#[derive(Debug)]
+pub struct ExtOrClient {
+    key: [u8; 32],
+    nonce: [u8; NONCE],
+    brought: Brought,
+    inbox: Inbox,
+    stage: ClientStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientStage {
+    Types,
+    Proof,
+    Status,
+    Answer,
+    Open,
+}
+
+impl ExtOrClient {
+    /// With what a cookie's file holds, a nonce that nobody can guess, and what to say of the
+    /// connection. `None`: the file holds no cookie.
+    #[must_use]
+    pub fn new(cookie_file: &[u8], nonce: [u8; 32], brought: Brought) -> Option<ExtOrClient> {
+        let key = cookie(cookie_file)?;
+        let (inbox, stage) = (Inbox::default(), ClientStage::Types);
+        Some(ExtOrClient { key, nonce, brought, inbox, stage })
+    }
+
+    /// Takes bytes of the relay's; appends answers to `out`. True once the connection is the
+    /// client's: what came behind is [`ExtOrClient::rest`].
+    ///
+    /// # Errors
+    /// [`ExtOrError`]: it is to be closed.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
+        self.inbox.0.extend_from_slice(bytes);
+        while self.stage != ClientStage::Open && self.step(out)? {}
+        match self.stage != ClientStage::Open && self.inbox.0.len() > HEAD + BODY {
+            true => Err(ExtOrError::Nonsense),
+            false => Ok(self.stage == ClientStage::Open),
+        }
+    }
+
+    /// Bytes that came behind the relay's last word.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox.0)
+    }
+
+    /// Reads one message; false if it is not whole yet.
+    fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
+        match self.stage {
+            ClientStage::Types => {
+                let Some(end) = self.inbox.0.iter().position(|kind| *kind == 0) else {
+                    return Ok(false);
+                };
+                let types: Vec<u8> = self.inbox.0.drain(..=end).collect();
+                if !types[..end].contains(&SAFE_COOKIE) {
+                    return Err(ExtOrError::NoCommonProof);
+                }
+                out.push(SAFE_COOKIE);
+                out.extend(self.nonce);
+                self.stage = ClientStage::Proof;
+            }
+            ClientStage::Proof => {
+                let Some(both) = self.inbox.take::<{ HASH + NONCE }>() else { return Ok(false) };
+                let (hash, nonce) = both.split_at(HASH);
+                let nonce = nonce.try_into().expect("as many bytes as a nonce has are left");
+                let key = Key::new(HMAC_SHA256, &self.key);
+                verify(&key, &message(BY_SERVER, &self.nonce, nonce), hash)
+                    .map_err(|_| ExtOrError::Proof)?;
+                out.extend(sign(&key, &message(BY_CLIENT, &self.nonce, nonce)).as_ref());
+                self.stage = ClientStage::Status;
+            }
+            ClientStage::Status => {
+                let Some([status]) = self.inbox.take() else { return Ok(false) };
+                if status != ACCEPTED {
+                    return Err(ExtOrError::Proof);
+                }
+                self.introduce(out);
+                self.stage = ClientStage::Answer;
+            }
+            ClientStage::Answer => {
+                let Some((command, _)) = self.inbox.command() else { return Ok(false) };
+                match command {
+                    OKAY => self.stage = ClientStage::Open,
+                    DENY => return Err(ExtOrError::Denied),
+                    // What the relay would have done by a control port concerns none of ours.
+                    CONTROL => {}
+                    _ => return Err(ExtOrError::Nonsense),
+                }
+            }
+            ClientStage::Open => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn introduce(&self, out: &mut Vec<u8>) {
+        if let Some(user) = self.brought.user {
+            put(USER_ADDRESS, user.to_string().as_bytes(), out);
+        }
+        if let Some(transport) = &self.brought.transport {
+            put(TRANSPORT, transport.as_bytes(), out);
+        }
+        put(DONE, &[], out);
+    }
+}
+
+/// The relay's side.
+#[derive(Debug)]
+pub struct ExtOrServer {
+    key: [u8; 32],
+    nonce: [u8; NONCE],
+    inbox: Inbox,
+    stage: ServerStage,
+    brought: Brought,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServerStage {
+    Nonce,
+    Proof([u8; NONCE]),
+    Commands,
+    Open,
+}
+
+impl ExtOrServer {
+    /// With the cookie that its file holds behind [`COOKIE_FILE`], and a nonce that nobody can
+    /// guess. Appends its first word to `out`.
+    #[must_use]
+    pub fn new(cookie: [u8; 32], nonce: [u8; 32], out: &mut Vec<u8>) -> ExtOrServer {
+        out.extend(TYPES);
+        let (inbox, stage) = (Inbox::default(), ServerStage::Nonce);
+        ExtOrServer { key: cookie, nonce, inbox, stage, brought: Brought::default() }
+    }
+
+    /// Takes bytes of the transport's; appends answers to `out`. What it says of the connection,
+    /// once it is through; what came behind is [`ExtOrServer::rest`].
+    ///
+    /// # Errors
+    /// [`ExtOrError`]: it is to be closed once what is in `out` has been sent.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Brought>, ExtOrError> {
+        self.inbox.0.extend_from_slice(bytes);
+        while self.stage != ServerStage::Open && self.step(out)? {}
+        match self.stage {
+            ServerStage::Open => Ok(Some(self.brought.clone())),
+            _ if self.inbox.0.len() > HEAD + BODY => Err(ExtOrError::Nonsense),
+            _ => Ok(None),
+        }
+    }
+
+    /// Bytes that came behind the transport's last word.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox.0)
+    }
+
+    fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
+        let key = Key::new(HMAC_SHA256, &self.key);
+        match self.stage {
+            ServerStage::Nonce => {
+                if self.inbox.0.first().is_some_and(|kind| *kind != SAFE_COOKIE) {
+                    return Err(ExtOrError::NoCommonProof);
+                }
+                let Some([_, theirs @ ..]) = self.inbox.take::<{ 1 + NONCE }>() else {
+                    return Ok(false);
+                };
+                out.extend(sign(&key, &message(BY_SERVER, &theirs, &self.nonce)).as_ref());
+                out.extend(self.nonce);
+                self.stage = ServerStage::Proof(theirs);
+            }
+            ServerStage::Proof(theirs) => {
+                let Some(hash) = self.inbox.take::<HASH>() else { return Ok(false) };
+                let proven = verify(&key, &message(BY_CLIENT, &theirs, &self.nonce), &hash);
+                out.push(u8::from(proven.is_ok()));
+                proven.map_err(|_| ExtOrError::Proof)?;
+                self.stage = ServerStage::Commands;
+            }
+            ServerStage::Commands => {
+                let Some((command, body)) = self.inbox.command() else { return Ok(false) };
+                self.obey(command, &body, out)?;
+            }
+            ServerStage::Open => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn obey(&mut self, command: u16, body: &[u8], out: &mut Vec<u8>) -> Result<(), ExtOrError> {
+        let text = || std::str::from_utf8(body).map_err(|_| ExtOrError::Nonsense);
+        match command {
+            DONE => {
+                put(OKAY, &[], out);
+                self.stage = ServerStage::Open;
+            }
+            USER_ADDRESS => {
+                let user = text()?.parse().map_err(|_| ExtOrError::Nonsense)?;
+                self.brought.user = Some(user);
+            }
+            TRANSPORT => {
+                let name = Some(text()?).filter(|name| crate::is_name(name));
+                self.brought.transport = Some(name.ok_or(ExtOrError::Nonsense)?.to_owned());
+            }
+            // Those of later versions are passed over.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(cookie: [u8; 32]) -> Vec<u8> {
+        [&COOKIE_FILE[..], &cookie].concat()
+    }
+
+    fn brought() -> Brought {
+        Brought { user: "192.0.2.1:5".parse().ok(), transport: Some("x".to_owned()) }
+    }
+
+    /// Both sides, so many bytes at a time.
+    fn meet(
+        cookies: [[u8; 32]; 2],
+        step: usize,
+    ) -> (Result<bool, ExtOrError>, Result<Option<Brought>, ExtOrError>) {
+        let mut down = Vec::new();
+        let mut server = ExtOrServer::new(cookies[1], [2; 32], &mut down);
+        let mut client = ExtOrClient::new(&file(cookies[0]), [1; 32], brought()).unwrap();
+        let (mut is_open, mut up, mut told) = (Ok(false), Vec::new(), Ok(None));
+        while !down.is_empty() || !up.is_empty() {
+            let part: Vec<u8> = down.drain(..step.min(down.len())).collect();
+            is_open = client.take(&part, &mut up);
+            let part: Vec<u8> = up.drain(..step.min(up.len())).collect();
+            if told.is_ok() {
+                told = server.take(&part, &mut down);
+            }
+            if is_open.is_err() {
+                break;
+            }
+        }
+        (is_open, told)
+    }
+
+    #[test]
+    fn who_has_the_cookie_is_let_in_and_says_whose_connection_it_is() {
+        for step in [1, 7, 1_000] {
+            assert_eq!(meet([[7; 32]; 2], step), (Ok(true), Ok(Some(brought()))));
+        }
+    }
+
+    #[test]
+    fn who_has_another_cookie_is_not() {
+        let (client, server) = meet([[7; 32], [8; 32]], 1_000);
+        assert_eq!(client, Err(ExtOrError::Proof));
+        assert_eq!(server, Ok(None));
+        let mut out = Vec::new();
+        let mut server = ExtOrServer::new([8; 32], [2; 32], &mut out);
+        let guessed = [&[SAFE_COOKIE][..], &[1; NONCE], &[0; HASH]].concat();
+        assert_eq!(server.take(&guessed, &mut out), Err(ExtOrError::Proof));
+        assert_eq!(out.last(), Some(&0), "it is told");
+    }
+
+    #[test]
+    fn nonsense_is_bounded_and_told() {
+        assert!(ExtOrClient::new(b"short", [0; 32], Brought::default()).is_none());
+        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], brought()).unwrap();
+        assert_eq!(client.take(&[2, 3, 0], &mut Vec::new()), Err(ExtOrError::NoCommonProof));
+        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], brought()).unwrap();
+        assert_eq!(client.take(&[9; 300], &mut Vec::new()), Err(ExtOrError::Nonsense));
+        let mut server = ExtOrServer::new([8; 32], [2; 32], &mut Vec::new());
+        assert_eq!(server.take(&[2], &mut Vec::new()), Err(ExtOrError::NoCommonProof));
+    }
+
+    #[test]
+    fn what_comes_behind_is_the_clients() {
+        let mut out = Vec::new();
+        let mut server = ExtOrServer::new([7; 32], [2; 32], &mut out);
+        let key = Key::new(HMAC_SHA256, &[7; 32]);
+        let hash = sign(&key, &message(BY_CLIENT, &[1; 32], &[2; 32]));
+        let all =
+            [&[SAFE_COOKIE][..], &[1; 32], hash.as_ref(), &[0, 99, 0, 1, 5, 0, 0, 0, 0], b"tls"];
+        let told = server.take(&all.concat(), &mut out);
+        assert_eq!(told, Ok(Some(Brought::default())), "a later command is passed over");
+        assert_eq!(server.rest(), b"tls");
+        assert!(out.ends_with(&[0x10, 0, 0, 0]));
+    }
+}

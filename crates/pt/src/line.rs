@@ -1,0 +1,280 @@
+//! Lines that a transport writes to its standard output, and nothing else may stand there.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::args::Args;
+
+/// Bytes of a line that are read.
+pub(crate) const LONGEST: usize = 8 << 10;
+
+/// How programs reach a transport at a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// SOCKS4: it takes no arguments.
+    Socks4,
+    /// SOCKS5.
+    Socks5,
+}
+
+/// How much a message of a transport's matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Something failed.
+    Error,
+    /// Something may.
+    Warning,
+    /// For everybody.
+    Notice,
+    /// For the curious.
+    Info,
+    /// For its makers.
+    Debug,
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// It speaks this version.
+    Version(String),
+    /// It speaks none of those that it was offered; why.
+    VersionError(String),
+    /// Its environment makes no sense; why.
+    EnvError(String),
+    /// It uses the proxy that it was given.
+    ProxyDone,
+    /// It does not; why.
+    ProxyError(String),
+    /// A transport is ready at a client, to be reached there.
+    ClientMethod(String, Protocol, SocketAddr),
+    /// A transport is not ready at a client; why.
+    ClientMethodError(String, String),
+    /// All transports of a client have been told of.
+    ClientMethodsDone,
+    /// A transport listens at a bridge, and what clients are to be told.
+    ServerMethod(String, SocketAddr, Args),
+    /// A transport does not listen at a bridge; why.
+    ServerMethodError(String, String),
+    /// All transports of a bridge have been told of.
+    ServerMethodsDone,
+    /// Words for whoever runs it.
+    Log(Severity, String),
+    /// Words of a transport on how it fares, as it writes them.
+    Status(String),
+    /// Of a later version: to be passed over.
+    Unknown,
+}
+
+/// Whether a word may name a transport: as names in C.
+#[must_use]
+pub fn is_name(word: &str) -> bool {
+    let is_letter = |one: char| one.is_ascii_alphabetic() || one == '_';
+    word.starts_with(is_letter) && word.chars().all(|one| is_letter(one) || one.is_ascii_digit())
+}
+
+impl Severity {
+    const ALL: [(Severity, &'static str); 5] = [
+        (Severity::Error, "error"),
+        (Severity::Warning, "warning"),
+        (Severity::Notice, "notice"),
+        (Severity::Info, "info"),
+        (Severity::Debug, "debug"),
+    ];
+}
+
+impl Line {
+    /// Reads a line without its end; `None` if it is malformed.
+    #[must_use]
+    pub fn read(line: &str) -> Option<Line> {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let owned = rest.to_owned();
+        Some(match keyword {
+            "VERSION" => Line::Version(owned),
+            "VERSION-ERROR" => Line::VersionError(owned),
+            "ENV-ERROR" => Line::EnvError(owned),
+            "PROXY" => (rest == "DONE").then_some(Line::ProxyDone)?,
+            "PROXY-ERROR" => Line::ProxyError(owned),
+            "CMETHOD" => client_method(rest)?,
+            "CMETHOD-ERROR" => method_error(rest, Line::ClientMethodError)?,
+            "CMETHODS" => (rest == "DONE").then_some(Line::ClientMethodsDone)?,
+            "SMETHOD" => server_method(rest)?,
+            "SMETHOD-ERROR" => method_error(rest, Line::ServerMethodError)?,
+            "SMETHODS" => (rest == "DONE").then_some(Line::ServerMethodsDone)?,
+            "LOG" => log(rest)?,
+            "STATUS" => Line::Status(owned),
+            _ => Line::Unknown,
+        })
+    }
+}
+
+fn client_method(rest: &str) -> Option<Line> {
+    let mut words = rest.split(' ');
+    let name = words.next().filter(|name| is_name(name))?.to_owned();
+    let protocol = match words.next()? {
+        "socks4" => Protocol::Socks4,
+        "socks5" => Protocol::Socks5,
+        _ => return None,
+    };
+    Some(Line::ClientMethod(name, protocol, words.next()?.parse().ok()?))
+}
+
+fn server_method(rest: &str) -> Option<Line> {
+    let mut words = rest.split(' ');
+    let name = words.next().filter(|name| is_name(name))?.to_owned();
+    let address = words.next()?.parse().ok()?;
+    // Options of later versions are passed over.
+    let args = words.find_map(|word| word.strip_prefix("ARGS:")).unwrap_or_default();
+    Some(Line::ServerMethod(name, address, Args::from_smethod(args).ok()?))
+}
+
+fn method_error(rest: &str, line: fn(String, String) -> Line) -> Option<Line> {
+    let (name, why) = rest.split_once(' ').unwrap_or((rest, ""));
+    is_name(name).then(|| line(name.to_owned(), why.to_owned()))
+}
+
+/// `SEVERITY=word MESSAGE="words"`.
+fn log(rest: &str) -> Option<Line> {
+    let (word, message) = rest.strip_prefix("SEVERITY=")?.split_once(" MESSAGE=")?;
+    let (severity, _) = Severity::ALL.into_iter().find(|(_, name)| *name == word)?;
+    Some(Line::Log(severity, unquote(message)?))
+}
+
+/// A C string, or a word without quotes.
+fn unquote(text: &str) -> Option<String> {
+    let Some(quoted) = text.strip_prefix('"') else { return Some(text.to_owned()) };
+    let (mut out, mut all) = (String::new(), quoted.chars());
+    loop {
+        match all.next()? {
+            '"' => return Some(out),
+            '\\' => match all.next()? {
+                'n' => out.push('\n'),
+                't' => out.push('\t'),
+                'r' => out.push('\r'),
+                one => out.push(one),
+            },
+            one => out.push(one),
+        }
+    }
+}
+
+fn quote(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    out.write_str("\"")?;
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => write!(out, "\\{one}")?,
+            '\n' => out.write_str("\\n")?,
+            '\t' => out.write_str("\\t")?,
+            '\r' => out.write_str("\\r")?,
+            one => write!(out, "{one}")?,
+        }
+    }
+    out.write_str("\"")
+}
+
+/// A reason ends with its line.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Version(version) => write!(out, "VERSION {}", one_line(version)),
+            Line::VersionError(why) => write!(out, "VERSION-ERROR {}", one_line(why)),
+            Line::EnvError(why) => write!(out, "ENV-ERROR {}", one_line(why)),
+            Line::ProxyDone => out.write_str("PROXY DONE"),
+            Line::ProxyError(why) => write!(out, "PROXY-ERROR {}", one_line(why)),
+            Line::ClientMethod(name, protocol, address) => {
+                let protocol = match protocol {
+                    Protocol::Socks4 => "socks4",
+                    Protocol::Socks5 => "socks5",
+                };
+                write!(out, "CMETHOD {name} {protocol} {address}")
+            }
+            Line::ClientMethodError(name, why) => {
+                write!(out, "CMETHOD-ERROR {name} {}", one_line(why))
+            }
+            Line::ClientMethodsDone => out.write_str("CMETHODS DONE"),
+            Line::ServerMethod(name, address, args) => {
+                write!(out, "SMETHOD {name} {address}")?;
+                match args.is_empty() {
+                    true => Ok(()),
+                    false => write!(out, " ARGS:{}", args.to_smethod()),
+                }
+            }
+            Line::ServerMethodError(name, why) => {
+                write!(out, "SMETHOD-ERROR {name} {}", one_line(why))
+            }
+            Line::ServerMethodsDone => out.write_str("SMETHODS DONE"),
+            Line::Log(severity, message) => {
+                let name = Severity::ALL.into_iter().find(|(one, _)| one == severity);
+                write!(out, "LOG SEVERITY={} MESSAGE=", name.map_or("notice", |(_, name)| name))?;
+                quote(message, out)
+            }
+            Line::Status(words) => write!(out, "STATUS {}", one_line(words)),
+            Line::Unknown => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        let args = Args(vec![("a,b".to_owned(), "c=d".to_owned())]);
+        let at: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let six: SocketAddr = "[::1]:9".parse().unwrap();
+        let words = || "some words".to_owned();
+        for line in [
+            Line::Version("1".to_owned()),
+            Line::VersionError("no-version".to_owned()),
+            Line::EnvError(words()),
+            Line::ProxyDone,
+            Line::ProxyError(words()),
+            Line::ClientMethod("obfs4".to_owned(), Protocol::Socks5, at),
+            Line::ClientMethod("old".to_owned(), Protocol::Socks4, six),
+            Line::ClientMethodError("x".to_owned(), words()),
+            Line::ClientMethodsDone,
+            Line::ServerMethod("obfs4".to_owned(), six, args),
+            Line::ServerMethod("x".to_owned(), at, Args::default()),
+            Line::ServerMethodError("x".to_owned(), words()),
+            Line::ServerMethodsDone,
+            Line::Log(Severity::Warning, "a \"b\"\n\\c".to_owned()),
+            Line::Status("TRANSPORT=x ADDRESS=y".to_owned()),
+        ] {
+            assert_eq!(Line::read(&line.to_string()), Some(line.clone()), "{line}");
+            assert_eq!(line.to_string().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_none_and_what_is_later_is_passed_over() {
+        for line in [
+            "PROXY",
+            "CMETHODS",
+            "CMETHOD",
+            "CMETHOD x",
+            "CMETHOD x http 127.0.0.1:9",
+            "CMETHOD x-y socks5 127.0.0.1:9",
+            "CMETHOD x socks5 127.0.0.1",
+            "SMETHOD x y",
+            "SMETHOD x 127.0.0.1:9 ARGS:k",
+            "CMETHOD-ERROR 9x why",
+            "LOG SEVERITY=loud MESSAGE=x",
+            "LOG SEVERITY=info MESSAGE=\"x",
+            "LOG x",
+        ] {
+            assert_eq!(Line::read(line), None, "{line}");
+        }
+        assert_eq!(Line::read("CMETHODX a b"), Some(Line::Unknown));
+        let options = "SMETHOD x 127.0.0.1:9 LATER:1 ARGS:k=v";
+        assert!(
+            matches!(Line::read(options), Some(Line::ServerMethod(_, _, args)) if !args.is_empty())
+        );
+        let plain = Line::read("LOG SEVERITY=info MESSAGE=word\r");
+        assert_eq!(plain, Some(Line::Log(Severity::Info, "word".to_owned())));
+    }
+}

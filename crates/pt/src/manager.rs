@@ -1,0 +1,188 @@
+//! A transport of somebody else's, as the program that manages it hears it.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::args::Args;
+use crate::line::{LONGEST, Line, Protocol, Severity};
+
+/// A transport that is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// At a client, where its SOCKS port is; at a bridge, where it listens.
+    pub address: SocketAddr,
+    /// How a client speaks to it; `None` at a bridge.
+    pub protocol: Option<Protocol>,
+    /// What a bridge's clients are to be told.
+    pub args: Args,
+}
+
+/// Why a transport is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It speaks no version of ours.
+    Version(String),
+    /// It says that it was started wrongly.
+    Environment(String),
+    /// It does not use the proxy that it was given.
+    Proxy(String),
+    /// It breaks the protocol: this line.
+    Line(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Version(why) => write!(out, "it speaks another version: {why}"),
+            Failure::Environment(why) => write!(out, "it was started wrongly, it says: {why}"),
+            Failure::Proxy(why) => write!(out, "it does not use the proxy: {why}"),
+            Failure::Line(line) => write!(out, "it wrote what no transport writes: '{line}'"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a transport has said so far.
+///
+/// Bytes of its standard output go in by [`Manager::take`]. Once [`Manager::is_ready`], its methods
+/// are all that it has; what it logs comes by [`Manager::said`] as long as it lives.
+#[derive(Debug, Default)]
+pub struct Manager {
+    inbox: Vec<u8>,
+    wants_proxy: bool,
+    versioned: bool,
+    ready: bool,
+    methods: Vec<Method>,
+    refused: Vec<(String, String)>,
+    said: Vec<(Severity, String)>,
+}
+
+impl Manager {
+    /// Of a transport that was given a proxy to use, if `wants_proxy`.
+    #[must_use]
+    pub fn new(wants_proxy: bool) -> Manager {
+        Manager { wants_proxy, ..Manager::default() }
+    }
+
+    /// Takes bytes that it wrote.
+    ///
+    /// # Errors
+    /// [`Failure`]: it is to be ended.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.inbox.extend_from_slice(bytes);
+        while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.inbox.drain(..=end).take(end).collect();
+            self.hear(&String::from_utf8_lossy(&line))?;
+        }
+        match self.inbox.len() > LONGEST {
+            true => Err(Failure::Line(String::from_utf8_lossy(&self.inbox[..80]).into_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn hear(&mut self, text: &str) -> Result<(), Failure> {
+        let shown = || text.chars().take(80).collect::<String>();
+        let line = Line::read(text).ok_or_else(|| Failure::Line(shown()))?;
+        match line {
+            Line::Log(severity, message) => self.said.push((severity, message)),
+            Line::Status(_) | Line::Unknown => {}
+            Line::Version(version) if version == "1" => self.versioned = true,
+            Line::Version(version) => return Err(Failure::Version(version)),
+            Line::VersionError(why) => return Err(Failure::Version(why)),
+            Line::EnvError(why) => return Err(Failure::Environment(why)),
+            Line::ProxyError(why) => return Err(Failure::Proxy(why)),
+            // After it was ready, or before it named its version, it has nothing else to say.
+            _ if self.ready || !self.versioned => return Err(Failure::Line(shown())),
+            Line::ProxyDone => self.wants_proxy = false,
+            Line::ClientMethod(name, protocol, address) => {
+                let (protocol, args) = (Some(protocol), Args::default());
+                self.methods.push(Method { name, address, protocol, args });
+            }
+            Line::ServerMethod(name, address, args) => {
+                self.methods.push(Method { name, address, protocol: None, args });
+            }
+            Line::ClientMethodError(name, why) | Line::ServerMethodError(name, why) => {
+                self.refused.push((name, why));
+            }
+            Line::ClientMethodsDone | Line::ServerMethodsDone if self.wants_proxy => {
+                return Err(Failure::Proxy("it says nothing of it".to_owned()));
+            }
+            Line::ClientMethodsDone | Line::ServerMethodsDone => self.ready = true,
+        }
+        Ok(())
+    }
+
+    /// Whether it has told of all its transports.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Its transports that work.
+    #[must_use]
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    /// Names of those that do not, and why.
+    #[must_use]
+    pub fn refused(&self) -> &[(String, String)] {
+        &self.refused
+    }
+
+    /// What it logged since this was asked last.
+    pub fn said(&mut self) -> Vec<(Severity, String)> {
+        std::mem::take(&mut self.said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(text: &str) -> Result<Manager, Failure> {
+        let mut manager = Manager::default();
+        manager.take(text.as_bytes()).map(|()| manager)
+    }
+
+    #[test]
+    fn a_transport_is_ready_when_it_has_told_of_all_however_its_bytes_come() {
+        let text = "VERSION 1\nLOG SEVERITY=notice MESSAGE=\"hello\"\nCMETHOD-ERROR b why not\n\
+                    CMETHOD a socks5 127.0.0.1:9\nLATER x\nCMETHODS DONE\nSTATUS x\n";
+        let mut manager = Manager::default();
+        for byte in text.bytes() {
+            manager.take(&[byte]).unwrap();
+        }
+        assert!(manager.is_ready());
+        assert_eq!(manager.methods()[0].name, "a");
+        assert_eq!(manager.refused(), [("b".to_owned(), "why not".to_owned())]);
+        assert_eq!(manager.said(), [(Severity::Notice, "hello".to_owned())]);
+        assert_eq!(manager.said(), []);
+        let bridge = heard("VERSION 1\nSMETHOD a 0.0.0.0:9 ARGS:k=v\nSMETHODS DONE\n").unwrap();
+        assert_eq!(bridge.methods()[0].args.get("k"), Some("v"));
+    }
+
+    #[test]
+    fn one_that_breaks_the_protocol_is_told_with_its_words() {
+        let failure = |text: &str| heard(text).unwrap_err();
+        assert_eq!(failure("VERSION 2\n"), Failure::Version("2".to_owned()));
+        let none = Failure::Version("no-version".to_owned());
+        assert_eq!(failure("VERSION-ERROR no-version\n"), none);
+        assert!(matches!(failure("ENV-ERROR x\n"), Failure::Environment(_)));
+        let early = Failure::Line("CMETHODS DONE".to_owned());
+        assert_eq!(failure("CMETHODS DONE\n"), early);
+        let late = failure("VERSION 1\nCMETHODS DONE\nCMETHOD a socks5 127.0.0.1:9\n");
+        assert!(matches!(late, Failure::Line(_)));
+        assert!(matches!(failure("VERSION 1\nCMETHOD a\n"), Failure::Line(_)));
+        assert!(matches!(failure(&"x".repeat(9_000)), Failure::Line(_)));
+        let mut proxied = Manager::new(true);
+        let done = proxied.take(b"VERSION 1\nCMETHODS DONE\n");
+        assert!(matches!(done, Err(Failure::Proxy(_))));
+        let mut proxied = Manager::new(true);
+        proxied.take(b"VERSION 1\nPROXY DONE\nCMETHODS DONE\n").unwrap();
+        assert!(proxied.is_ready());
+    }
+}

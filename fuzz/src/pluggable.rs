@@ -1,0 +1,87 @@
+//! Pluggable transports: bridge lines, arguments, what a transport writes and is told, and the
+//! Extended ORPort from either side. What is accepted reads back the same; what is read is bounded.
+
+use anabranch_pt::{Args, BridgeLine, Brought, COOKIE_FILE, Environment, ExtOrClient, ExtOrServer};
+use anabranch_pt::{Line, Manager};
+
+/// The first byte says what the others are.
+pub fn check(bytes: &[u8]) {
+    let Some((&kind, bytes)) = bytes.split_first() else { return };
+    match kind % 6 {
+        0 => text(bytes, bridge),
+        1 => text(bytes, |text| arguments(&Args::from_smethod(text).ok())),
+        2 => socks(bytes),
+        3 => written(bytes),
+        4 => text(bytes, environment),
+        _ => extended(bytes),
+    }
+}
+
+fn text(bytes: &[u8], of: impl Fn(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        of(text);
+    }
+}
+
+fn bridge(text: &str) {
+    match BridgeLine::parse(text) {
+        Ok(bridge) => {
+            assert_eq!(BridgeLine::parse(&bridge.to_string()).as_ref(), Ok(&bridge), "{text:?}");
+            assert!(bridge.address.port() > 0 && bridge.args.to_socks().is_ok(), "{text:?}");
+        }
+        Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
+    }
+}
+
+fn arguments(args: &Option<Args>) {
+    let Some(args) = args else { return };
+    assert_eq!(Args::from_smethod(&args.to_smethod()).as_ref(), Ok(args));
+    if let Ok((user, password)) = args.to_socks() {
+        assert!((1..=255).contains(&user.len()) && (1..=255).contains(&password.len()));
+        assert_eq!(Args::from_socks(&user, &password).as_ref(), Ok(args));
+    }
+}
+
+fn socks(bytes: &[u8]) {
+    let (user, password) = bytes.split_at(bytes.len() / 2);
+    arguments(&Args::from_socks(user, password).ok());
+}
+
+/// A transport's output, in pieces: the same as at once.
+fn written(bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else { continue };
+        let Some(read) = Line::read(line).filter(|read| *read != Line::Unknown) else { continue };
+        assert_eq!(Line::read(&read.to_string()), Some(read), "{line:?}");
+    }
+    let (mut whole, mut pieces) = (Manager::new(false), Manager::new(false));
+    let at_once = whole.take(bytes);
+    let in_pieces = bytes.chunks(3).try_for_each(|piece| pieces.take(piece));
+    if at_once.is_ok() && in_pieces.is_ok() {
+        assert_eq!(whole.methods(), pieces.methods());
+        assert_eq!(whole.is_ready(), pieces.is_ready());
+    }
+}
+
+/// Variables as `NAME=VALUE` lines: what is wrong with them is one line.
+fn environment(text: &str) {
+    let of = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.find(|(one, _)| *one == name).map(|(_, value)| value.to_owned())
+    };
+    if let Err(refused) = Environment::read(of) {
+        assert_eq!(refused.0.to_string().lines().count(), 1, "{text:?}");
+    }
+}
+
+fn extended(bytes: &[u8]) {
+    let mut out = Vec::new();
+    let mut server = ExtOrServer::new([7; 32], [1; 32], &mut out);
+    let told = server.take(bytes, &mut out);
+    assert!(!matches!(told, Ok(Some(_))), "nobody guesses the cookie");
+    let file = [&COOKIE_FILE[..], &[7; 32]].concat();
+    let client = ExtOrClient::new(&file, [2; 32], Brought::default());
+    let is_open = client.expect("it is a cookie").take(bytes, &mut out);
+    assert_ne!(is_open, Ok(true), "nobody guesses the cookie");
+    assert!(out.len() < 1_000, "answers are bounded");
+}
