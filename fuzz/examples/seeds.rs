@@ -31,6 +31,7 @@ use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 use anabranch_onion::wire::rend::saying;
+use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -75,6 +76,8 @@ fn sets() -> Seeds {
     let ancestor = |design, dealing: &str| {
         AncestorLink { design, nonce, dealing: dealing.to_owned() }.write().unwrap_or_default()
     };
+    let dealing = "lowrtt 1p".to_owned();
+    let resilient = ResilientLink { resumes: true, nonce, serial: 3, dealing };
     // Three legs are launched and linked; then both ends send by all and what came is delivered.
     let mut legs = vec![14, 0, 14, 0, 14, 0];
     for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
@@ -92,6 +95,10 @@ fn sets() -> Seeds {
         ("counted", seed(1, &legs)),
         ("explicit", seed(2, &legs)),
         ("once", seed(3, &legs)),
+        ("adaptive", seed(4, &legs)),
+        ("link-resilient", seed(0, &resilient.write().unwrap_or_default())),
+        ("leg-switch", seed(0, &LegSwitch { singly: true, number: 9 }.write())),
+        ("received", seed(0, &Received { asked: false, count: 31 }.write())),
         ("link-2013", seed(0, &ancestor(Ancestor::Conflux2013, ""))),
         ("link-mtor", seed(0, &ancestor(Ancestor::MTor, "weights:1,2,3,4,5,6,7,8 100ms"))),
         ("cut", seed(1, &cut)),
@@ -250,8 +257,16 @@ fn legs() -> Seeds {
     let (data, switch) = (say(0, 1, 6, &[7; 400]), [1, 3, 4]);
     let other = say(1, 1, 4, &[8; 400]);
     let bytes = [0, 6, 0, 0xff, 0xff, 0xff, 0xff];
+    // Two legs that may die: linked, their answers, a message by the first, which is then gone.
+    let ours = |leg: u8| [leg, 8, 0, 0, 1 + leg];
+    let told = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
+    let both = [&ours(0)[..], &ours(1), &told(0, 0, 0, 0), &told(1, 0, 0, 0)].concat();
+    let number = [&[0, 0, 0, 1][..], &[7; 40]].concat();
+    let gone = [&say(0, 1, 0, &number)[..], &told(1, 4, 0, 0), &told(1, 3, 1, 0)].concat();
     vec![
         ("linked", linked.clone()),
+        ("ours", [&both[..], &gone].concat()),
+        ("ours-odd", [&both[..], &told(0, 1, 3, 0), &told(0, 2, 1, 0), &[0, 7, 15]].concat()),
         ("download", [&begun[..], &bytes, &[0, 7, 9], &bytes].concat()),
         ("upload", [&begun[..], &data, &switch, &other].concat()),
         ("gap", [&begun[..], &switch, &other, &other, &other, &[0, 7, 15]].concat()),

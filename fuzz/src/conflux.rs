@@ -3,19 +3,24 @@
 
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::conformance::{Pair, Side};
-use anabranch_onion::conflux::{Counted, Dealing, Explicit, Fate, Numbering};
+use anabranch_onion::conflux::{Adaptive, Counted, Dealing, Explicit, Fate, Numbering};
 use anabranch_onion::wire::ancestors::{AncestorLink, DEALING};
 use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
 use anabranch_onion::wire::message::RelayCommand;
+use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone, read_gone};
 
 /// The first byte says what the rest is: the data of LINKs and SWITCH, or what two ends do.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
-    match which % 4 {
-        0 => messages(data),
+    match which % 5 {
+        0 => {
+            messages(data);
+            resilient_messages(data);
+        }
         1 => play(data, || Box::new(Counted::new())),
         2 => play(data, || Box::new(Explicit::new())),
-        _ => play(data, || Box::new(Explicit::once())),
+        3 => play(data, || Box::new(Explicit::once())),
+        _ => play(data, || Box::new(Adaptive::new())),
     }
 }
 
@@ -32,6 +37,23 @@ fn messages(data: &[u8]) {
         if let Some(dealing) = Dealing::read(&link.dealing, 8) {
             assert!(Dealing::read(&dealing.to_string(), 8).is_some(), "{dealing}");
         }
+    }
+}
+
+/// What ends of ours say of a set whose legs may die.
+fn resilient_messages(data: &[u8]) {
+    if let Some(link) = ResilientLink::read(data) {
+        assert!(link.dealing.len() <= DEALING);
+        assert!(link.write().is_some_and(|written| data.starts_with(&written)));
+    }
+    if let Some(switch) = LegSwitch::read(data) {
+        assert_eq!(switch.write(), data[..5]);
+    }
+    if let Some(received) = Received::read(data) {
+        assert_eq!(received.write(), data[..5]);
+    }
+    if let Some(serial) = read_gone(data) {
+        assert_eq!(put_gone(serial), data[..4]);
     }
 }
 

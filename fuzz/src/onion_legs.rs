@@ -1,6 +1,7 @@
 //! A relay whose client links circuits to sets and says anything by the legs: LINK, its
-//! acknowledgement, SWITCH, and the messages of streams, in any order, on any leg. Nothing panics,
-//! what waits for other legs is bounded, and of a client that is gone nothing is left.
+//! acknowledgement, SWITCH, what is said of legs that may die, and the messages of streams, in any
+//! order, on any leg. Nothing panics, what waits for other legs or is kept is bounded, and of a
+//! client that is gone nothing is left, after 20 s where a set may outlive its legs.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use anabranch_onion::relay::Input as RelayInput;
 use anabranch_onion::wire::cell::Command;
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
 use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
+use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 
 use crate::input::Input;
 use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
@@ -16,10 +18,17 @@ use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
 /// A set's least reorder budget; the memory of this relay, 400 cells, is less.
 const MAX_REORDERED: usize = 1 << 20;
 
+/// Sets that a script speaks of.
+const NONCES: usize = 2;
+
 /// A script of what the client says.
 pub fn check(input: &[u8]) {
     let mut world = play(input);
     world.closes();
+    for seconds in [1, 30] {
+        world.now += Duration::from_secs(seconds);
+        world.relay.handle(world.now, RelayInput::Timeout);
+    }
     let stats = world.relay.stats();
     assert_eq!((stats.sets, stats.legs, stats.reordered), (0, 0, 0), "nothing is left of the sets");
 }
@@ -38,14 +47,14 @@ fn play(input: &[u8]) -> World {
         let stats = world.relay.stats();
         assert!(stats.cells <= MAX_CELLS, "more cells wait than may");
         assert!(stats.reordered <= MAX_REORDERED, "{} bytes wait for other legs", stats.reordered);
-        assert!(stats.legs <= IDS.len() && stats.sets <= stats.legs, "a set without legs");
+        assert!(stats.legs <= IDS.len() && stats.sets <= NONCES, "a set without a nonce");
     }
     world
 }
 
 fn step(world: &mut World, input: &mut Input<'_>) {
     let leg = IDS[input.below(IDS.len())];
-    match input.below(8) {
+    match input.below(10) {
         0 => world.hostile.create_leg(&mut world.relay, world.now, leg),
         1 => say(world, leg, RelayCommand::CONFLUX_LINK, 0, &link(input)),
         2 => say(world, leg, RelayCommand::CONFLUX_LINKED_ACK, 0, &[]),
@@ -56,7 +65,9 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         4 => message(world, input, leg),
         5 => world.outside(input),
         6 => world.bytes(input),
-        _ => world.now += Duration::from_millis(1 << input.below(16)),
+        7 => world.now += Duration::from_millis(1 << input.below(16)),
+        8 => say(world, leg, RelayCommand::ANCESTOR_LINK, 0, &link_ours(input)),
+        _ => of_legs(world, input, leg),
     }
 }
 
@@ -70,6 +81,34 @@ fn link(input: &mut Input<'_>) -> Vec<u8> {
         data.truncate(input.below(51));
     }
     data
+}
+
+/// LINK of a set whose legs may die.
+fn link_ours(input: &mut Input<'_>) -> Vec<u8> {
+    let nonce = SetNonce::from([input.byte() & 1; 32]);
+    let (resumes, serial) = (input.byte() == 1, u32::from(input.byte() & 3));
+    let link = ResilientLink { resumes, nonce, serial, dealing: String::new() };
+    link.write().unwrap_or_default()
+}
+
+/// What is said of legs that may die.
+fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
+    let number = input.pick(&[0, 1, 2, 3, 31, 500, 1 << 20, u32::MAX]);
+    let is_set = input.byte() == 1;
+    let (command, data) = match input.below(5) {
+        0 => (RelayCommand::ANCESTOR_LINKED_ACK, Vec::new()),
+        1 => {
+            let switch = LegSwitch { singly: is_set, number };
+            (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec())
+        }
+        2 => {
+            let received = Received { asked: is_set, count: number };
+            (RelayCommand::RESILIENT_RECEIVED, received.write().to_vec())
+        }
+        3 => (RelayCommand::RESILIENT_GONE, put_gone(number).to_vec()),
+        _ => (RelayCommand::RESILIENT_PROBE, Vec::new()),
+    };
+    say(world, leg, command, 0, &data);
 }
 
 /// A message of a stream or of the set, once or many times.
@@ -101,6 +140,8 @@ mod tests {
     fn the_seeds_link_legs_and_let_messages_wait() {
         let linked = play(include_bytes!("../corpus/onion_legs/linked")).relay.stats();
         assert_eq!((linked.sets, linked.legs), (1, 2));
+        let ours = play(include_bytes!("../corpus/onion_legs/ours")).relay.stats();
+        assert_eq!((ours.sets, ours.legs, ours.violations), (1, 1, 0), "{ours:?}");
         let gap = play(include_bytes!("../corpus/onion_legs/gap")).relay.stats();
         assert!(gap.streams == 1 && gap.reordered > 0, "{gap:?}");
     }

@@ -23,7 +23,7 @@ use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
-use legs::LegState;
+use legs::{BereftSet, LegState};
 pub use testing::testing_path;
 
 mod caches;
@@ -197,6 +197,8 @@ pub struct CircuitManager {
     asked: Option<Time>,
     /// By which circuit a set is known now whose first is gone.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
+    /// Sets that have outlived all their circuits.
+    bereft: Vec<BereftSet>,
 }
 
 impl CircuitManager {
@@ -225,6 +227,7 @@ impl CircuitManager {
             told_few_legs: false,
             asked: None,
             heirs: BTreeMap::new(),
+            bereft: Vec::new(),
         }
     }
 
@@ -369,8 +372,9 @@ impl CircuitManager {
     /// A stream that was attached to this circuit has ended.
     pub fn stream_ended(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
-        if let Some(circuit) = self.circuits.get_mut(&head) {
-            circuit.streams = circuit.streams.saturating_sub(1);
+        match self.circuits.get_mut(&head) {
+            Some(circuit) => circuit.streams = circuit.streams.saturating_sub(1),
+            None => self.left_bereft(head),
         }
     }
 
@@ -389,6 +393,7 @@ impl CircuitManager {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
         self.expire(now, unix_now);
+        self.end_bereft(now);
         let network = self.network.clone().filter(|network| {
             network.is_enough() && network.consensus().is_reasonably_live(unix_now)
         });
@@ -397,6 +402,7 @@ impl CircuitManager {
         }
         self.upgrade(unix_now);
         if let Some(network) = &network {
+            self.rescue(network, at, rng);
             self.link(network);
         }
         self.attach(now);
@@ -483,6 +489,7 @@ impl CircuitManager {
             .chain(waits.then_some(self.looked + LOOK))
             .chain(dirty)
             .chain(self.leg_due())
+            .chain(self.bereft_due())
             .chain(demands)
             .chain(paused.filter(|_| self.network.is_some()))
             .min()

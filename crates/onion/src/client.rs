@@ -155,6 +155,11 @@ pub enum Output {
         /// How long its last relay took to answer.
         rtt: Duration,
     },
+    /// A leg does not answer any more, and no other of its set does: the set needs another.
+    Silent {
+        /// The circuit.
+        circuit: CircuitKey,
+    },
     /// A circuit is gone. Its streams end by outputs of their own.
     CircuitClosed {
         /// The circuit.
@@ -215,6 +220,8 @@ pub enum Cause {
     SetEnded,
     /// Its last relay did not answer in time that it is to be a leg of a set.
     Unlinked,
+    /// Nothing came back by it any more, at one of its ends, while other legs of its set went on.
+    Silent,
 }
 
 impl fmt::Display for Cause {
@@ -226,6 +233,7 @@ impl fmt::Display for Cause {
             Cause::Violation(violation) => write!(out, "a relay broke the protocol: {violation}"),
             Cause::SetEnded => out.write_str("another circuit of its set took data with it"),
             Cause::Unlinked => out.write_str("its last relay did not link it to a set in time"),
+            Cause::Silent => out.write_str("nothing came back by it any more"),
             Cause::OutOfMemory => out.write_str("its cells filled the memory that they may have"),
         }
     }
@@ -240,6 +248,8 @@ pub struct ClientRole {
     design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
+    /// Sets that outlive their legs, by every circuit that was one.
+    names: BTreeMap<CircuitKey, SetId>,
     /// Cells since they were last asked for, if anybody is to ask.
     seen: Option<Vec<CellSeen>>,
 }
@@ -248,7 +258,14 @@ impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
         let Config { params, design, dealing, .. } = config;
-        let role = ClientRole { params, design, dealing, keys: BTreeMap::new(), seen: None };
+        let role = ClientRole {
+            params,
+            design,
+            dealing,
+            keys: BTreeMap::new(),
+            names: BTreeMap::new(),
+            seen: None,
+        };
         let mut client = Node::with_role(role, config.policy, config.max_cells, rng);
         client.rules.amount = config.padding;
         client
@@ -323,8 +340,7 @@ impl Client {
 
     /// Bytes of streams that a circuit has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
-        let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
-        let set = circuit.and_then(Ending::set).and_then(|set| self.sets.get(set.0));
+        let set = self.set_named(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
     }
 
@@ -372,6 +388,7 @@ impl NodeRole for ClientRole {
             Why::Memory => Cause::OutOfMemory,
             Why::Set => Cause::SetEnded,
             Why::Unlinked => Cause::Unlinked,
+            Why::Silent => Cause::Silent,
         };
         node.tear_down(circuit, cause);
     }
@@ -385,5 +402,13 @@ impl NodeRole for ClientRole {
         node.take_turn(now, circuit, message)
     }
 
-    fn set_ended(_: &mut Client, _: SetId, _: &SetNonce) {}
+    fn fell_silent(node: &mut Client, circuit: u32) {
+        if let Some(circuit) = node.circuits.get(circuit).map(|circuit| circuit.key) {
+            node.put(Output::Silent { circuit });
+        }
+    }
+
+    fn set_ended(node: &mut Client, ended: SetId, _: &SetNonce) {
+        node.role.names.retain(|_, set| *set != ended);
+    }
 }

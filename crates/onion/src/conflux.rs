@@ -3,8 +3,9 @@
 //!
 //! * [`Design`]: which designs there are, and in what they differ.
 //! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
-//!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor; [`conformance`]
-//!   holds for both.
+//!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`]
+//!   ours; [`conformance`] holds for all.
+//! * [`keeper`]: what was sent and is not acknowledged, where a leg may die and nothing is lost.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
 //! * [`Dealing`]: by which scheduler, and in which runs.
 //! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
@@ -14,6 +15,7 @@
 //! schedulers know them. A relay or a client says what came by which leg and does what the set
 //! says; keys, windows and cells are its own affair: `set` joins the two.
 
+mod adaptive;
 pub mod conformance;
 mod counted;
 mod dealing;
@@ -21,6 +23,7 @@ mod design;
 pub mod ends;
 mod explicit;
 mod fault;
+pub mod keeper;
 pub(crate) mod legs;
 pub mod numbering;
 mod params;
@@ -29,6 +32,7 @@ pub mod reorder;
 #[cfg(test)]
 mod tests;
 
+pub use adaptive::Adaptive;
 pub use counted::Counted;
 pub use dealing::Dealing;
 pub(crate) use design::StreamWindows;
@@ -36,6 +40,7 @@ pub use design::{Design, Over, UnknownDesign};
 pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
 pub use explicit::Explicit;
 pub use fault::{Closes, ConfluxFault};
+pub use keeper::{Errand, Keeper, Kept};
 pub use numbering::{Bases, Mark, Numbering, is_counted};
 pub use params::ConfluxParams;
 pub use reorder::{Held, Offer, ReorderQueue};

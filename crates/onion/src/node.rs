@@ -38,6 +38,8 @@ pub(crate) enum Timer {
     Streams(SetId),
     /// A leg of the set may have waited for its other end for too long.
     Linking(SetId),
+    /// Something is to be said by the legs of a set that outlives them, or one is to be closed.
+    Errands(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -59,6 +61,8 @@ pub enum Why {
     Set,
     /// The other end did not answer in time that it is to be a leg.
     Unlinked,
+    /// Nothing is acknowledged by it any more, while other legs of its set go on.
+    Silent,
 }
 
 /// A role: what makes a node a client or a relay.
@@ -104,6 +108,9 @@ pub trait NodeRole: Sized {
         circuit: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
+
+    /// A leg does not answer any more, and no other of its set does.
+    fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// A set that several circuits could join is ending.
     fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
@@ -193,6 +200,7 @@ impl<R: NodeRole> Node<R> {
             match timer {
                 Timer::Streams(set) => self.pump(now, set),
                 Timer::Linking(set) => self.look_for_late_legs(now, set),
+                Timer::Errands(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {

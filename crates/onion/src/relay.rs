@@ -45,8 +45,9 @@ mod extend;
 mod services;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning"). The
-/// first is ours: it links sets of the designs that are older than Conflux as C tor has it.
-pub const PROTOCOLS: &str = "Anabranch=1 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
+/// first is ours: 1 links sets of the designs that are older than Conflux as C tor has it, 2 those
+/// whose legs may die.
+pub const PROTOCOLS: &str = "Anabranch=1-2 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
@@ -419,7 +420,7 @@ impl NodeRole for RelayRole {
             }
             Why::Fault(_) => DestroyReason::PROTOCOL,
             Why::Set => DestroyReason::FINISHED,
-            Why::Unlinked => DestroyReason::TIMEOUT,
+            Why::Unlinked | Why::Silent => DestroyReason::TIMEOUT,
             Why::Memory => {
                 node.role.stats.out_of_memory += 1;
                 DestroyReason::RESOURCES

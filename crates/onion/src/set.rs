@@ -70,10 +70,23 @@ impl Set {
     /// nothing to send, or no leg takes it. About so many cells of data wait.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several) } = self else { return None };
+        if let Some(is_data) = several.next_again() {
+            let leg = if is_data {
+                several.assign(now, several.to_send_again().saturating_add(waiting))
+            } else {
+                several.control().map(|leg| (leg, 1))
+            };
+            if let Some((leg, cells)) = leg {
+                return Some((leg, Next::Again, cells));
+            }
+        }
+        if several.is_full() {
+            return None;
+        }
         if streams.have_leg_windows() {
             streams.may_go_by(several.open());
         }
-        let next = streams.next(now, true)?;
+        let next = streams.next(now, several.next_again().is_none())?;
         if next == Next::Data
             && let Some((leg, cells)) = assign(now, streams, several, waiting)
         {

@@ -46,6 +46,8 @@ pub(crate) enum Next {
     Data,
     /// Something else; whether a set numbers it, and the leg that it must go by, if one.
     Control { counted: bool, by: Option<PathId> },
+    /// What went by a leg that is gone.
+    Again,
 }
 
 /// The leg of a set that has no other.
@@ -326,7 +328,7 @@ impl Streams {
     ) -> Option<Filled> {
         if let Some(say) = self.say.pop_front() {
             let Say { command, stream, data, .. } = &say;
-            write_control(format, body, (*command, *stream), [prefix, data], rng);
+            write_pieces(format, body, (*command, *stream), [prefix, data], rng);
             return Some(Filled::Control);
         }
         self.may_go_by(std::iter::once(by));
@@ -335,7 +337,7 @@ impl Streams {
         if let Some(reason) = due {
             let stream = self.streams.remove(&id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
-            write_control(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
+            write_pieces(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
             return Some(Filled::Control);
         }
         let stream = self.streams.get_mut(&id).expect("found above");
@@ -366,8 +368,8 @@ impl Streams {
     }
 }
 
-/// Writes a message of a stream that is not DATA, of two pieces of data.
-fn write_control(
+/// Writes a message of a stream, of two pieces of data.
+pub(crate) fn write_pieces(
     format: Format,
     body: &mut Body,
     (command, stream): (RelayCommand, u16),

@@ -16,6 +16,7 @@ pub mod link;
 pub mod message;
 pub mod netdoc;
 pub mod rend;
+pub mod resilient;
 pub mod tag;
 pub mod text;
 mod x509;

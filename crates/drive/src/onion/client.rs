@@ -515,7 +515,8 @@ impl<'r> ClientLoop<'r> {
             ))),
             Order::NoAbleExit(design) => watch(ClientEvent::Trouble(format!(
                 "--multipath {design}: no exit of the consensus that may be used links circuits \
-                 so; it takes one of Anabranch's (Anabranch=1 among its protocols)"
+                 so; it takes one of Anabranch's (Anabranch={} among its protocols)",
+                if design.is_resilient() { 2 } else { 1 }
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -563,6 +564,7 @@ impl<'r> ClientLoop<'r> {
                 let at = self.station.moment(now);
                 self.circmgr.built(at, circuit, &mut self.rng);
             }
+            Output::Silent { circuit } => circmgr.silent(circuit),
             Output::Linked { circuit, rtt } => {
                 circmgr.linked(circuit);
                 watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));

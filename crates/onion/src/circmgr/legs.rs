@@ -23,6 +23,10 @@ use crate::wire::netdoc::Speaks;
 const RELEVANT: Duration = Duration::from_secs(3600);
 /// A leg that failed is not begun again before this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// A set without circuits ends after this time (`docs/spec/resilient-legs.md#death`).
+const BEREFT: Duration = Duration::from_secs(10);
+/// Circuits that are begun for one, a second apart, while none of them is built.
+const MOST_ATTEMPTS: usize = 3;
 /// Legs of a set of a design that no consensus speaks of, if the user does not say.
 const USUAL: usize = 2;
 /// No relay has this fingerprint: an exit where none will do.
@@ -42,6 +46,22 @@ pub(super) struct LegState {
     /// Further legs that were begun for it, and when the next may be.
     begun: usize,
     again: Time,
+    /// It does not answer any more, nor does any other of its set.
+    silent: bool,
+    /// The circuit that the core knows its set by, if that is gone: the set has outlived it.
+    name: Option<CircuitKey>,
+}
+
+/// A set that has outlived all its circuits: it has streams, and goes on by a new one.
+#[derive(Clone, Debug)]
+pub(super) struct BereftSet {
+    /// The circuit that the core knows it by.
+    name: CircuitKey,
+    since: Time,
+    /// When the next circuit may be begun for it.
+    again: Time,
+    /// The circuit to which its streams were attached, as it was.
+    head: Circuit,
 }
 
 impl CircuitManager {
@@ -73,7 +93,7 @@ impl CircuitManager {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
             Design::Conflux => self.conflux.legs,
-            Design::Ancestor(..) => USUAL,
+            Design::Ancestor(..) | Design::Resilient => USUAL,
         };
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
@@ -127,16 +147,22 @@ impl CircuitManager {
         }
         let ready = |circuit: &Circuit| circuit.is_ready() && !circuit.leg.linking;
         let joins = |head: CircuitKey| self.circuits.get(&head).is_some_and(|one| one.leg.linking);
-        let fits = |circuit: &Circuit| match circuit.leg.head {
-            Some(head) => joins(head),
-            None => circuit.first_used.is_none() && self.may_link(network, circuit),
+        let fits = |circuit: &Circuit| match (circuit.leg.head, circuit.leg.name) {
+            (Some(head), _) => joins(head),
+            (None, Some(_)) => true,
+            (None, None) => circuit.first_used.is_none() && self.may_link(network, circuit),
         };
         let fitting = self.circuits.iter().filter(|(_, circuit)| ready(circuit) && fits(circuit));
+        // The core knows a set by the circuit that began it, also if that is gone.
+        let name = |head: CircuitKey| {
+            self.circuits.get(&head).and_then(|head| head.leg.name).unwrap_or(head)
+        };
+        let with = |leg: &LegState| leg.name.or_else(|| leg.head.map(name));
         let fitting: Vec<(CircuitKey, Option<CircuitKey>)> =
-            fitting.map(|(key, circuit)| (*key, circuit.leg.head)).collect();
-        for (key, head) in fitting {
+            fitting.map(|(key, circuit)| (*key, with(&circuit.leg))).collect();
+        for (key, with) in fitting {
             self.circuits.entry(key).and_modify(|circuit| circuit.leg.linking = true);
-            self.orders.push_back(Order::Link(key, head));
+            self.orders.push_back(Order::Link(key, with));
         }
     }
 
@@ -160,7 +186,11 @@ impl CircuitManager {
             self.circuits.iter().filter(|(key, head)| self.lacks(at.now, legs, **key, head));
         let heads: Vec<CircuitKey> = heads.map(|(key, _)| *key).take(most).collect();
         for head in heads {
-            if !self.begin_leg(network, head, at, rng) {
+            let begun = self.begin_leg(network, head, at, rng);
+            if !begun && self.design.is_resilient() {
+                // Guards that are in other legs' way now may not be then.
+                self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = at.now + AGAIN);
+            } else if !begun {
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun = usize::MAX);
                 if !std::mem::replace(&mut self.told_few_legs, true) {
                     let found = 1 + self.further(head).count();
@@ -180,7 +210,13 @@ impl CircuitManager {
             && wanted
             && head.leg.begun < retries
             && now >= head.leg.again
-            && 1 + self.further(key).count() < legs
+            && self.answering(key, head) < legs
+    }
+
+    /// Legs of a set that answer, or may come to.
+    fn answering(&self, key: CircuitKey, head: &Circuit) -> usize {
+        let further = self.further(key).filter(|(_, leg)| !leg.leg.silent).count();
+        usize::from(!head.leg.silent) + further
     }
 
     /// The further legs of a set.
@@ -199,10 +235,14 @@ impl CircuitManager {
         at: Moment,
         rng: &mut impl Rng,
     ) -> bool {
-        let Some(first) = self.circuits.get(&head).map(|circuit| circuit.path) else { return true };
-        let paths = std::iter::once(first).chain(self.further(head).map(|(_, leg)| leg.path));
+        let own = self.circuits.get(&head);
+        let bereft = self.bereft.iter().find(|set| set.name == head).map(|set| &set.head);
+        let Some(exit) = own.or(bereft).map(|circuit| circuit.path[2]) else { return true };
+        let legs = own.into_iter().chain(self.further(head).map(|(_, leg)| leg));
+        // Silent legs are in nobody's way: there may be no other guards.
+        let paths = legs.filter(|leg| !leg.leg.silent).map(|leg| leg.path);
         let others: Vec<[u8; 20]> = paths.flat_map(|[guard, middle, _]| [guard, middle]).collect();
-        let (key, exit) = (CircuitKey(self.last_key + 1), first[2]);
+        let key = CircuitKey(self.last_key + 1);
         let mut beside: Vec<[u8; 20]> = others.iter().copied().chain([exit]).collect();
         let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
         let Some(guard) = guard else { return false };
@@ -237,6 +277,9 @@ impl CircuitManager {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[2]);
         }
+        if self.design.is_resilient() {
+            return self.left_resilient_set(now, key, gone);
+        }
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| {
                 circuit.leg.again = now + AGAIN;
@@ -260,6 +303,103 @@ impl CircuitManager {
         });
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         self.heirs.insert(key, heir);
+    }
+
+    /// The same of a set that outlives its legs: another is begun in the place of each.
+    fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
+        if let Some(head) = gone.leg.head {
+            self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {
+                true => circuit.leg.begun = circuit.leg.begun.saturating_sub(1),
+                false => circuit.leg.again = now + AGAIN,
+            });
+            return;
+        }
+        let name = gone.leg.name.unwrap_or(key);
+        let was_set = gone.leg.linked || gone.leg.name.is_some();
+        let heir = self.further(key).filter(|(_, leg)| leg.leg.linked).map(|(key, _)| key).next();
+        let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
+        match heir {
+            Some(heir) => self.inherit((key, name), heir, gone),
+            None if was_set && gone.streams > 0 => {
+                for leg in rest {
+                    self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(name));
+                }
+                self.known_as(key, name);
+                let head = gone.clone();
+                self.bereft.push(BereftSet { name, since: now, again: now, head });
+            }
+            None => rest.into_iter().for_each(|leg| self.drop_circuit(leg)),
+        }
+    }
+
+    /// A circuit takes the place of the head `key` of a set that the core knows by `name`.
+    fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
+        let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
+        for leg in rest.into_iter().filter(|leg| *leg != heir) {
+            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(heir));
+        }
+        self.circuits.entry(heir).and_modify(|circuit| {
+            circuit.isolation.clone_from(&gone.isolation);
+            (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
+            (circuit.retired, circuit.leg.head) = (gone.retired, None);
+            (circuit.leg.name, circuit.leg.again) = (Some(name), gone.leg.again);
+            circuit.leg.begun = gone.leg.begun.saturating_sub(1);
+        });
+        self.known_as(key, heir);
+        self.known_as(name, heir);
+    }
+
+    /// Who asks for one circuit's set means that of another from now on.
+    fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
+        self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
+        if key != heir {
+            self.heirs.insert(key, heir);
+        }
+        self.heirs.remove(&heir);
+    }
+
+    /// A leg does not answer any more, nor does any other of its set: one is begun beside it.
+    pub fn silent(&mut self, key: CircuitKey) {
+        let Some(circuit) = self.circuits.get_mut(&key) else { return };
+        if !std::mem::replace(&mut circuit.leg.silent, true) {
+            let head = circuit.leg.head.unwrap_or(key);
+            let head = self.circuits.entry(head);
+            head.and_modify(|head| head.leg.begun = head.leg.begun.saturating_sub(1));
+        }
+    }
+
+    /// Looks after sets without circuits: the first that is built carries on.
+    pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
+        for place in (0..self.bereft.len()).rev() {
+            let BereftSet { name, again, .. } = self.bereft[place];
+            let ready = self.further(name).find(|(_, leg)| leg.is_ready()).map(|(key, _)| key);
+            if let Some(heir) = ready {
+                let BereftSet { head, .. } = self.bereft.remove(place);
+                self.inherit((name, name), heir, &head);
+            } else if at.now >= again && self.further(name).count() < MOST_ATTEMPTS {
+                self.begin_leg(network, name, at, rng);
+                self.bereft[place].again = at.now + AGAIN;
+            }
+        }
+    }
+
+    /// Sets for which no circuit was built in time end; the core has ended their streams.
+    pub(super) fn end_bereft(&mut self, now: Time) {
+        let over = |set: &mut BereftSet| now >= set.since + BEREFT;
+        let over: Vec<CircuitKey> = self.bereft.extract_if(.., over).map(|set| set.name).collect();
+        over.into_iter().for_each(|name| self.drop_further(name));
+    }
+
+    /// A stream of a set without circuits has ended.
+    pub(super) fn left_bereft(&mut self, name: CircuitKey) {
+        let set = self.bereft.iter_mut().find(|set| set.name == name);
+        set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
+    }
+
+    /// When a set without circuits is to be looked after.
+    pub(super) fn bereft_due(&self) -> Option<Time> {
+        let due = self.bereft.iter().flat_map(|set| [set.again, set.since + BEREFT]);
+        due.filter(|due| *due > self.looked).min()
     }
 
     /// The circuit by which a set is known now.
@@ -286,6 +426,7 @@ const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,
         Design::Ancestor(..) => speaks.ancestors,
+        Design::Resilient => speaks.resilient,
     };
     able && (speaks.congestion_control || !design.has_congestion_control())
 }

@@ -599,3 +599,129 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     world.circmgr.set_legs(None);
     assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
 }
+
+/// Circuits that were ordered to be built, and to be linked, with which.
+type BuiltAndLinked = (Vec<CircuitKey>, Vec<(CircuitKey, Option<CircuitKey>)>);
+
+impl World {
+    /// Builds what is ordered and links it; what that was.
+    fn built_and_linked(&mut self) -> BuiltAndLinked {
+        let (mut built, mut linked) = (Vec::new(), Vec::new());
+        loop {
+            let orders = self.orders();
+            if orders.is_empty() {
+                return (built, linked);
+            }
+            self.linked(&orders);
+            for order in orders {
+                match order {
+                    Order::Build(key, _) => {
+                        self.built(key);
+                        built.push(key);
+                    }
+                    Order::Link(key, with) => linked.push((key, with)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leg_that_dies_is_replaced_at_once_where_sets_outlive_their_legs() {
+    let mut world = world_of("anabranch", 2);
+    let head = world.used();
+    let exit = world.circmgr.path(head).unwrap()[2];
+    // The further leg, then the head, then again, more often than a set may fail.
+    let (name, mut now_head) = (head, head);
+    for turn in 0..20 {
+        let legs = world.legs(now_head);
+        assert_eq!(legs.len(), 2, "turn {turn}");
+        let gone = legs[turn % 2];
+        world.gone(gone, Cause::Silent);
+        if gone == now_head {
+            now_head = legs[1 - turn % 2];
+        }
+        let (built, linked) = world.built_and_linked();
+        assert_eq!(built.len(), 1, "turn {turn}");
+        assert_eq!(linked, [(built[0], Some(name))], "the core knows it by its first circuit");
+        assert_eq!(world.circmgr.path(built[0]).unwrap()[2], exit);
+        let seen = world.circmgr.overview().find(|seen| seen.key == now_head).unwrap();
+        assert_eq!((seen.streams, seen.stage), (1, Stage::Used), "it takes new streams");
+    }
+    world.circmgr.stream_ended(name);
+    let seen = world.circmgr.overview().find(|seen| seen.key == now_head).unwrap();
+    assert_eq!(seen.streams, 0);
+}
+
+#[test]
+fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
+    let mut world = world_of("anabranch", 2);
+    let head = world.used();
+    let exit = world.circmgr.path(head).unwrap()[2];
+    for leg in world.legs(head) {
+        world.gone(leg, Cause::Link);
+    }
+    // The first attempt hangs; a second is begun a second later, by another guard.
+    let first = world.begun();
+    assert!(world.circmgr.next_timeout().is_some_and(|due| due <= world.now + AGAIN_AT));
+    world.wait(1);
+    let second = world.begun();
+    assert_eq!((first.len(), second.len()), (1, 1));
+    let paths = [first[0], second[0]].map(|key| world.circmgr.path(key).unwrap());
+    assert!(paths[0][0] != paths[1][0] && paths.iter().all(|path| path[2] == exit));
+    world.built(second[0]);
+    let (_, linked) = world.built_and_linked();
+    assert_eq!(linked[0], (second[0], Some(head)));
+    let seen = world.circmgr.overview().find(|seen| seen.key == second[0]).unwrap();
+    assert_eq!((seen.streams, seen.stage), (1, Stage::Used));
+    // The one that hung joins as the second leg.
+    world.built(first[0]);
+    let (_, linked) = world.built_and_linked();
+    assert!(linked.contains(&(first[0], Some(head))), "{linked:?}");
+    world.circmgr.stream_ended(head);
+    let seen = world.circmgr.overview().find(|seen| seen.key == second[0]).unwrap();
+    assert_eq!(seen.streams, 0, "its streams ask by the old name");
+}
+
+/// The time until a further circuit is begun for a set without circuits.
+const AGAIN_AT: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_set_without_circuits_is_given_up_after_ten_seconds_and_one_without_streams_at_once() {
+    let mut world = world_of("anabranch", 3);
+    let head = world.used();
+    for leg in world.legs(head) {
+        world.gone(leg, Cause::Link);
+    }
+    let mut attempts = 0;
+    for _ in 0..10 {
+        attempts += world.begun().len();
+        world.wait(1);
+    }
+    assert_eq!(attempts, 3, "no more hang at a time");
+    let orders = world.orders();
+    let destroyed = orders.iter().filter(|order| matches!(order, Order::Destroy(_))).count();
+    assert_eq!(destroyed, 3, "{orders:?}");
+    let mut world = world_of("anabranch", 2);
+    let head = world.used();
+    world.circmgr.stream_ended(head);
+    let others: Vec<CircuitKey> = world.circmgr.overview().map(|seen| seen.key).collect();
+    others.into_iter().for_each(|leg| world.gone(leg, Cause::Link));
+    let (built, linked) = world.built_and_linked();
+    assert!(linked.iter().all(|(_, with)| *with != Some(head)), "{built:?}, {linked:?}");
+}
+
+#[test]
+fn a_leg_is_begun_beside_silent_ones() {
+    let mut world = world_of("anabranch", 2);
+    let head = world.used();
+    let legs = world.legs(head);
+    legs.iter().for_each(|leg| world.circmgr.silent(*leg));
+    let (built, linked) = world.built_and_linked();
+    assert!(!built.is_empty() && linked.iter().all(|(_, with)| *with == Some(head)));
+    // Those that are silent are closed by the core when it is linked.
+    legs.iter().for_each(|leg| world.gone(*leg, Cause::Silent));
+    let seen = world.circmgr.overview().find(|seen| seen.streams == 1).unwrap();
+    assert_eq!(seen.key, built[0]);
+}

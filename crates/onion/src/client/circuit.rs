@@ -9,6 +9,7 @@ use crate::crypto::{ClientLayer, Tag};
 use crate::ending::{Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
+use crate::node::Why;
 use crate::set::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
@@ -143,7 +144,7 @@ impl Client {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(19..=22 | 160..=162), _) => {
+            (RelayCommand(19..=22 | 160..=166), _) => {
                 if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }
@@ -171,6 +172,11 @@ impl Client {
         self.dialling.forget(index);
         if let Some((set, leg)) = circuit.leg {
             self.leave_set(set, index, leg.has_unacknowledged());
+            let is_alone =
+                self.several(set).is_some_and(|several| several.circuits().next().is_none());
+            if cause == Cause::Wanted && is_alone {
+                self.end_set(set, Why::Set);
+            }
         }
         let hops = circuit.layers.len();
         self.put(Output::CircuitClosed { circuit: circuit.key, hops, cause });

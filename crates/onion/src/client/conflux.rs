@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use super::{CircuitKey, Client, Output};
-use crate::conflux::{ConfluxEnd, ConfluxFault, Design, Limits};
+use crate::conflux::{ConfluxFault, Design, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::set::{Route, SetId, Several};
@@ -13,6 +13,7 @@ use crate::wire::ancestors::{AncestorLink, DEALING};
 use crate::wire::cell::Command;
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
+use crate::wire::resilient::ResilientLink;
 
 /// We want to be sent to by all legs.
 const UX: DesiredUx = DesiredUx::HighThroughput;
@@ -32,6 +33,9 @@ pub enum NoSet {
     CongestionControl,
     /// The set has as many legs as it may have.
     Full,
+    /// Messages lie otherwise in its cells than in those of the set: one that is lost could not be
+    /// sent again there.
+    OtherCells,
 }
 
 impl fmt::Display for NoSet {
@@ -42,6 +46,7 @@ impl fmt::Display for NoSet {
             NoSet::Used => "the circuit is in use",
             NoSet::NoCongestionControl => "the circuit has no congestion control",
             NoSet::CongestionControl => "the circuit has congestion control",
+            NoSet::OtherCells => "the circuit's cells are not like those of the set",
             NoSet::Full => "the set has no room for a further circuit",
         })
     }
@@ -73,30 +78,54 @@ impl Client {
             (true, true) | (false, false) => {}
         }
         let id = match with {
-            Some(other) => self.place(other).ok_or(NoSet::Gone)?.1,
+            Some(other) => self.set_named(other).ok_or(NoSet::Gone)?,
             None => self.found_set(own),
         };
+        let format = self.circuits.get_mut(index).and_then(Ending::parts);
+        let format = format.map(|(_, _, layers)| layers.format()).unwrap_or_default();
         let several = self.several(id).ok_or(NoSet::Gone)?;
+        if !several.takes_format(format) {
+            return Err(NoSet::OtherCells);
+        }
         let (leg, link) = several.end.launch(now, UX).map_err(|_| NoSet::Full)?;
         several.add(leg, index);
+        let said = self.wish(id, leg, &link);
+        if design.is_resilient() {
+            self.role.names.insert(circuit, id);
+        }
         if id != own {
             self.sets.remove(own.0);
             let circuit = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
             circuit.into_iter().for_each(|(set, _)| *set = id);
         }
         let [command, ..] = design.link_commands();
-        self.say(now, index, Command::RELAY, command, &self.wish(&link));
+        self.say(now, index, Command::RELAY, command, &said);
         self.await_links(id);
         Ok(())
     }
 
     /// The data of LINK.
-    fn wish(&self, link: &ConfluxLink) -> Vec<u8> {
-        let Some(design) = self.role.design.ancestor() else { return link.write().to_vec() };
+    fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let told = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
-        let said = AncestorLink { design, nonce: link.nonce, dealing };
-        said.write().expect("what is too long was left out")
+        let nonce = link.nonce;
+        let said = match (self.role.design, self.role.design.ancestor()) {
+            (Design::Resilient, _) => {
+                let keeper = self.several(id).and_then(|several| several.end.keeper());
+                let resumes = keeper.as_ref().is_some_and(|keeper| keeper.was_linked());
+                let serial = keeper.and_then(|keeper| keeper.serial(leg)).unwrap_or_default();
+                ResilientLink { resumes, nonce, serial, dealing }.write()
+            }
+            (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
+            (_, None) => Some(link.write().to_vec()),
+        };
+        said.expect("what is too long was left out")
+    }
+
+    /// The set of which a circuit is a leg; or was, if the set outlives its legs.
+    pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
+        let living = self.place(key).map(|(_, id)| id);
+        living.or_else(|| self.role.names.get(&key).copied())
     }
 
     /// Number and set of a circuit that is complete.
@@ -109,7 +138,7 @@ impl Client {
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
-        let end = ConfluxEnd::client(nonce, design.numbering(), Limits::default());
+        let end = design.client_end(nonce, Limits::default());
         let several = Several::new(end, design, self.role.dealing.clone(), seed);
         if let Some(set) = self.set_mut(id) {
             set.streams.adopt(design);
@@ -133,7 +162,8 @@ impl Client {
         match message.command {
             RelayCommand::CONFLUX_LINKED | RelayCommand::ANCESTOR_LINKED => {
                 let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
-                let linked = read_linked(several.design, message)?;
+                let serial = several.end.kept().and_then(|keeper| keeper.serial(leg));
+                let linked = read_linked(several.design, serial, message)?;
                 several.end.linked(now, leg, &linked)?;
                 let (rtt, design) = (several.end.rtt(leg).unwrap_or_default(), several.design);
                 let [.., acknowledgement] = design.link_commands();
@@ -144,20 +174,35 @@ impl Client {
                 self.pump(now, id);
                 Ok(())
             }
-            RelayCommand::CONFLUX_SWITCH => self.take_by_leg(now, id, index, message),
+            RelayCommand::CONFLUX_SWITCH | RelayCommand::RESILIENT_SWITCH => {
+                self.take_by_leg(now, id, index, message)
+            }
+            RelayCommand::RESILIENT_RECEIVED
+            | RelayCommand::RESILIENT_GONE
+            | RelayCommand::RESILIENT_PROBE => self.take_of_legs(now, id, index, message),
             _ => Err(ConfluxFault::Role.into()),
         }
     }
 }
 
-/// Reads LINKED as a set of this design takes it.
+/// Reads LINKED as a set of this design takes it, for a leg of this number.
 ///
 /// # Errors
-/// It cannot be read, or is of another design.
-fn read_linked(design: Design, message: Message<'_>) -> Result<ConfluxLink, ConfluxFault> {
+/// It cannot be read, or is of another design or leg.
+fn read_linked(
+    design: Design,
+    serial: Option<u32>,
+    message: Message<'_>,
+) -> Result<ConfluxLink, ConfluxFault> {
     let [_, command, _] = design.link_commands();
     if message.command != command {
         return Err(ConfluxFault::Design);
+    }
+    if design.is_resilient() {
+        let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+        let fits = serial == Some(said.serial);
+        let link = ConfluxLink { nonce: said.nonce, sent: 0, received: 0, ux: UX };
+        return if fits { Ok(link) } else { Err(ConfluxFault::Nonce) };
     }
     let Some(ancestor) = design.ancestor() else {
         return ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable);
@@ -181,8 +226,17 @@ mod tests {
         let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| said(one).unwrap());
         let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
         let read = |design: &str, command, data: &[u8]| {
-            read_linked(design.parse().unwrap(), Message { command, stream: 0, data })
+            let message = Message { command, stream: 0, data };
+            read_linked(design.parse().unwrap(), Some(3), message)
         };
+        let ours = |serial| {
+            let dealing = String::new();
+            ResilientLink { resumes: false, nonce, serial, dealing }.write().unwrap()
+        };
+        assert_eq!(read("anabranch", command, &ours(3)), Ok(link));
+        assert_eq!(read("anabranch", command, &ours(4)), Err(ConfluxFault::Nonce));
+        assert_eq!(read("anabranch", command, &old), Err(ConfluxFault::Unreadable));
+        assert_eq!(read("mtor", command, &ours(3)), Err(ConfluxFault::Unreadable));
         assert_eq!(read("conflux-2013", command, &old), Ok(link));
         assert_eq!(read("mtor-vegas", command, &mtor), Ok(link));
         assert_eq!(read("mtor", command, &old), Err(ConfluxFault::Design));

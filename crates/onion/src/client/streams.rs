@@ -6,7 +6,6 @@ use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
 use crate::conflux::may_carry;
-use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
 use crate::stream::StreamKey;
@@ -89,9 +88,7 @@ impl Client {
         command: RelayCommand,
         data: Vec<u8>,
     ) -> Result<StreamKey, NoStream> {
-        let index = *self.role.keys.get(&key).ok_or(NoStream::NotBuilt)?;
-        let circuit = self.circuits.get(index).ok_or(NoStream::NotBuilt)?;
-        let set_id = circuit.set().ok_or(NoStream::NotBuilt)?;
+        let set_id = self.set_named(key).ok_or(NoStream::NotBuilt)?;
         let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
         if !may_carry(command) && set.several().is_some() {
             return Err(NoStream::Leg);
@@ -100,7 +97,9 @@ impl Client {
         let stream = self.streams.add(set_id, id);
         set.streams.add(id, stream);
         set.streams.say(command, id, data);
-        if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
+        let circuit = self.role.keys.get(&key).and_then(|&index| self.circuits.get(index));
+        let built = circuit.filter(|circuit| circuit.layers.len() > 1);
+        if let Some(lane) = built.and_then(|circuit| circuit.lane) {
             self.mark_link(lane.link, Usage::Streams);
         }
         self.pump(now, set_id);

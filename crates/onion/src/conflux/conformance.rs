@@ -8,8 +8,8 @@ use anabranch_multipath::{PathId, Time, seed};
 use rand_core::Rng as _;
 
 use super::fault::ConfluxFault;
-use super::{Arrival, ConfluxEnd, Fate, Limits, Mark, Numbering};
-use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
+use super::{Arrival, ConfluxEnd, Fate, Limits, Numbering};
+use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 
 /// Makes one end's numbering.
@@ -136,14 +136,9 @@ impl Pair {
         self.sent[from.index()] = number;
         let queue = &mut self.wires[wire].to[from.other().index()];
         let mut data = number.to_be_bytes().to_vec();
-        match mark {
-            Mark::Nothing => {}
-            Mark::Switch(by) => {
-                let switch = put_switch(by).to_vec();
-                queue.push_back(Said::Message(RelayCommand::CONFLUX_SWITCH, 0, switch));
-            }
-            Mark::Prefix(prefix) => data.splice(..0, prefix).for_each(drop),
-        }
+        let before = mark.before();
+        queue.extend(before.map(|(command, switch)| Said::Message(command, 0, switch)));
+        data.splice(..0, mark.prefix().iter().copied()).for_each(drop);
         queue.push_back(Said::Message(RelayCommand::DATA, 1, data));
         Ok(())
     }

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::adaptive::Adaptive;
 use super::counted::Counted;
 use super::dealing::Dealing;
+use super::ends::{ConfluxEnd, Limits};
 use super::explicit::Explicit;
 use super::numbering::Numbering;
 use crate::wire::ancestors::Ancestor;
+use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
 /// A design of sets of several circuits (`docs/spec/ancestors.md`).
@@ -18,6 +21,8 @@ pub enum Design {
     Conflux,
     /// One that came before it, and over what.
     Ancestor(Ancestor, Over),
+    /// Ours, whose legs may die and nothing is lost (`docs/spec/resilient-legs.md`).
+    Resilient,
 }
 
 /// What bounds the cells under way on a leg.
@@ -44,8 +49,9 @@ pub struct UnknownDesign(String);
 
 impl Design {
     /// All of them.
-    pub const ALL: [Design; 5] = [
+    pub const ALL: [Design; 6] = [
         Design::Conflux,
+        Design::Resilient,
         Design::Ancestor(Ancestor::Conflux2013, Over::Fixed),
         Design::Ancestor(Ancestor::MTor, Over::Fixed),
         Design::Ancestor(Ancestor::Conflux2013, Over::Vegas),
@@ -57,6 +63,7 @@ impl Design {
     pub const fn name(self) -> &'static str {
         match self {
             Design::Conflux => "conflux",
+            Design::Resilient => "anabranch",
             Design::Ancestor(Ancestor::Conflux2013, Over::Fixed) => "conflux-2013",
             Design::Ancestor(Ancestor::Conflux2013, Over::Vegas) => "conflux-2013-vegas",
             Design::Ancestor(Ancestor::MTor, Over::Fixed) => "mtor",
@@ -68,7 +75,7 @@ impl Design {
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
-            Design::Conflux => None,
+            Design::Conflux | Design::Resilient => None,
             Design::Ancestor(ancestor, _) => Some(ancestor),
         }
     }
@@ -78,6 +85,28 @@ impl Design {
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
         let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
         Design::Ancestor(ancestor, windows)
+    }
+
+    /// Whether what is lost with a leg is sent again: the set outlives its legs.
+    #[must_use]
+    pub const fn is_resilient(self) -> bool {
+        matches!(self, Design::Resilient)
+    }
+
+    /// One end's part of it.
+    #[must_use]
+    pub fn client_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
+        self.kept(ConfluxEnd::client(nonce, self.numbering(), limits))
+    }
+
+    /// The other's.
+    #[must_use]
+    pub fn exit_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
+        self.kept(ConfluxEnd::exit(nonce, self.numbering(), limits))
+    }
+
+    fn kept(self, end: ConfluxEnd) -> ConfluxEnd {
+        if self.is_resilient() { end.keeping() } else { end }
     }
 
     /// Whether its circuits have congestion control.
@@ -91,6 +120,7 @@ impl Design {
     pub fn numbering(self) -> Box<dyn Numbering> {
         match self {
             Design::Conflux => Box::new(Counted::new()),
+            Design::Resilient => Box::new(Adaptive::new()),
             Design::Ancestor(..) => Box::new(Explicit::once()),
         }
     }
@@ -130,7 +160,7 @@ impl Design {
                 RelayCommand::CONFLUX_LINKED,
                 RelayCommand::CONFLUX_LINKED_ACK,
             ],
-            Design::Ancestor(..) => [
+            Design::Ancestor(..) | Design::Resilient => [
                 RelayCommand::ANCESTOR_LINK,
                 RelayCommand::ANCESTOR_LINKED,
                 RelayCommand::ANCESTOR_LINKED_ACK,
@@ -179,10 +209,10 @@ mod tests {
     #[test]
     fn only_mtor_without_congestion_control_has_windows_of_streams_on_each_leg() {
         let under_way = Design::ALL.map(|design| design.under_way(3));
-        assert_eq!(under_way, [0, 500, 1_500, 0, 0]);
+        assert_eq!(under_way, [0, 0, 500, 1_500, 0, 0]);
         let dealing = Design::ALL.map(|design| design.dealing().map(|dealing| dealing.to_string()));
-        let [conflux, old, mtor, ..] = dealing;
-        assert_eq!((conflux, old.as_deref()), (None, Some("conflux-2013 1p")));
+        let [conflux, ours, old, mtor, ..] = dealing;
+        assert_eq!((conflux, ours, old.as_deref()), (None, None, Some("conflux-2013 1p")));
         assert_eq!(mtor.as_deref(), Some("pull 1p"));
     }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 use anabranch_multipath::{PathId, Time};
 
 use super::fault::ConfluxFault;
+use super::keeper::Keeper;
 use super::legs::Legs;
 use super::numbering::{Bases, Mark, Numbering, is_counted};
 use super::reorder::{Held, Offer, ReorderQueue};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
+use crate::wire::resilient::LegSwitch;
 
 /// What an end allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,8 @@ pub struct ConfluxEnd {
     /// A leg was lost, perhaps with messages that nobody misses yet.
     maimed: bool,
     gone: bool,
+    /// What was sent, where it is sent again if a leg dies with it.
+    keeper: Option<Keeper>,
 }
 
 impl ConfluxEnd {
@@ -112,7 +116,26 @@ impl ConfluxEnd {
             desired: DesiredUx::None,
             maimed: false,
             gone: false,
+            keeper: None,
         }
+    }
+
+    /// The same, where what is lost with a leg is sent again: the set outlives its legs.
+    #[must_use]
+    pub fn keeping(self) -> ConfluxEnd {
+        let keeper = Some(Keeper::new(self.role == Role::Client));
+        ConfluxEnd { keeper, ..self }
+    }
+
+    /// What was sent and is not acknowledged, if that is kept.
+    pub const fn keeper(&mut self) -> Option<&mut Keeper> {
+        self.keeper.as_mut()
+    }
+
+    /// The same to look at.
+    #[must_use]
+    pub const fn kept(&self) -> Option<&Keeper> {
+        self.keeper.as_ref()
     }
 
     /// A circuit of the client's is to be a leg: its place, and the LINK to say. It says (0, 0),
@@ -127,6 +150,9 @@ impl ConfluxEnd {
     ) -> Result<(PathId, ConfluxLink), ConfluxFault> {
         self.check(Role::Client)?;
         let leg = self.add(State::Launched(now), Bases::default())?;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.launch(leg);
+        }
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }
 
@@ -163,6 +189,14 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
+    /// A leg that was linked has this number, where legs have one.
+    pub fn name(&mut self, leg: PathId, serial: u32) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.join(leg, serial);
+            keeper.linked(leg);
+        }
+    }
+
     /// LINKED came by a leg: LINKED_ACK is to be said at once.
     ///
     /// # Errors
@@ -183,6 +217,10 @@ impl ConfluxEnd {
             State::Launched(said) => {
                 self.desired = linked.ux;
                 self.legs.set(leg, State::Ready(now.since(said)));
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.linked(leg);
+                    keeper.measured(leg, now.since(said));
+                }
                 Ok(())
             }
             State::Linked(_) | State::Ready(_) => Err(ConfluxFault::Twice),
@@ -198,6 +236,9 @@ impl ConfluxEnd {
         match self.state(leg)? {
             State::Linked(said) => {
                 self.legs.set(leg, State::Ready(now.since(said)));
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.measured(leg, now.since(said));
+                }
                 Ok(())
             }
             State::Launched(_) | State::Ready(_) => Err(ConfluxFault::Twice),
@@ -222,6 +263,10 @@ impl ConfluxEnd {
         if command == RelayCommand::CONFLUX_SWITCH {
             let by = read_switch(data).ok_or(ConfluxFault::Unreadable)?;
             return self.numbering.switched(leg, by, next).map(|()| Arrival::Later);
+        }
+        if command == RelayCommand::RESILIENT_SWITCH {
+            let switch = LegSwitch::read(data).ok_or(ConfluxFault::Unreadable)?;
+            return self.numbering.renumbered(leg, switch, next).map(|()| Arrival::Later);
         }
         if !is_counted(command, stream) {
             return Ok(Arrival::Now(data));
@@ -257,6 +302,19 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
+    /// A message that went by a leg which is gone is sent again by this one; its data leaves so
+    /// many bytes of the cell's free.
+    ///
+    /// # Errors
+    /// As [`ConfluxEnd::send`].
+    pub fn again(&mut self, leg: PathId, number: u64, spare: usize) -> Result<Mark, ConfluxFault> {
+        self.alive()?;
+        if matches!(self.state(leg)?, State::Launched(_)) {
+            return Err(ConfluxFault::NotLinked);
+        }
+        self.numbering.again(leg, number, spare)
+    }
+
     /// A leg is gone. `unacknowledged` says that data was under way on it that a SENDME would have
     /// covered.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
@@ -266,6 +324,13 @@ impl ConfluxEnd {
             && (unacknowledged || self.current == Some(leg) || self.numbering.leads(leg));
         self.legs.remove(leg);
         self.numbering.leave(leg);
+        if let Some(keeper) = &mut self.keeper {
+            self.current.take_if(|current| *current == leg);
+            if !keeper.lose(leg) {
+                self.die();
+            }
+            return self.fate();
+        }
         self.maimed |= was_linked;
         // Legs that are being linked do not keep a set whose last linked leg has closed: who came
         // to it then would find another set (TROVE-2026-026).
@@ -287,6 +352,7 @@ impl ConfluxEnd {
         self.gone = true;
         self.legs.clear();
         self.queue.clear();
+        self.keeper.iter_mut().for_each(Keeper::clear);
     }
 
     /// The legs whose other end has not answered in time. They are to be closed.
@@ -332,7 +398,8 @@ impl ConfluxEnd {
     /// Whether a leg may be sent messages that are no data: it is linked.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
-        matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)))
+        let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
+        is_linked && !self.is_silent(leg)
     }
 
     /// Legs that are measured: they may carry data.
@@ -417,6 +484,18 @@ impl ConfluxEnd {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.queue.bytes()
+    }
+
+    /// Bytes that wait for others, or for their acknowledgement.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.queue.bytes() + self.keeper.as_ref().map_or(0, Keeper::bytes)
+    }
+
+    /// Whether a leg does not answer any more.
+    #[must_use]
+    pub fn is_silent(&self, leg: PathId) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.is_silent(leg))
     }
 
     const fn fate(&self) -> Fate {

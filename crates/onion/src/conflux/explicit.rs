@@ -41,7 +41,7 @@ impl Explicit {
 }
 
 /// The number with these low bits that is nearest to `next`.
-fn nearest(low: u32, next: u64) -> u64 {
+pub(super) fn nearest(low: u32, next: u64) -> u64 {
     let ahead = low.wrapping_sub(next as u32).cast_signed();
     next.saturating_add_signed(ahead.into())
 }

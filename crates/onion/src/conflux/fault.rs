@@ -47,6 +47,8 @@ pub enum ConfluxFault {
     Repeated,
     /// More waits for a missing message than may.
     Full,
+    /// Messages acknowledged that were never sent, or the same once more.
+    Unsent,
 }
 
 impl ConfluxFault {
@@ -78,6 +80,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::SwitchTwice => "two switches between circuits in a row",
             ConfluxFault::TooFar => "a message of a set with a number too far ahead",
             ConfluxFault::Repeated => "a message of a set with a number that was there before",
+            ConfluxFault::Unsent => "messages of a set acknowledged that were never sent, or twice",
             ConfluxFault::Full => "too many messages of a set that wait for another",
         })
     }

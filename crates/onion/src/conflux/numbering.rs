@@ -5,7 +5,9 @@ use std::fmt;
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
+use crate::wire::conflux::put_switch;
 use crate::wire::message::RelayCommand;
+use crate::wire::resilient::LegSwitch;
 
 /// How far a number may be ahead of the next one: more cells are never under way on eight circuits
 /// (8 GB), so a larger number is an attack on the queue or an error.
@@ -29,6 +31,12 @@ pub enum Mark {
     Switch(u32),
     /// These bytes stand before the message's data.
     Prefix([u8; 4]),
+    /// SWITCH of ours goes before the message: from this number on, the leg's messages follow each
+    /// other and bear none.
+    Run(u32),
+    /// SWITCH of ours goes before the message: from now on each bears its number, and this one
+    /// does.
+    Singly([u8; 4]),
 }
 
 impl Mark {
@@ -36,8 +44,22 @@ impl Mark {
     #[must_use]
     pub const fn prefix(&self) -> &[u8] {
         match self {
-            Mark::Nothing | Mark::Switch(_) => &[],
-            Mark::Prefix(bytes) => bytes,
+            Mark::Nothing | Mark::Switch(_) | Mark::Run(_) => &[],
+            Mark::Prefix(bytes) | Mark::Singly(bytes) => bytes,
+        }
+    }
+
+    /// The message that goes before, if one does: its command and its data.
+    #[must_use]
+    pub fn before(&self) -> Option<(RelayCommand, Vec<u8>)> {
+        let switch = |switch: LegSwitch| (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec());
+        match *self {
+            Mark::Nothing | Mark::Prefix(_) => None,
+            Mark::Switch(by) => Some((RelayCommand::CONFLUX_SWITCH, put_switch(by).to_vec())),
+            Mark::Run(number) => Some(switch(LegSwitch { singly: false, number })),
+            Mark::Singly(number) => {
+                Some(switch(LegSwitch { singly: true, number: u32::from_be_bytes(number) }))
+            }
         }
     }
 }
@@ -75,6 +97,28 @@ pub trait Numbering: fmt::Debug + Send {
     /// # Errors
     /// It may not come.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
+
+    /// A message that went by a leg which is gone is sent again by this one; its data leaves so
+    /// many bytes of the cell's free.
+    ///
+    /// # Errors
+    /// Nothing is sent again, or there is no such leg.
+    fn again(&mut self, _leg: PathId, _number: u64, _spare: usize) -> Result<Mark, ConfluxFault> {
+        Err(ConfluxFault::Role)
+    }
+
+    /// SWITCH of ours came by this leg.
+    ///
+    /// # Errors
+    /// It may not come.
+    fn renumbered(
+        &mut self,
+        _leg: PathId,
+        _switch: LegSwitch,
+        _next: u64,
+    ) -> Result<(), ConfluxFault> {
+        Err(ConfluxFault::Role)
+    }
 
     /// A message with this data came by this leg: its number, and its data without ours.
     ///

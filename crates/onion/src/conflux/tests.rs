@@ -21,6 +21,10 @@ fn explicit() -> Box<dyn Numbering> {
     Box::new(Explicit::new())
 }
 
+fn adaptive() -> Box<dyn Numbering> {
+    Box::new(Adaptive::new())
+}
+
 fn once() -> Box<dyn Numbering> {
     Box::new(Explicit::once())
 }
@@ -56,6 +60,7 @@ fn every_numbering_passes_the_conformance_suite() {
     conformance::check(counted);
     conformance::check(explicit);
     conformance::check(once);
+    conformance::check(adaptive);
 }
 
 #[test]

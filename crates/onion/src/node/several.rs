@@ -3,24 +3,74 @@
 use std::cmp::Reverse;
 
 use anabranch_multipath::{PathId, Time};
+use rand_core::CryptoRng;
 
 use super::{Node, NodeRole, Timer, Why};
-use crate::conflux::{Arrival, Closes, ConfluxFault, Fate, Mark};
-use crate::ending::Ending;
+use crate::channels::{Channels, Lane};
+use crate::conflux::{Arrival, Closes, ConfluxFault, Errand, Fate, Keeper, Kept, Mark, is_counted};
+use crate::ending::{Ending, Seal};
 use crate::event::CircuitFault;
+use crate::leg::Leg;
 use crate::set::numbers::{LegNumbers, SetNumbers};
 use crate::set::{Route, Set, SetId, Several};
-use crate::streams::{Filled, Next, OutLeg};
-use crate::wire::cell::{BODY, Command};
-use crate::wire::conflux::put_switch;
+use crate::streams::{Filled, Next, OutLeg, write_pieces};
+use crate::table::Slab;
+use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
+use crate::wire::resilient::{Received, put_gone, read_gone};
+
+/// Where a leg's cells go, and what is put on them.
+struct Port<'a> {
+    lane: Lane,
+    control: &'a mut Leg,
+    layers: &'a mut dyn Seal,
+    format: Format,
+    channels: &'a mut Channels,
+    rng: &'a mut dyn CryptoRng,
+}
+
+impl<'a> Port<'a> {
+    /// Of a circuit that is a leg.
+    fn of<C: Ending>(
+        circuits: &'a mut Slab<C>,
+        channels: &'a mut Channels,
+        rng: &'a mut dyn CryptoRng,
+        index: u32,
+    ) -> Result<Port<'a>, ConfluxFault> {
+        let parts = circuits.get_mut(index).and_then(C::parts);
+        let Some((lane, Some(control), layers)) = parts else {
+            return Err(ConfluxFault::NotLinked);
+        };
+        let format = layers.format();
+        Ok(Port { lane, control, layers, format, channels, rng })
+    }
+
+    /// Says what goes before a message, if something does.
+    fn say_before(&mut self, now: Time, mark: &Mark) {
+        let Some((command, data)) = mark.before() else { return };
+        let mut body = [0; BODY];
+        let message = Message { command, stream: 0, data: &data };
+        message::write(self.format, &mut body, message, self.rng);
+        self.push(now, body, false);
+    }
+
+    /// Sends a cell, which counts as data or not.
+    fn push(&mut self, now: Time, mut body: Body, is_data: bool) {
+        let tag = self.layers.seal(Command::RELAY, &mut body);
+        if let Some(tag) = tag.filter(|_| is_data) {
+            self.control.sent(now, tag);
+        }
+        self.channels.push(now, self.lane, Command::RELAY, &body);
+    }
+}
 
 impl<R: NodeRole> Node<R> {
     /// Sends what the set's streams have, by the legs that its scheduler names.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
+        let again = set.several().is_some_and(|several| several.next_again().is_some());
         // Which legs are open, and with them what may go, is known after a look at them.
-        if !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
+        if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
         let mut waiting = set.streams.waiting(Format::V0);
@@ -29,11 +79,16 @@ impl<R: NodeRole> Node<R> {
         while let Some((leg, next, cells)) =
             self.set_mut(id).and_then(|set| set.choose(now, waiting))
         {
-            match self.send_run(now, id, leg, (next, cells)) {
+            let sent = match next {
+                Next::Again => self.send_again(now, id, leg, cells).map(|()| 0),
+                _ => self.send_run(now, id, leg, (next, cells)),
+            };
+            match sent {
                 Ok(sent) => waiting = waiting.saturating_sub(sent),
                 Err(_) => return self.end_set(id, Why::Set),
             }
         }
+        self.recount(id);
     }
 
     /// Sends up to so many cells of one kind by a leg; returns how many.
@@ -44,41 +99,71 @@ impl<R: NodeRole> Node<R> {
         leg: PathId,
         (next, cells): (Next, u64),
     ) -> Result<u64, ConfluxFault> {
-        let Node { sets, circuits, channels, rng, .. } = self;
-        let Some(Set { streams, route: Route::Several(several) }) = sets.get_mut(id.0) else {
+        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
             return Err(ConfluxFault::Gone);
         };
-        let circuit = several.circuit(leg).and_then(|circuit| circuits.get_mut(circuit));
-        let circuit = circuit.ok_or(ConfluxFault::NotLinked)?;
-        let Some((lane, Some(control), layers)) = circuit.parts() else {
-            return Err(ConfluxFault::NotLinked);
-        };
-        let format = layers.format();
+        let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
+        let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
         let mut sent = 0;
-        while sent < cells && (sent == 0 || streams.next(now, true) == Some(next)) {
+        while sent < cells
+            && (sent == 0 || streams.next(now, true) == Some(next) && !several.is_full())
+        {
             let counted = !matches!(next, Next::Control { counted: false, .. });
             let mark = if counted { several.end.send(leg)? } else { Mark::Nothing };
-            let mut body = [0; BODY];
-            if let Mark::Switch(by) = mark {
-                let (command, data) = (RelayCommand::CONFLUX_SWITCH, &put_switch(by));
-                message::write(format, &mut body, Message { command, stream: 0, data }, rng);
-                layers.seal(Command::RELAY, &mut body);
-                channels.push(now, lane, Command::RELAY, &body);
-            }
+            port.say_before(now, &mark);
             let has_room = next == Next::Data;
-            let onto = OutLeg { by: leg, format, has_room, prefix: mark.prefix() };
+            let onto = OutLeg { by: leg, format: port.format, has_room, prefix: mark.prefix() };
+            let mut body = [0; BODY];
             // A number that no message bears would desynchronise the set for good.
-            let filled = streams.fill(now, onto, &mut body, rng);
+            let filled = streams.fill(now, onto, &mut body, port.rng);
             let filled = filled.ok_or(ConfluxFault::Incoherent)?;
-            let tag = layers.seal(Command::RELAY, &mut body);
-            if let (Filled::Data, Some(tag)) = (filled, tag) {
-                control.sent(now, tag);
+            if counted {
+                several.keep(now, leg, &mark, message::read(port.format, &body));
             }
-            channels.push(now, lane, Command::RELAY, &body);
+            port.push(now, body, filled == Filled::Data);
             sent += 1;
         }
-        several.look_at(now, leg, circuit, channels);
+        self.look_again(now, id, leg, index);
         Ok(sent)
+    }
+
+    /// Sends up to so many messages again that went by a leg which is gone.
+    fn send_again(
+        &mut self,
+        now: Time,
+        id: SetId,
+        leg: PathId,
+        cells: u64,
+    ) -> Result<(), ConfluxFault> {
+        let several = self.sets.get_mut(id.0).and_then(Set::several).ok_or(ConfluxFault::Gone)?;
+        let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
+        let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
+        let is_data = several.next_again();
+        for _ in 0..cells {
+            if several.next_again() != is_data {
+                break;
+            }
+            let Some(kept) = several.end.keeper().and_then(Keeper::take_again) else { break };
+            let Kept { number, command, stream, ref data } = kept;
+            let spare = port.format.most(command).saturating_sub(data.len());
+            let mark = several.end.again(leg, number, spare)?;
+            port.say_before(now, &mark);
+            let mut body = [0; BODY];
+            let pieces = [mark.prefix(), data];
+            write_pieces(port.format, &mut body, (command, stream), pieces, port.rng);
+            port.push(now, body, command == RelayCommand::DATA);
+            several.end.keeper().into_iter().for_each(|keeper| keeper.sent(now, leg, kept.clone()));
+        }
+        self.look_again(now, id, leg, index);
+        Ok(())
+    }
+
+    /// Looks at a leg again, by which something went.
+    fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
+        let several = self.sets.get_mut(id.0).and_then(Set::several);
+        if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
+            several.look_at(now, leg, circuit, &mut self.channels);
+        }
     }
 
     /// A message that came by a leg of a set of several: it is taken if its turn has come, and then
@@ -94,6 +179,8 @@ impl<R: NodeRole> Node<R> {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let taken = self.take_in_turn(now, id, index, message);
+        let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
+        leg.into_iter().for_each(|leg| self.say_received(now, id, leg, false));
         self.recount(id);
         self.rest_or_go_on(now, id);
         taken
@@ -113,7 +200,11 @@ impl<R: NodeRole> Node<R> {
             set.streams.allow_burst(several.came(now));
         }
         set.streams.comes_by(Some(leg));
-        match several.end.receive(leg, message) {
+        let arrival = several.end.receive(leg, message);
+        if arrival.is_ok() && is_counted(message.command, message.stream) {
+            several.end.keeper().into_iter().for_each(|keeper| keeper.came(now, leg));
+        }
+        match arrival {
             Ok(Arrival::Now(data)) => {
                 R::take_set_message(self, now, index, Message { data, ..message })?;
                 self.take_waiting(now, id, index);
@@ -141,9 +232,9 @@ impl<R: NodeRole> Node<R> {
         self.reordered = self.reordered + now - before;
     }
 
-    /// The set in which most waits for messages of other legs.
+    /// The set in which most waits for messages of other legs, or is kept.
     pub(super) fn fullest_set(&self) -> Option<SetId> {
-        let waiting = self.all_several().map(|(id, several)| (several.end.bytes(), id));
+        let waiting = self.all_several().map(|(id, several)| (several.end.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
     }
 
@@ -221,8 +312,9 @@ impl<R: NodeRole> Node<R> {
             return self.dissolve(id);
         };
         several.leg(circuit).into_iter().for_each(|leg| streams.lost(leg));
-        if several.lose(circuit, unacknowledged) == Fate::Dies {
-            self.end_set(id, Why::Set);
+        match several.lose(circuit, unacknowledged) {
+            Fate::Dies => self.end_set(id, Why::Set),
+            Fate::Lives => self.await_errands(id),
         }
     }
 
@@ -252,5 +344,99 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn await_links(&mut self, id: SetId) {
         let due = self.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
+    }
+
+    /// Looks after the legs of a set that outlives them, when time has come.
+    pub(super) fn tend(&mut self, now: Time, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let streams = set.streams.len() > 0;
+        let Some(several) = set.several() else { return };
+        several.tends();
+        let Some(keeper) = several.end.keeper() else { return };
+        for errand in keeper.errands(now, streams) {
+            match errand {
+                Errand::Tell(leg) => self.say_received(now, id, leg, false),
+                Errand::Probe(leg) => {
+                    self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
+                }
+                Errand::Gone(serial) => {
+                    let leg = self.several(id).and_then(|several| several.preferred());
+                    self.say_by(now, id, leg, RelayCommand::RESILIENT_GONE, &put_gone(serial));
+                }
+                Errand::Silent(leg) => {
+                    let circuit = self.several(id).and_then(|several| several.circuit(leg));
+                    circuit.into_iter().for_each(|circuit| R::fell_silent(self, circuit));
+                }
+                Errand::GiveUp(leg) => self.give_up_leg(id, leg),
+                Errand::Over => return self.end_set(id, Why::Set),
+            }
+        }
+        self.pump(now, id);
+    }
+
+    fn give_up_leg(&mut self, id: SetId, leg: PathId) {
+        let circuit = self.several(id).and_then(|several| several.circuit(leg));
+        circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
+    }
+
+    /// Says how much came by a leg.
+    fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
+        let keeper = self.several(id).and_then(|several| several.end.keeper());
+        let Some(received) = keeper.and_then(|keeper| keeper.told(leg, asked)) else { return };
+        self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_RECEIVED, &received.write());
+    }
+
+    fn say_by(
+        &mut self,
+        now: Time,
+        id: SetId,
+        leg: Option<PathId>,
+        command: RelayCommand,
+        data: &[u8],
+    ) {
+        let circuit = self.several(id).and_then(|several| several.circuit(leg?));
+        circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
+    }
+
+    /// The set's core is to look after it at that time.
+    pub(super) fn await_errands(&mut self, id: SetId) {
+        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
+            return;
+        };
+        let due = several.tends_sooner(streams.len() > 0);
+        self.timers.extend(due.map(|time| (time, Timer::Errands(id))));
+    }
+
+    /// Takes what the other end says of legs of a set that outlives them.
+    ///
+    /// # Errors
+    /// What it may not say.
+    pub(crate) fn take_of_legs(
+        &mut self,
+        now: Time,
+        id: SetId,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
+        let is_exit = several.end.is_exit();
+        let keeper = several.end.keeper().ok_or(ConfluxFault::Design)?;
+        match message.command {
+            RelayCommand::RESILIENT_RECEIVED => {
+                let received = Received::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+                keeper.acknowledged(now, leg, received)?;
+                self.recount(id);
+            }
+            RelayCommand::RESILIENT_GONE => {
+                let serial = read_gone(message.data).ok_or(ConfluxFault::Unreadable)?;
+                let gone = keeper.leg_said_gone(serial, leg)?;
+                gone.into_iter().for_each(|gone| self.give_up_leg(id, gone));
+            }
+            RelayCommand::RESILIENT_PROBE if is_exit => self.say_received(now, id, leg, true),
+            _ => return Err(ConfluxFault::Role.into()),
+        }
+        self.pump(now, id);
+        Ok(())
     }
 }

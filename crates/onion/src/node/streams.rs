@@ -78,7 +78,10 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
             Some(&Route::One(leg)) => self.send_by_one(now, id, leg),
-            Some(Route::Several(_)) => self.deal(now, id),
+            Some(Route::Several(_)) => {
+                self.deal(now, id);
+                self.await_errands(id);
+            }
             None => return,
         }
         let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at());

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Circuit, Next, Own};
 use crate::channels::{Lane, Owner};
-use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Dealing, Design, Limits};
+use crate::conflux::{Closes, ConfluxFault, Dealing, Design, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::Why;
@@ -18,7 +18,8 @@ use crate::set_table::SetPlace;
 use crate::wire::ancestors::AncestorLink;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::conflux::{ConfluxLink, DesiredUx};
-use crate::wire::message::{Message, RelayCommand};
+use crate::wire::message::{DestroyReason, Message, RelayCommand};
+use crate::wire::resilient::{self, ResilientLink};
 
 /// We want to be sent to by all legs: C tor's clients upload by one where an exit does not say so.
 const UX: DesiredUx = DesiredUx::HighThroughput;
@@ -38,6 +39,10 @@ struct Linking {
     link: ConfluxLink,
     /// How the client would like to be sent to.
     dealing: Option<Dealing>,
+    /// The leg's number, where legs have one.
+    serial: u32,
+    /// Whether the set must be there already.
+    resumes: bool,
 }
 
 impl Linking {
@@ -52,25 +57,49 @@ impl Linking {
     ) -> Result<Linking, ConfluxFault> {
         if message.command == RelayCommand::CONFLUX_LINK {
             let link = ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-            return Ok(Linking { design: Design::Conflux, link, dealing: None });
+            let design = Design::Conflux;
+            return Ok(Linking { design, link, dealing: None, serial: 0, resumes: false });
+        }
+        if message.data.first() == Some(&resilient::VERSION) {
+            let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+            let ResilientLink { resumes, nonce, serial, dealing } = said;
+            let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
+            let (design, dealing) = (Design::Resilient, read_dealing(&dealing, legs)?);
+            return Ok(Linking { design, link, dealing, serial, resumes });
         }
         let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
         let AncestorLink { design, nonce, dealing } = said;
-        let dealing = match &dealing[..] {
-            "" => None,
-            text => Some(Dealing::read(text, legs).ok_or(ConfluxFault::Unreadable)?),
-        };
         let design = Design::ancestor_over(design, congestion_control);
         let link = ConfluxLink { nonce, sent: 0, received: 0, ux: DesiredUx::default() };
-        Ok(Linking { design, link, dealing })
+        let dealing = read_dealing(&dealing, legs)?;
+        Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
     /// The data of LINKED.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
-        let Some(design) = self.design.ancestor() else { return linked.write().to_vec() };
-        let said = AncestorLink { design, nonce: linked.nonce, dealing: String::new() };
-        said.write().expect("it is short: nothing is said of dealing")
+        let (nonce, dealing) = (linked.nonce, String::new());
+        let said = match (self.design, self.design.ancestor()) {
+            (Design::Resilient, _) => {
+                let Linking { serial, resumes, .. } = *self;
+                ResilientLink { resumes, nonce, serial, dealing }.write()
+            }
+            (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
+            (_, None) => Some(linked.write().to_vec()),
+        };
+        said.expect("it is short: nothing is said of dealing")
     }
+}
+
+/// How a client would like to be sent to by so many legs at most; nothing stands for the design's
+/// own way.
+///
+/// # Errors
+/// There is no such scheduler.
+fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Dealing::read(text, legs).map(Some).ok_or(ConfluxFault::Unreadable)
 }
 
 impl Relay {
@@ -91,7 +120,15 @@ impl Relay {
             RelayCommand::CONFLUX_LINKED_ACK | RelayCommand::ANCESTOR_LINKED_ACK => {
                 self.link_acknowledged(now, index, message.command)
             }
-            RelayCommand::CONFLUX_SWITCH => self.take_switch(now, index, message),
+            RelayCommand::CONFLUX_SWITCH | RelayCommand::RESILIENT_SWITCH => {
+                self.take_switch(now, index, message)
+            }
+            RelayCommand::RESILIENT_RECEIVED
+            | RelayCommand::RESILIENT_GONE
+            | RelayCommand::RESILIENT_PROBE => {
+                let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
+                self.take_of_legs(now, id, index, message)
+            }
             _ => Err(ConfluxFault::Role.into()),
         }
     }
@@ -124,6 +161,13 @@ impl Relay {
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
+        if linking.resumes && self.role.sets.find(&linking.link.nonce).is_none() {
+            // Nobody is to blame: it is late.
+            self.tear_down(index, DestroyReason::FINISHED);
+            return Ok(());
+        }
+        let circuit = self.circuits.get_mut(index).and_then(Ending::parts);
+        let format = circuit.map(|(_, _, layers)| layers.format()).unwrap_or_default();
         let id = match self.role.sets.enter(&linking.link.nonce, here) {
             None => {
                 self.found_set(own, &linking);
@@ -133,8 +177,11 @@ impl Relay {
             Some(place) => return self.hand_over(now, index, place.shard, linking),
         };
         let several = self.several(id).ok_or(ConfluxFault::Gone)?;
-        if several.design != linking.design {
+        if several.design != linking.design || !several.takes_format(format) {
             return Err(ConfluxFault::Design.into());
+        }
+        if several.end.kept().is_some_and(|keeper| keeper.leg(linking.serial).is_some()) {
+            return Err(ConfluxFault::Twice.into());
         }
         let linked = several.end.link(now, &linking.link, true, UX);
         let (leg, linked) = linked.inspect_err(|fault| {
@@ -142,7 +189,10 @@ impl Relay {
                 self.end_set(id, Why::Set);
             }
         })?;
-        self.several(id).into_iter().for_each(|several| several.add(leg, index));
+        self.several(id).into_iter().for_each(|several| {
+            several.end.name(leg, linking.serial);
+            several.add(leg, index);
+        });
         if id != own {
             self.sets.remove(own.0);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
@@ -150,6 +200,9 @@ impl Relay {
         let [_, command, _] = linking.design.link_commands();
         self.originate(now, index, command, &linking.answer(&linked));
         self.await_links(id);
+        if linking.design.is_resilient() {
+            self.pump(now, id);
+        }
         Ok(())
     }
 
@@ -158,7 +211,7 @@ impl Relay {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
         let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
-        let end = ConfluxEnd::exit(linking.link.nonce, design.numbering(), limits);
+        let end = design.exit_end(linking.link.nonce, limits);
         if let Some(set) = self.set_mut(id) {
             set.streams.adopt(design);
             set.route = Route::Several(Box::new(Several::new(end, design, dealing, seed)));

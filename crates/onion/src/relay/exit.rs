@@ -49,7 +49,7 @@ impl Relay {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(19..=22 | 160..=162), _) => {
+            (RelayCommand(19..=22 | 160..=166), _) => {
                 if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }

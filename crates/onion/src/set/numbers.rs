@@ -18,6 +18,8 @@ pub struct SetNumbers {
     pub reordered: usize,
     /// The most that ever waited.
     pub most_reordered: usize,
+    /// Bytes that were sent and are not acknowledged, where that is kept.
+    pub kept: usize,
     /// How many may wait now.
     pub budget: usize,
     /// Its streams were told to rest (XOFF): too much waits.

@@ -10,11 +10,12 @@ use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
-use crate::conflux::{ConfluxEnd, Dealing, Design, Fate};
+use crate::conflux::{ConfluxEnd, Dealing, Design, Fate, Keeper, Kept, Mark};
 use crate::ending::Ending;
 use crate::leg::Leg;
 use crate::table::Slab;
 use crate::wire::conflux::DesiredUx;
+use crate::wire::message::{Format, Message, RelayCommand};
 
 /// Messages that an exit sends at first before a client has acknowledged any: Arti closes a leg
 /// whose first SWITCH says more before anything was delivered, though its sender may be right.
@@ -42,8 +43,12 @@ pub(crate) struct Several {
     opened: bool,
     /// Its streams were told to rest.
     resting: bool,
-    /// Bytes that wait for others, as its core counts them.
+    /// Bytes that wait for others, or are kept, as its core counts them.
     counted: usize,
+    /// How messages lie in cells of its legs: what went by one must go by another.
+    format: Option<Format>,
+    /// When its core looks after it next.
+    tends_at: Option<Time>,
 }
 
 /// DATA that came within the longest round trip of a leg: the windows had room for so many.
@@ -76,12 +81,31 @@ impl Several {
             opened: false,
             resting: false,
             counted: 0,
+            format: None,
+            tends_at: None,
         }
     }
 
-    /// Bytes that wait for others: as counted last, and now.
+    /// Whether a circuit whose messages lie so in cells may join, if that matters.
+    pub(crate) fn takes_format(&mut self, format: Format) -> bool {
+        !self.design.is_resilient() || *self.format.get_or_insert(format) == format
+    }
+
+    /// The time at which the core is to look after the set, if that is sooner than is known.
+    pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
+        let due = self.end.kept()?.next_timeout(streams)?;
+        let sooner = self.tends_at.is_none_or(|at| due < at);
+        sooner.then(|| *self.tends_at.insert(due))
+    }
+
+    /// The core looks after the set now.
+    pub(crate) fn tends(&mut self) {
+        self.tends_at = None;
+    }
+
+    /// Bytes that wait for others or are kept: as counted last, and now.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
-        let now = self.end.bytes();
+        let now = self.end.held();
         [std::mem::replace(&mut self.counted, now), now]
     }
 
@@ -97,7 +121,8 @@ impl Several {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
         let fate = self.end.lose(leg, unacknowledged);
-        if self.circuits.iter().next().is_none() { Fate::Dies } else { fate }
+        let alone = self.circuits.iter().next().is_none() && !self.design.is_resilient();
+        if alone { Fate::Dies } else { fate }
     }
 
     /// Which leg a circuit is.
@@ -159,7 +184,7 @@ impl Several {
         circuit: &C,
         channels: &mut Channels,
     ) -> PathView {
-        let linking = self.end.rtt(leg);
+        let linking = self.end.rtt(leg).filter(|_| !self.end.is_silent(leg));
         let (Some(lane), Some(control), Some(linking)) = (circuit.lane(), circuit.leg(), linking)
         else {
             return PathView::dead();
@@ -217,6 +242,44 @@ impl Several {
         assigned(splitter.assign(now, &self.narrowed, 1))
     }
 
+    /// What is to be sent again first, if anything is: whether it is data.
+    pub(crate) fn next_again(&self) -> Option<bool> {
+        let next = self.end.kept()?.next_again()?;
+        Some(next.command == RelayCommand::DATA)
+    }
+
+    /// A message was written for a leg, with what the mark says before its data: it is kept, if
+    /// anything is.
+    pub(crate) fn keep(
+        &mut self,
+        now: Time,
+        leg: PathId,
+        mark: &Mark,
+        message: Option<Message<'_>>,
+    ) {
+        let number = self.end.last_sent();
+        let (Some(keeper), Some(message)) = (self.end.keeper(), message) else { return };
+        let Message { command, stream, data } = message;
+        let data = data[mark.prefix().len()..].to_vec();
+        keeper.sent(now, leg, Kept { number, command, stream, data });
+    }
+
+    /// The leg that a circuit is, if so much came by it that it is to be acknowledged.
+    pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
+        let leg = self.leg(circuit)?;
+        self.end.kept()?.owes(leg).then_some(leg)
+    }
+
+    /// Messages that are to be sent again.
+    pub(crate) fn to_send_again(&self) -> u64 {
+        self.end.kept().map_or(0, |keeper| keeper.to_send_again() as u64)
+    }
+
+    /// Whether so much is kept that nothing new is to be sent.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end.kept().is_some_and(Keeper::is_full)
+    }
+
     /// The legs that take data now, as far as their own windows go.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
@@ -250,12 +313,19 @@ impl Several {
     /// The leg of what is no data: the one that carried the last message, for there no SWITCH is
     /// needed; before that the quickest, and before one is measured any that is linked.
     pub(crate) fn control(&self) -> Option<PathId> {
-        let measured = self.circuits.iter().map(|(leg, _)| leg);
-        let quickest =
-            measured.filter_map(|leg| Some((self.end.rtt(leg)?, leg))).min().map(|(_, leg)| leg);
-        let linked = self.circuits.iter().map(|(leg, _)| leg).find(|leg| self.end.may_send(*leg));
-        let leg = self.end.current().or(quickest).or(linked)?;
-        self.takes_control(leg)
+        self.takes_control(self.preferred()?)
+    }
+
+    /// The same, whether its queue has room or not.
+    pub(crate) fn preferred(&self) -> Option<PathId> {
+        let current = self.end.current().filter(|leg| !self.end.is_silent(*leg));
+        let usable = || {
+            let legs = self.circuits.iter().map(|(leg, _)| leg);
+            legs.filter(|leg| self.end.may_send(*leg))
+        };
+        let measured = usable().filter_map(|leg| Some((self.end.rtt(leg)?, leg)));
+        let quickest = measured.min().map(|(_, leg)| leg);
+        current.or(quickest).or_else(|| usable().next())
     }
 
     /// This leg, if its queue has room.
@@ -274,6 +344,7 @@ impl Several {
             streams: 0,
             carried: [0; 2],
             reordered: waiting.bytes(),
+            kept: self.end.kept().map_or(0, Keeper::bytes),
             most_reordered: waiting.most(),
             budget: waiting.budget(),
             resting: self.resting,

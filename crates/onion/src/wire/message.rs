@@ -102,6 +102,15 @@ impl RelayCommand {
     pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
     pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
     pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
+    /// Sets of ours: how the numbers of a leg go on (`docs/spec/resilient-legs.md`, as the next
+    /// three).
+    pub const RESILIENT_SWITCH: RelayCommand = RelayCommand(163);
+    /// How many messages came by a leg.
+    pub const RESILIENT_RECEIVED: RelayCommand = RelayCommand(164);
+    /// A leg is gone at its sender's end.
+    pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
+    /// RECEIVED is to be said at once.
+    pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
 }
 
 impl RelayCommand {

@@ -104,6 +104,8 @@ pub struct Speaks {
     pub cgo: bool,
     /// Sets of the designs that came before proposal 329 (Anabranch=1, ours).
     pub ancestors: bool,
+    /// Sets of ours whose legs may die (Anabranch=2).
+    pub resilient: bool,
     /// Conflux (Conflux=1).
     pub conflux: bool,
 }
@@ -466,6 +468,7 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
             congestion_control: speaks("FlowCtrl", 2),
             cgo: speaks("Relay", 5) && speaks("Relay", 6),
             ancestors: speaks("Anabranch", 1),
+            resilient: speaks("Anabranch", 2),
             conflux: speaks("Conflux", 1),
         },
     }

@@ -344,6 +344,12 @@ impl World {
         pipe.nodes.into_iter().for_each(|node| self.close(node, id));
     }
 
+    /// The link between two nodes, if there is one.
+    pub fn link_between(&self, nodes: [usize; 2]) -> Option<LinkId> {
+        let joins = |pipe: &Pipe| nodes.iter().all(|node| pipe.nodes.contains(node));
+        self.pipes.iter().find(|(_, pipe)| joins(pipe)).map(|(id, _)| *id)
+    }
+
     /// The core of a node.
     fn core(&mut self, node: usize) -> &mut dyn Core {
         match node {

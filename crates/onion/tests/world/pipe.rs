@@ -24,6 +24,8 @@ pub struct Pipe {
     /// Which cores have something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
+    /// Whether what is sent, or is under way, never arrives, and nobody is told.
+    swallows: bool,
     /// Where arrivals come in pieces.
     chunks: Option<Stream>,
     /// What of an arrival is not yet delivered, by the side that gets it.
@@ -42,6 +44,7 @@ impl Pipe {
             wires: [wire(0), wire(1)],
             rate: setting.rate,
             ready: [false; 2],
+            swallows: false,
             // As long as TLS 1.3 takes.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
@@ -68,8 +71,17 @@ impl Pipe {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
 
+    /// From now on nothing arrives, at either side.
+    pub fn swallow(&mut self) {
+        self.swallows = true;
+    }
+
     /// The next piece of what has arrived at a side.
     pub fn arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
+        if self.swallows {
+            while self.wires[1 - side].pop(now).is_some() {}
+            return None;
+        }
         if self.rest[side].is_empty() {
             self.rest[side] = self.wires[1 - side].pop(now)?;
         }

@@ -21,7 +21,9 @@ pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 impl SetBook {
     /// A circuit is begun: with a head it is to be a further leg of that one's set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        let set = head.and_then(|head| self.get(head)).map_or(circuit.0, |place| place.set);
+        // A head that is gone began its set itself, if the set has outlived all its circuits.
+        let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
+        let set = head.map_or(circuit.0, of);
         let is_taken =
             |leg: &usize| self.0.values().any(|other| *other == SetLeg { set, leg: *leg });
         let leg = (0..).find(|leg| !is_taken(leg)).expect("more numbers than circuits");

@@ -1,0 +1,599 @@
+//! What one end of a set sent and the other has not acknowledged: kept, and sent again by another
+//! leg if its own dies (`docs/spec/resilient-legs.md#acknowledgements`).
+//!
+//! The keeper knows no circuit and no bytes of cells. It is told what was sent, what came and what
+//! was acknowledged by which leg, and says what is to be done when ([`Errand`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+use super::fault::ConfluxFault;
+use super::legs::Legs;
+use crate::wire::message::RelayCommand;
+use crate::wire::resilient::Received;
+
+/// So many messages are acknowledged together, as cells are by SENDME.
+const EVERY: u32 = 31;
+/// Fewer are after this time.
+const DELAY: Duration = Duration::from_millis(50);
+/// A leg is silent that has been owing an acknowledgement for so long, or for three round trips.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A client that nothing reaches any more asks after this time, or after two round trips.
+const QUIET: Duration = Duration::from_secs(1);
+/// A client's set lives so long without a leg that answers; an exit's twice as long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a set that are kept before it sends nothing new: 1.3 s of 100 Mbit/s.
+const MOST: usize = 16 << 20;
+/// Bytes that a kept message costs besides its data.
+const BESIDES: usize = 96;
+/// Dead legs that the other end is told of together.
+const MOST_GONE: usize = 64;
+
+/// A message that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number in the set.
+    pub number: u64,
+    /// What it is.
+    pub command: RelayCommand,
+    /// The stream that it is of.
+    pub stream: u16,
+    /// Its data, without a number.
+    pub data: Vec<u8>,
+}
+
+impl Kept {
+    fn cost(&self) -> usize {
+        self.data.len() + BESIDES
+    }
+}
+
+/// What is to be done, because time has passed or a leg has come or gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Say [`Keeper::told`] by this leg.
+    Tell(PathId),
+    /// Say PROBE by this leg.
+    Probe(PathId),
+    /// The leg answers no more, and no other does: another is to be built.
+    Silent(PathId),
+    /// The leg answers no more, and another does: it is to be closed.
+    GiveUp(PathId),
+    /// Say by any leg that this one is gone.
+    Gone(u32),
+    /// No leg has answered for too long: the set ends.
+    Over,
+}
+
+/// What is known of a leg.
+#[derive(Debug)]
+struct OnLeg {
+    serial: u32,
+    /// Both ends have it: it may be sent by.
+    linked: bool,
+    /// What went by it and is not acknowledged, oldest first, and when it went.
+    kept: VecDeque<(Time, Kept)>,
+    /// Messages that the other end has got by it, as it says.
+    acknowledged: u32,
+    /// Messages that came by it, and how many of them the other end was told of.
+    came: u32,
+    told: u32,
+    tell_at: Option<Time>,
+    /// When something of ours was acknowledged last.
+    progress: Time,
+    /// From a message to its acknowledgement, smoothed.
+    rtt: Duration,
+    probed: Option<Time>,
+    silent: bool,
+}
+
+impl OnLeg {
+    /// When it will have been silent for too long, if it owes an answer.
+    fn silent_at(&self) -> Option<Time> {
+        let sent = self.kept.front().map(|(sent, _)| (*sent).max(self.progress));
+        let asked = [sent, self.probed].into_iter().flatten().min()?;
+        // What was on its way back while the leg died counts as an answer: a round trip less.
+        Some(asked + (SILENCE.max(3 * self.rtt) - self.rtt.min(SILENCE)))
+    }
+
+    fn is_living(&self) -> bool {
+        self.linked && !self.silent
+    }
+}
+
+/// What is kept of one end of a set.
+#[derive(Debug)]
+pub struct Keeper {
+    is_client: bool,
+    legs: Legs<OnLeg>,
+    last_serial: u32,
+    /// What is to be sent again, by number.
+    again: BTreeMap<u64, Kept>,
+    bytes: usize,
+    /// Legs that the other end is to be told of.
+    gone: VecDeque<u32>,
+    /// When something came last, and whether the legs were asked for an answer since.
+    heard: Option<Time>,
+    probing: bool,
+    /// A leg was linked once.
+    was_linked: bool,
+    /// Since when no leg answers.
+    alone: Option<Time>,
+}
+
+impl Keeper {
+    /// Without legs.
+    #[must_use]
+    pub fn new(is_client: bool) -> Keeper {
+        Keeper {
+            is_client,
+            legs: Legs::default(),
+            last_serial: 0,
+            again: BTreeMap::new(),
+            bytes: 0,
+            gone: VecDeque::new(),
+            heard: None,
+            probing: false,
+            was_linked: false,
+            alone: None,
+        }
+    }
+
+    /// The client's next leg: its number.
+    pub fn launch(&mut self, leg: PathId) -> u32 {
+        let serial = self.last_serial.saturating_add(1);
+        self.join(leg, serial);
+        serial
+    }
+
+    /// A leg of this number is there.
+    pub fn join(&mut self, leg: PathId, serial: u32) {
+        self.last_serial = self.last_serial.max(serial);
+        let joined = OnLeg {
+            serial,
+            linked: false,
+            kept: VecDeque::new(),
+            acknowledged: 0,
+            came: 0,
+            told: 0,
+            tell_at: None,
+            progress: Time::ZERO,
+            rtt: Duration::ZERO,
+            probed: None,
+            silent: false,
+        };
+        self.legs.set(leg, joined);
+    }
+
+    /// A leg may be sent by.
+    pub fn linked(&mut self, leg: PathId) {
+        self.was_linked = true;
+        self.legs.get_mut(leg).into_iter().for_each(|on| on.linked = true);
+    }
+
+    /// The round trip that linking measured.
+    pub fn measured(&mut self, leg: PathId, rtt: Duration) {
+        self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
+    }
+
+    /// Whether a leg was linked once.
+    #[must_use]
+    pub const fn was_linked(&self) -> bool {
+        self.was_linked
+    }
+
+    /// The number of a leg.
+    #[must_use]
+    pub fn serial(&self, leg: PathId) -> Option<u32> {
+        self.legs.get(leg).ok().map(|on| on.serial)
+    }
+
+    /// The leg of this number.
+    #[must_use]
+    pub fn leg(&self, serial: u32) -> Option<PathId> {
+        self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
+    }
+
+    /// The other end says by leg `by` that the leg of this number is gone; `None` if it is here
+    /// as well.
+    ///
+    /// # Errors
+    /// There never was such a leg, or it speaks itself.
+    pub fn leg_said_gone(&self, serial: u32, by: PathId) -> Result<Option<PathId>, ConfluxFault> {
+        let leg = self.leg(serial);
+        if serial > self.last_serial || leg == Some(by) {
+            return Err(ConfluxFault::NotLinked);
+        }
+        Ok(leg)
+    }
+
+    /// Whether a leg owes an answer for too long.
+    #[must_use]
+    pub fn is_silent(&self, leg: PathId) -> bool {
+        self.legs.get(leg).is_ok_and(|on| on.silent)
+    }
+
+    /// Bytes that are kept.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing new is to be sent before something is acknowledged.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.bytes >= MOST
+    }
+
+    /// Whether nothing is kept: the other end has all that was sent.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// A message went by a leg.
+    pub fn sent(&mut self, now: Time, leg: PathId, kept: Kept) {
+        self.bytes += kept.cost();
+        if let Ok(on) = self.legs.get_mut(leg) {
+            on.kept.push_back((now, kept));
+        }
+    }
+
+    /// The next message that is to be sent again.
+    #[must_use]
+    pub fn next_again(&self) -> Option<&Kept> {
+        self.again.values().next()
+    }
+
+    /// Takes it: [`Keeper::sent`] follows.
+    pub fn take_again(&mut self) -> Option<Kept> {
+        let (_, kept) = self.again.pop_first()?;
+        self.bytes -= kept.cost();
+        Some(kept)
+    }
+
+    /// Messages that are to be sent again.
+    #[must_use]
+    pub fn to_send_again(&self) -> usize {
+        self.again.len()
+    }
+
+    /// A message with a number came by a leg.
+    pub fn came(&mut self, now: Time, leg: PathId) {
+        (self.heard, self.probing) = (Some(now), false);
+        if let Ok(on) = self.legs.get_mut(leg) {
+            on.came = on.came.wrapping_add(1);
+            on.tell_at.get_or_insert(now + DELAY);
+        }
+    }
+
+    /// Whether so many came by a leg that they are to be acknowledged now.
+    #[must_use]
+    pub fn owes(&self, leg: PathId) -> bool {
+        self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
+    }
+
+    /// What is said of how much came by a leg.
+    pub fn told(&mut self, leg: PathId, asked: bool) -> Option<Received> {
+        let on = self.legs.get_mut(leg).ok()?;
+        (on.told, on.tell_at) = (on.came, None);
+        Some(Received { asked, count: on.came })
+    }
+
+    /// RECEIVED came by a leg.
+    ///
+    /// # Errors
+    /// It acknowledges what was not sent, or nothing more than before, or was not asked for.
+    pub fn acknowledged(
+        &mut self,
+        now: Time,
+        leg: PathId,
+        received: Received,
+    ) -> Result<(), ConfluxFault> {
+        let on = self.legs.get_mut(leg)?;
+        let fresh = received.count.wrapping_sub(on.acknowledged) as usize;
+        let is_due = if received.asked { on.probed.is_some() } else { fresh > 0 };
+        if fresh > on.kept.len() || !is_due {
+            return Err(ConfluxFault::Unsent);
+        }
+        if received.asked {
+            on.probed = None;
+        }
+        let mut last = None;
+        for (sent, kept) in on.kept.drain(..fresh) {
+            self.bytes -= kept.cost();
+            last = Some(sent);
+        }
+        on.acknowledged = received.count;
+        if let Some(sent) = last {
+            on.rtt =
+                if on.rtt.is_zero() { now.since(sent) } else { (3 * on.rtt + now.since(sent)) / 4 };
+            on.progress = now;
+        }
+        on.silent = false;
+        self.heard = self.heard.max(Some(now));
+        Ok(())
+    }
+
+    /// A leg is gone: what it owes is to be sent again. False if the set cannot go on: no leg was
+    /// ever linked, and this was the last.
+    pub fn lose(&mut self, leg: PathId) -> bool {
+        if let Ok(on) = self.legs.get_mut(leg) {
+            let (serial, linked) = (on.serial, on.linked);
+            let kept = std::mem::take(&mut on.kept);
+            self.again.extend(kept.into_iter().map(|(_, kept)| (kept.number, kept)));
+            self.legs.remove(leg);
+            if linked && self.gone.len() < MOST_GONE {
+                self.gone.push_back(serial);
+            }
+        }
+        self.was_linked || self.legs.iter().next().is_some()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Keeper { was_linked: self.was_linked, ..Keeper::new(self.is_client) };
+    }
+
+    fn has_living(&self) -> bool {
+        self.legs.iter().any(|(_, on)| on.is_living())
+    }
+
+    /// When a client asks whether anybody is there: nothing has come for so long while streams
+    /// are open. It asks once, until something comes.
+    fn quiet_at(&self, streams: bool) -> Option<Time> {
+        let asks = self.is_client && streams && !self.probing && self.has_living();
+        let longest = self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default();
+        self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * longest))
+    }
+
+    fn over_at(&self) -> Option<Time> {
+        let most = if self.is_client { PATIENCE } else { 2 * PATIENCE };
+        self.alone.map(|since| since + most)
+    }
+
+    /// When there will be something to do, though nothing happens; [`Time::ZERO`] for at once.
+    /// `streams` says whether the set has any.
+    #[must_use]
+    pub fn next_timeout(&self, streams: bool) -> Option<Time> {
+        let living = self.has_living();
+        let at_once = self.was_linked && (living == self.alone.is_some() || self.is_idle(streams))
+            || living && (!self.gone.is_empty() || self.legs.iter().any(|(_, on)| on.silent));
+        if at_once {
+            return Some(Time::ZERO);
+        }
+        let legs = self.legs.iter().map(|(_, on)| on);
+        let legs = legs.flat_map(|on| [on.tell_at, on.silent_at().filter(|_| !on.silent)]);
+        legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
+    }
+
+    /// Whether nobody needs the set, and it has no leg. An exit cannot know: a stream may have been
+    /// lost on its way, which is sent again.
+    fn is_idle(&self, streams: bool) -> bool {
+        self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
+    }
+
+    /// What is to be done now. A leg that is to be told is, by [`Keeper::told`].
+    pub fn errands(&mut self, now: Time, streams: bool) -> Vec<Errand> {
+        let mut errands = Vec::new();
+        let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);
+        self.probing |= quiet;
+        for (leg, on) in self.legs.iter_mut() {
+            if on.tell_at.is_some_and(|at| at <= now) {
+                errands.push(Errand::Tell(leg));
+            }
+            if quiet && on.is_living() && on.probed.is_none() {
+                on.probed = Some(now);
+                errands.push(Errand::Probe(leg));
+            }
+            if !on.silent && on.linked && on.silent_at().is_some_and(|at| at <= now) {
+                on.silent = true;
+                errands.push(Errand::Silent(leg));
+            }
+        }
+        self.alone = if self.has_living() { None } else { self.alone.or(Some(now)) };
+        if self.alone.is_none() {
+            let silent = self.legs.iter().filter(|(_, on)| on.silent).map(|(leg, _)| leg);
+            errands.retain(|errand| !matches!(errand, Errand::Silent(_)));
+            errands.extend(silent.map(Errand::GiveUp));
+            errands.extend(self.gone.drain(..).map(Errand::Gone));
+        }
+        let over = self.over_at().is_some_and(|at| at <= now) || self.is_idle(streams);
+        if self.was_linked && over {
+            errands.push(Errand::Over);
+        }
+        errands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: PathId = PathId(0);
+    const TWO: PathId = PathId(1);
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn at(millis: u64) -> Time {
+        Time::from_millis(1_000 + millis)
+    }
+
+    fn kept(number: u64) -> Kept {
+        Kept { number, command: RelayCommand::DATA, stream: 1, data: vec![0; 400] }
+    }
+
+    /// Two linked legs.
+    fn linked(is_client: bool) -> Keeper {
+        let mut keeper = Keeper::new(is_client);
+        for leg in [ONE, TWO] {
+            keeper.launch(leg);
+            keeper.linked(leg);
+            keeper.measured(leg, RTT);
+        }
+        assert_eq!(keeper.errands(at(0), true), []);
+        keeper
+    }
+
+    fn own(count: u32) -> Received {
+        Received { asked: false, count }
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_forgotten_and_what_was_not_sent_is_refused() {
+        let mut keeper = linked(false);
+        (1..=5).for_each(|number| keeper.sent(at(0), ONE, kept(number)));
+        assert_eq!(keeper.bytes(), 5 * 496);
+        assert_eq!(keeper.acknowledged(at(100), ONE, own(3)), Ok(()));
+        assert_eq!(keeper.bytes(), 2 * 496);
+        for (leg, count) in [(ONE, 3), (ONE, 2), (ONE, 6), (ONE, 1 << 31), (TWO, 1)] {
+            let refused = keeper.acknowledged(at(100), leg, own(count));
+            assert_eq!(refused, Err(ConfluxFault::Unsent), "{count}");
+        }
+        let asked = Received { asked: true, count: 5 };
+        assert_eq!(keeper.acknowledged(at(100), ONE, asked), Err(ConfluxFault::Unsent));
+        assert_eq!(keeper.acknowledged(at(100), PathId(7), own(1)), Err(ConfluxFault::NotLinked));
+        assert_eq!(keeper.acknowledged(at(100), ONE, own(5)), Ok(()));
+        assert!(keeper.is_empty());
+    }
+
+    #[test]
+    fn every_31st_message_is_acknowledged_at_once_and_fewer_after_50_ms() {
+        let mut keeper = linked(false);
+        for number in 1..=62 {
+            keeper.came(at(0), ONE);
+            assert_eq!(keeper.owes(ONE), number % 31 == 0, "{number}");
+            if keeper.owes(ONE) {
+                assert_eq!(keeper.told(ONE, false), Some(own(number)));
+            }
+        }
+        assert_eq!(keeper.next_timeout(true), None);
+        keeper.came(at(10), TWO);
+        assert_eq!(keeper.next_timeout(true), Some(at(60)));
+        assert_eq!(keeper.errands(at(60), true), [Errand::Tell(TWO)]);
+        assert_eq!(keeper.told(TWO, false), Some(own(1)));
+        assert_eq!(keeper.next_timeout(true), None);
+    }
+
+    #[test]
+    fn what_went_by_a_dead_leg_is_sent_again_in_its_order_and_the_other_end_is_told() {
+        let mut keeper = linked(false);
+        for (leg, number) in [(ONE, 1), (TWO, 2), (ONE, 3)] {
+            keeper.sent(at(0), leg, kept(number));
+        }
+        assert!(keeper.lose(ONE));
+        assert_eq!((keeper.to_send_again(), keeper.bytes()), (2, 3 * 496));
+        assert_eq!(keeper.next_timeout(true), Some(Time::ZERO));
+        assert_eq!(keeper.errands(at(1), true), [Errand::Gone(1)]);
+        for number in [1, 3] {
+            assert_eq!(keeper.next_again().map(|kept| kept.number), Some(number));
+            let kept = keeper.take_again().unwrap();
+            keeper.sent(at(1), TWO, kept);
+        }
+        assert_eq!((keeper.take_again(), keeper.bytes()), (None, 3 * 496));
+        assert_eq!(keeper.acknowledged(at(101), TWO, own(3)), Ok(()));
+        assert!(keeper.is_empty());
+    }
+
+    #[test]
+    fn a_leg_that_owes_an_answer_for_a_second_is_given_up_while_another_answers() {
+        let mut keeper = linked(false);
+        keeper.sent(at(0), ONE, kept(1));
+        assert_eq!(keeper.next_timeout(true), Some(at(900)), "a round trip less");
+        keeper.sent(at(500), ONE, kept(2));
+        keeper.acknowledged(at(600), ONE, own(1)).unwrap();
+        let due = keeper.next_timeout(true).unwrap();
+        assert!(at(1_300) < due && due < at(1_600), "it counts from the last answer");
+        assert_eq!(keeper.errands(due, true), [Errand::GiveUp(ONE)]);
+        assert!(keeper.is_silent(ONE) && !keeper.is_silent(TWO));
+    }
+
+    #[test]
+    fn three_long_round_trips_are_waited_for() {
+        let mut keeper = linked(false);
+        keeper.measured(ONE, Duration::from_millis(600));
+        keeper.sent(at(0), ONE, kept(1));
+        assert_eq!(keeper.next_timeout(true), Some(at(1_200)));
+    }
+
+    #[test]
+    fn legs_that_are_all_silent_stay_and_the_set_ends_after_ten_seconds() {
+        for (is_client, ends) in [(true, 10_900), (false, 20_900)] {
+            let mut keeper = linked(is_client);
+            [ONE, TWO].iter().for_each(|leg| keeper.sent(at(0), *leg, kept(1)));
+            let silent = [Errand::Silent(ONE), Errand::Silent(TWO)];
+            assert_eq!(keeper.errands(at(900), true), silent);
+            assert_eq!(keeper.next_timeout(true), Some(at(ends)));
+            assert_eq!(keeper.errands(at(ends), true), [Errand::Over]);
+            // Before that, one that answers again is enough.
+            keeper.acknowledged(at(ends), TWO, own(1)).unwrap();
+            assert_eq!(keeper.next_timeout(true), Some(Time::ZERO));
+            assert_eq!(keeper.errands(at(ends), true), [Errand::GiveUp(ONE)]);
+        }
+    }
+
+    #[test]
+    fn a_set_without_legs_waits_for_a_new_one_unless_nobody_needs_it() {
+        let mut keeper = linked(false);
+        keeper.sent(at(0), ONE, kept(1));
+        assert!(keeper.lose(ONE) && keeper.lose(TWO));
+        assert_eq!(keeper.errands(at(1), false), [], "the last message is not acknowledged");
+        keeper.join(TWO, 3);
+        assert_eq!(keeper.next_timeout(false), Some(at(20_001)), "it is not linked");
+        keeper.linked(TWO);
+        let gone = [Errand::Gone(1), Errand::Gone(2)];
+        assert_eq!(keeper.errands(at(2), false), gone);
+        let again = keeper.take_again().unwrap();
+        keeper.sent(at(2), TWO, again);
+        keeper.acknowledged(at(3), TWO, own(1)).unwrap();
+        assert!(keeper.lose(TWO));
+        assert_eq!(keeper.errands(at(4), true), []);
+        assert_eq!(keeper.errands(at(4), false), [], "a stream may be on its way");
+        assert_eq!(keeper.errands(at(20_004), false), [Errand::Over]);
+        let mut client = linked(true);
+        assert!(client.lose(ONE) && client.lose(TWO));
+        assert_eq!(client.errands(at(4), true), []);
+        assert_eq!(client.errands(at(4), false), [Errand::Over]);
+    }
+
+    #[test]
+    fn a_set_that_never_had_a_linked_leg_goes_with_its_last() {
+        let mut keeper = Keeper::new(true);
+        [ONE, TWO].iter().for_each(|leg| assert!(keeper.launch(*leg) > 0));
+        assert!(keeper.lose(ONE));
+        assert!(!keeper.lose(TWO));
+    }
+
+    #[test]
+    fn a_client_that_nothing_reaches_asks_once_and_an_answer_is_an_answer() {
+        let mut keeper = linked(true);
+        assert_eq!(keeper.next_timeout(true), None, "nothing came yet");
+        keeper.came(at(0), ONE);
+        keeper.told(ONE, false);
+        assert_eq!(keeper.next_timeout(false), None, "nobody waits for anything");
+        assert_eq!(keeper.next_timeout(true), Some(at(1_000)));
+        let asks = [Errand::Probe(ONE), Errand::Probe(TWO)];
+        assert_eq!(keeper.errands(at(1_000), true), asks);
+        let answer = Received { asked: true, count: 0 };
+        keeper.acknowledged(at(1_100), ONE, answer).unwrap();
+        assert_eq!(keeper.acknowledged(at(1_100), ONE, answer), Err(ConfluxFault::Unsent));
+        assert_eq!(keeper.next_timeout(true), Some(at(1_900)));
+        assert_eq!(keeper.errands(at(1_900), true), [Errand::GiveUp(TWO)]);
+        keeper.lose(TWO);
+        keeper.errands(at(1_900), true);
+        assert_eq!(keeper.next_timeout(true), None, "it asks no more until something comes");
+    }
+
+    #[test]
+    fn nothing_new_is_sent_while_too_much_is_kept() {
+        let mut keeper = linked(false);
+        let most = (16 << 20) / 496;
+        (0..most).for_each(|number| keeper.sent(at(0), ONE, kept(number)));
+        assert!(!keeper.is_full());
+        keeper.sent(at(0), ONE, kept(most));
+        assert!(keeper.is_full());
+        keeper.clear();
+        assert!(keeper.is_empty() && keeper.was_linked());
+    }
+}

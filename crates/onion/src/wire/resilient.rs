@@ -1,0 +1,216 @@
+//! What ends of ours say of a set whose legs may die (`docs/spec/resilient-legs.md`).
+//!
+//! None has a stream ID: they are said to, or by, the last hop. LINK and LINKED have the commands
+//! of [`ancestors`](super::ancestors) and version 2; their layouts differ from the second byte on.
+
+use super::ancestors::DEALING;
+use super::conflux::SetNonce;
+
+/// The version of LINK and LINKED.
+pub const VERSION: u8 = 2;
+/// LINK's flag: a leg of the set was linked before.
+const RESUMES: u8 = 1;
+/// How a leg's numbers go on: each message follows the one before.
+const RUN: u8 = 0;
+/// Each message bears its number.
+const SINGLY: u8 = 1;
+/// RECEIVED of its sender's own.
+const UNASKED: u8 = 0;
+/// RECEIVED as an answer to PROBE.
+const ASKED: u8 = 1;
+
+/// The data of LINK and of LINKED.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResilientLink {
+    /// The set has had a linked leg: an end that does not know it must not begin another.
+    pub resumes: bool,
+    /// Which set.
+    pub nonce: SetNonce,
+    /// The leg's number in its set, which both ends know it by.
+    pub serial: u32,
+    /// How its sender would like to be sent to, as in
+    /// [`AncestorLink`](super::ancestors::AncestorLink).
+    pub dealing: String,
+}
+
+impl ResilientLink {
+    /// Reads the data of LINK or LINKED; `None` if it is shorter than it says, of another version
+    /// or with a flag that we do not know. What follows is passed over.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<ResilientLink> {
+        let (&[version, flags], rest) = data.split_first_chunk()?;
+        let (&nonce, rest) = rest.split_first_chunk::<32>()?;
+        let (&serial, rest) = rest.split_first_chunk()?;
+        let (&[length], rest) = rest.split_first_chunk()?;
+        let text = rest.get(..length.into()).filter(|text| text.len() <= DEALING)?;
+        let dealing = str::from_utf8(text).ok()?.to_owned();
+        let known = version == VERSION && flags & !RESUMES == 0;
+        let (resumes, serial) = (flags == RESUMES, u32::from_be_bytes(serial));
+        known.then_some(ResilientLink { resumes, nonce: nonce.into(), serial, dealing })
+    }
+
+    /// The data of LINK or LINKED; `None` if the text is too long.
+    #[must_use]
+    pub fn write(&self) -> Option<Vec<u8>> {
+        let length = u8::try_from(self.dealing.len()).ok();
+        let length = length.filter(|length| usize::from(*length) <= DEALING)?;
+        let mut data = vec![VERSION, u8::from(self.resumes)];
+        data.extend(self.nonce.bytes());
+        data.extend(self.serial.to_be_bytes());
+        data.push(length);
+        data.extend(self.dealing.as_bytes());
+        Some(data)
+    }
+}
+
+/// SWITCH: how the numbers of a leg go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LegSwitch {
+    /// Whether each message bears its number from now on; else each follows the one before.
+    pub singly: bool,
+    /// The low 32 bits of the next message's number.
+    pub number: u32,
+}
+
+impl LegSwitch {
+    /// Reads SWITCH; `None` if it is short, or says what we do not know.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<LegSwitch> {
+        let (&[how], rest) = data.split_first_chunk()?;
+        let number = u32::from_be_bytes(*rest.first_chunk()?);
+        matches!(how, RUN | SINGLY).then_some(LegSwitch { singly: how == SINGLY, number })
+    }
+
+    /// The data of SWITCH.
+    #[must_use]
+    pub fn write(self) -> [u8; 5] {
+        said(if self.singly { SINGLY } else { RUN }, self.number)
+    }
+}
+
+/// RECEIVED: how many messages came by the leg that it comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Whether it answers PROBE.
+    pub asked: bool,
+    /// The low 32 bits of the number of messages, those included that were there before.
+    pub count: u32,
+}
+
+impl Received {
+    /// Reads RECEIVED; `None` if it is short, or says what we do not know.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<Received> {
+        let (&[why], rest) = data.split_first_chunk()?;
+        let count = u32::from_be_bytes(*rest.first_chunk()?);
+        matches!(why, UNASKED | ASKED).then_some(Received { asked: why == ASKED, count })
+    }
+
+    /// The data of RECEIVED.
+    #[must_use]
+    pub fn write(self) -> [u8; 5] {
+        said(if self.asked { ASKED } else { UNASKED }, self.count)
+    }
+}
+
+/// Reads GONE: the leg's number; `None` if it is short.
+#[must_use]
+pub fn read_gone(data: &[u8]) -> Option<u32> {
+    data.first_chunk().map(|serial| u32::from_be_bytes(*serial))
+}
+
+/// The data of GONE.
+#[must_use]
+pub const fn put_gone(serial: u32) -> [u8; 4] {
+    serial.to_be_bytes()
+}
+
+/// A byte, and four.
+fn said(first: u8, number: u32) -> [u8; 5] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [first, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::cell::BODY;
+    use crate::wire::message::{self, Format, Message, RelayCommand};
+    use anabranch_multipath::seed;
+
+    fn link() -> ResilientLink {
+        let nonce = std::array::from_fn(|n| n as u8).into();
+        ResilientLink { resumes: true, nonce, serial: 0x0102_0304, dealing: "pull 1p".to_owned() }
+    }
+
+    /// As `docs/spec/resilient-legs.md#messages` has it, written out by hand.
+    fn bytes() -> Vec<u8> {
+        let nonce: Vec<u8> = (0..32).collect();
+        [&[2, 1][..], &nonce, &[1, 2, 3, 4], &[7], b"pull 1p"].concat()
+    }
+
+    #[test]
+    fn a_link_lies_as_the_document_says_and_what_follows_is_passed_over() {
+        assert_eq!(link().write(), Some(bytes()));
+        for more in [0, 1, 400] {
+            let data = [bytes(), vec![7; more]].concat();
+            assert_eq!(ResilientLink::read(&data), Some(link()));
+        }
+        let first = ResilientLink { resumes: false, dealing: String::new(), ..link() };
+        let written = first.write().unwrap();
+        assert_eq!((written.len(), written[1]), (39, 0));
+        assert_eq!(ResilientLink::read(&written), Some(first));
+        let long = ResilientLink { dealing: "a".repeat(DEALING + 1), ..link() };
+        assert_eq!(long.write(), None);
+    }
+
+    #[test]
+    fn what_is_short_of_another_version_or_unknown_is_unreadable() {
+        for length in 0..bytes().len() {
+            assert_eq!(ResilientLink::read(&bytes()[..length]), None, "{length} bytes");
+        }
+        for (at, value) in [(0, 1), (0, 3), (1, 2), (1, 255), (38, 201), (39, 0xff)] {
+            let mut odd = [bytes(), vec![b'a'; 300]].concat();
+            odd[at] = value;
+            assert_eq!(ResilientLink::read(&odd), None, "{value} at {at}");
+        }
+        for data in [&[0, 0, 0, 1][..], &[2, 0, 0, 0, 1], &[]] {
+            assert_eq!((LegSwitch::read(data), Received::read(data)), (None, None), "{data:?}");
+        }
+        assert_eq!(read_gone(&[0, 0, 1]), None);
+    }
+
+    #[test]
+    fn numbers_and_counts_read_back() {
+        for yes in [false, true] {
+            let (switch, received) = (
+                LegSwitch { singly: yes, number: u32::MAX - 5 },
+                Received { asked: yes, count: 1 << 31 },
+            );
+            assert_eq!(switch.write(), [u8::from(yes), 255, 255, 255, 250]);
+            assert_eq!(LegSwitch::read(&switch.write()), Some(switch));
+            assert_eq!(received.write(), [u8::from(yes), 128, 0, 0, 0]);
+            assert_eq!(Received::read(&received.write()), Some(received));
+        }
+        assert_eq!(read_gone(&put_gone(7)), Some(7));
+    }
+
+    #[test]
+    fn in_a_cell_none_of_them_has_a_stream() {
+        let commands = [
+            RelayCommand::RESILIENT_SWITCH,
+            RelayCommand::RESILIENT_RECEIVED,
+            RelayCommand::RESILIENT_GONE,
+            RelayCommand::RESILIENT_PROBE,
+        ];
+        assert_eq!(commands.map(|command| command.0), [163, 164, 165, 166]);
+        let mut rng = seed::stream(1, 0, "message");
+        for command in commands {
+            let message = Message { command, stream: 0, data: &[1, 2, 3, 4, 5] };
+            let mut body = [0; BODY];
+            message::write(Format::V1, &mut body, message, &mut rng);
+            assert_eq!(body[16..24], [command.0, 0, 5, 1, 2, 3, 4, 5]);
+            assert_eq!(message::read(Format::V1, &body), Some(message));
+        }
+    }
+}

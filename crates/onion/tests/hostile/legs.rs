@@ -1,0 +1,377 @@
+//! Clients that link circuits to sets and break the rules of those.
+
+use super::*;
+
+/// Circuits of one neighbour, each with its layer.
+pub(crate) struct Legs {
+    neighbour: Neighbour,
+    layers: Vec<Tor1Client>,
+}
+
+impl Legs {
+    /// With congestion control, as legs of proposal 329 have it.
+    pub(crate) fn new(world: &mut World, count: usize) -> Legs {
+        Legs::asking(&vec![Wish::CongestionControl; count], world)
+    }
+
+    /// Each with what is asked for.
+    pub(crate) fn asking(wishes: &[Wish], world: &mut World) -> Legs {
+        let mut neighbour = Neighbour::new(world);
+        let ids = (ID..).zip(wishes);
+        let layers = ids.map(|(id, wish)| create_asking(*wish, world, &mut neighbour, id));
+        let layers = layers.collect();
+        Legs { neighbour, layers }
+    }
+
+    pub(crate) fn say(
+        &mut self,
+        world: &mut World,
+        leg: usize,
+        command: RelayCommand,
+        data: &[u8],
+    ) {
+        self.say_on(world, leg, command, 0, data);
+    }
+
+    pub(crate) fn say_on(
+        &mut self,
+        world: &mut World,
+        leg: usize,
+        command: RelayCommand,
+        stream: u16,
+        data: &[u8],
+    ) {
+        let mut body = [0; BODY];
+        let message = Message { command, stream, data };
+        message::write(Format::V0, &mut body, message, &mut self.neighbour.rng);
+        self.layers[leg].originate(Command::RELAY, &mut body);
+        self.neighbour.cell(world, ID + leg as u32, Command::RELAY, &body);
+    }
+
+    pub(crate) fn link(&mut self, world: &mut World, leg: usize, nonce: u8, received: u64) {
+        let nonce = SetNonce::from([nonce; 32]);
+        let link = ConfluxLink { nonce, sent: 0, received, ux: DesiredUx::HighThroughput };
+        self.say(world, leg, RelayCommand::CONFLUX_LINK, &link.write());
+    }
+
+    fn link_older(&mut self, world: &mut World, leg: usize, design: Ancestor, dealing: &str) {
+        let (nonce, dealing) = (SetNonce::from([7; 32]), dealing.to_owned());
+        let link = AncestorLink { design, nonce, dealing }.write().unwrap();
+        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link);
+    }
+
+    pub(crate) fn link_ours(&mut self, world: &mut World, leg: usize, serial: u32, resumes: bool) {
+        let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
+        let link = ResilientLink { resumes, nonce, serial, dealing }.write().unwrap();
+        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link);
+    }
+
+    /// Commands that came by each leg, and the legs that were closed; what the relay complained of.
+    pub(crate) fn outcome(
+        &mut self,
+        world: &mut World,
+    ) -> (Vec<(usize, RelayCommand)>, Vec<usize>, Vec<Violation>) {
+        let (came, closed) = collect(world, &mut self.neighbour);
+        assert!(!closed, "the link stays");
+        let (mut said, mut gone) = (Vec::new(), Vec::new());
+        for (id, command, body) in came {
+            let leg = (id - ID) as usize;
+            if command == Command::DESTROY {
+                gone.push(leg);
+            } else if command == Command::RELAY {
+                let mut body: Body = body.try_into().unwrap();
+                self.layers[leg].inbound(Command::RELAY, &mut body).unwrap();
+                said.push((leg, message::read(Format::V0, &body).unwrap().command));
+            }
+        }
+        gone.sort_unstable();
+        (said, gone, std::mem::take(&mut world.relays[0].violations))
+    }
+}
+
+/// What a client does with linked legs that no honest one does: which legs close, with which fault.
+/// An honest client's download goes on.
+pub(crate) fn breaks_legs(
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    breaks_legs_asking(&[Wish::CongestionControl; 10], closes, expected, act);
+}
+
+/// The same with circuits that ask for this.
+pub(crate) fn breaks_legs_asking(
+    wishes: &[Wish],
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::asking(wishes, &mut world);
+    act(&mut world, &mut legs);
+    let (_, gone, violations) = legs.outcome(&mut world);
+    let faults: Vec<Violation> =
+        expected.iter().map(|fault| CircuitFault::Conflux(*fault).into()).collect();
+    assert_eq!((&gone[..], violations), (closes, faults));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+const LINKED_ACK: RelayCommand = RelayCommand::CONFLUX_LINKED_ACK;
+const SWITCH: RelayCommand = RelayCommand::CONFLUX_SWITCH;
+
+#[test]
+fn legs_are_linked_and_a_ninth_is_refused_alone() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 10);
+    (0..9).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    let (said, gone, violations) = legs.outcome(&mut world);
+    let linked: Vec<_> = (0..8).map(|leg| (leg, RelayCommand::CONFLUX_LINKED)).collect();
+    assert_eq!((said, gone), (linked, vec![8]));
+    assert_eq!(violations, [CircuitFault::Conflux(ConfluxFault::TooManyLegs).into()]);
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.sets, stats.legs), (1, 8));
+}
+
+#[test]
+fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
+    use ConfluxFault as Fault;
+    breaks_legs(&[0], &[Fault::Unreadable], |world, legs| {
+        legs.say(world, 0, RelayCommand::CONFLUX_LINK, &[1; 49]);
+    });
+    breaks_legs(&[0], &[Fault::Role], |world, legs| {
+        legs.say(world, 0, RelayCommand::CONFLUX_LINKED, &[1; 50]);
+    });
+    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| legs.say(world, 0, LINKED_ACK, &[]));
+    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| {
+        legs.say(world, 0, SWITCH, &put_switch(3));
+    });
+    breaks_legs(&[0], &[Fault::Twice], |world, legs| {
+        legs.link(world, 0, 7, 0);
+        legs.link(world, 0, 7, 0);
+    });
+    for (first, fault) in [(0, Fault::SwitchZero), (1 << 25, Fault::TooFar)] {
+        breaks_legs(&[1], &[fault], |world, legs| {
+            (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+            legs.say(world, 1, SWITCH, &put_switch(first));
+        });
+    }
+    // By its first SWITCH it leads, so the set goes with it.
+    breaks_legs(&[0, 1], &[Fault::SwitchTwice], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|_| legs.say(world, 1, SWITCH, &put_switch(9)));
+    });
+    breaks_legs(&[1], &[Fault::Twice], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|_| legs.say(world, 1, LINKED_ACK, &[]));
+    });
+    breaks_legs(&[1], &[Fault::Role], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+    });
+}
+
+#[test]
+fn numbers_that_were_before_and_numbers_that_we_never_sent_end_what_they_must() {
+    // Leg 1 repeats number 1: it closes, and leg 0, which leads, lives on.
+    breaks_legs(&[1], &[ConfluxFault::Repeated], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &[0; 20]));
+    });
+    // Who says to have received what we never sent is not of this set: all of it goes.
+    breaks_legs(&[0, 1, 2], &[ConfluxFault::DataLoss], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.link(world, 2, 7, 1 << 63);
+    });
+}
+
+#[test]
+fn a_circuit_that_had_a_stream_is_no_leg() {
+    for command in [RelayCommand::BEGIN_DIR, RelayCommand::RESOLVE] {
+        breaks_legs(&[0], &[ConfluxFault::Streams], |world, legs| {
+            legs.say_on(world, 0, command, 1, b"known\0");
+            legs.say_on(world, 0, RelayCommand::END, 1, &[6]);
+            legs.link(world, 0, 7, 0);
+        });
+    }
+}
+
+#[test]
+fn a_directory_request_on_a_leg_is_refused_and_the_leg_stays() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 1);
+    legs.link(&mut world, 0, 7, 0);
+    legs.outcome(&mut world);
+    legs.say_on(&mut world, 0, RelayCommand::BEGIN_DIR, 3, &[]);
+    let (said, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((said, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
+}
+
+#[test]
+fn a_fixed_window_is_no_leg() {
+    breaks_its_circuit_only(CircuitFault::Conflux(ConfluxFault::Role), |world, neighbour| {
+        let nonce = SetNonce::from([7; 32]);
+        let link = ConfluxLink { nonce, sent: 0, received: 0, ux: DesiredUx::None };
+        neighbour.message(world, RelayCommand::CONFLUX_LINK, 0, &link.write());
+    });
+}
+
+#[test]
+fn messages_far_ahead_fill_a_bounded_queue_and_then_their_leg_closes() {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::new(&mut world, 3);
+    (0..3).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    legs.outcome(&mut world);
+    legs.say(&mut world, 1, SWITCH, &put_switch(9));
+    let mut most = 0;
+    let closed = (0..100_000).find(|_| {
+        legs.say_on(&mut world, 1, RelayCommand::DATA, 5, &[0; 498]);
+        most = most.max(world.relays[0].core.stats().reordered);
+        let (_, gone, _) = legs.outcome(&mut world);
+        !gone.is_empty()
+    });
+    assert!(closed.is_some() && most > 1 << 19, "{closed:?}, {most} bytes");
+    assert!(most <= 4 * 594 * closed.unwrap().max(442), "{most} bytes");
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.reordered, stats.sets), (0, 0), "what it held went with it");
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+#[test]
+fn legs_that_never_acknowledge_are_closed_after_a_minute() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 2);
+    (0..2).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    legs.outcome(&mut world);
+    world.relays[0].core.handle(world.now + Duration::from_secs(61), Input::Timeout);
+    let (_, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((gone, violations), (vec![0, 1], vec![]));
+}
+
+/// Two circuits without congestion control, linked to a set of an older design.
+fn breaks_older_legs(
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    breaks_legs_asking(&[Wish::Plain; 3], closes, expected, |world, legs| {
+        (0..2).for_each(|leg| legs.link_older(world, leg, Ancestor::Conflux2013, ""));
+        let (said, gone, _) = legs.outcome(world);
+        let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
+        assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+        act(world, legs);
+    });
+}
+
+/// The data of a message with this number.
+pub(crate) fn numbered(number: u32, data: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], data].concat()
+}
+
+#[test]
+fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
+    use ConfluxFault as Fault;
+    const ACK: RelayCommand = RelayCommand::ANCESTOR_LINKED_ACK;
+    let plain = [Wish::Plain; 2];
+    breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINK, &[1; 34]);
+    });
+    for dealing in ["fastest 1p", "pull", "weights:1,1 1p"] {
+        breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
+            legs.link_older(world, 0, Ancestor::MTor, dealing);
+        });
+    }
+    breaks_legs_asking(&plain, &[0], &[Fault::Role], |world, legs| {
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED, &[1; 50]);
+    });
+    breaks_legs_asking(&plain, &[0], &[Fault::NotLinked], |world, legs| {
+        legs.say(world, 0, ACK, &[]);
+    });
+    breaks_legs_asking(&plain, &[0], &[Fault::Streams], |world, legs| {
+        legs.say_on(world, 0, RelayCommand::RESOLVE, 1, b"known\0");
+        legs.link_older(world, 0, Ancestor::MTor, "");
+    });
+    breaks_older_legs(&[1], &[Fault::Twice], |world, legs| {
+        legs.link_older(world, 1, Ancestor::Conflux2013, "");
+    });
+    breaks_older_legs(&[1], &[Fault::Twice], |world, legs| {
+        (0..2).for_each(|_| legs.say(world, 1, ACK, &[]));
+    });
+    breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
+        legs.say(world, 1, SWITCH, &put_switch(9));
+    });
+    breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
+        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+    });
+}
+
+#[test]
+fn legs_of_another_design_or_with_other_windows_do_not_join() {
+    use ConfluxFault as Fault;
+    breaks_older_legs(&[2], &[Fault::Design], |world, legs| {
+        legs.link_older(world, 2, Ancestor::MTor, "");
+    });
+    breaks_older_legs(&[2], &[Fault::Role], |world, legs| legs.link(world, 2, 7, 0));
+    breaks_older_legs(&[1], &[Fault::Design], |world, legs| legs.say(world, 1, LINKED_ACK, &[]));
+    let mixed = [Wish::Plain, Wish::CongestionControl, Wish::CongestionControl];
+    breaks_legs_asking(&mixed, &[1, 2], &[Fault::Design; 2], |world, legs| {
+        legs.link_older(world, 0, Ancestor::MTor, "");
+        legs.link_older(world, 1, Ancestor::MTor, "");
+        legs.link(world, 2, 7, 0);
+    });
+    breaks_legs(&[0], &[Fault::Design], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED_ACK, &[]);
+    });
+}
+
+#[test]
+fn numbers_that_were_before_are_far_ahead_or_cut_close_the_leg_that_brings_them() {
+    use ConfluxFault as Fault;
+    breaks_older_legs(&[1], &[Fault::Repeated], |world, legs| {
+        let data = numbered(1, &[0; 20]);
+        (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &data));
+    });
+    // Half of all numbers are ahead of the one that is next; the others are taken to be before it.
+    for far in [(1 << 24) + 2, (1 << 31) - 1] {
+        breaks_older_legs(&[1], &[Fault::TooFar], |world, legs| {
+            legs.say_on(world, 1, RelayCommand::DATA, 5, &numbered(far, &[0; 20]));
+        });
+    }
+    breaks_older_legs(&[1], &[Fault::Repeated], |world, legs| {
+        legs.say_on(world, 1, RelayCommand::DATA, 5, &numbered(u32::MAX, &[0; 20]));
+    });
+    breaks_older_legs(&[1], &[Fault::Unreadable], |world, legs| {
+        legs.say_on(world, 1, RelayCommand::END, 5, &[0; 3]);
+    });
+}
+
+#[test]
+fn a_number_on_a_circuit_that_is_no_leg_is_no_number() {
+    breaks_its_circuit_only(CircuitFault::Message, |world, neighbour| {
+        let begin = Begin { host: "sink".into(), port: 80, flags: 0 }.write().unwrap();
+        neighbour.message(world, RelayCommand::BEGIN, 3, &numbered(1, &begin));
+    });
+}
+
+#[test]
+fn older_sets_hold_a_bounded_number_of_bytes_and_then_a_leg_closes() {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::asking(&[Wish::Plain; 2], &mut world);
+    (0..2).for_each(|leg| legs.link_older(&mut world, leg, Ancestor::MTor, "round-robin 1p"));
+    legs.outcome(&mut world);
+    let mut most = 0;
+    let closed = (2..100_000).find(|number| {
+        legs.say_on(&mut world, 1, RelayCommand::DATA, 5, &numbered(*number, &[0; 494]));
+        most = most.max(world.relays[0].core.stats().reordered);
+        let (_, gone, _) = legs.outcome(&mut world);
+        !gone.is_empty()
+    });
+    assert!(closed.is_some() && most > 1 << 20, "{closed:?}, {most} bytes");
+    assert!(most <= 4 * 594 * closed.unwrap() as usize, "{most} bytes");
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.reordered, stats.sets), (0, 0), "what it held went with it");
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}

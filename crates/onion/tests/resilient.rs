@@ -1,0 +1,549 @@
+//! Sets whose legs may die (`docs/spec/resilient-legs.md`): whatever breaks, no byte and no stream
+//! is lost.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{self, Stream};
+use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
+use anabranch_onion::conflux::Design;
+use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::wire::message::{Begin, EndReason};
+use anabranch_onion::{Core, LinkId, StreamKey, StreamOutput};
+use rand::RngExt;
+use world::{Server, Setting, World};
+
+/// Guards, and as many middles; the exit is behind them.
+const GUARDS: usize = 4;
+const EXIT: usize = 2 * GUARDS;
+/// How finely a run is looked at.
+const STEP: Duration = Duration::from_millis(5);
+/// The kernel gives a link up that nothing arrives by.
+const KERNEL: Duration = Duration::from_secs(4);
+/// A circuit that is not built by then is given up.
+const BUILD: Duration = Duration::from_secs(3);
+/// Round trip of a leg on quiet lines: 20 ms to the guard and 5 ms each further, both ways.
+const RTT: Duration = Duration::from_millis(60);
+
+/// A link of a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Guard,
+    Middle,
+    Exit,
+}
+
+const PLACES: [Place; 3] = [Place::Guard, Place::Middle, Place::Exit];
+
+/// How it dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Death {
+    /// Both ends of the link know, and tell by DESTROY.
+    Reset,
+    /// Nobody knows.
+    Silent,
+}
+
+/// A leg of a client that sees to its legs, or does not.
+struct Leg {
+    guard: usize,
+    begun: Time,
+    built: bool,
+    /// It was told to be silent: another was begun for it.
+    silent: bool,
+}
+
+/// A client with one set, whose legs it builds anew.
+struct Tunnel {
+    world: World,
+    wanted: usize,
+    legs: BTreeMap<CircuitKey, Leg>,
+    first: CircuitKey,
+    last: u64,
+    /// The next leg's guard and middle.
+    turn: usize,
+    /// Outputs that were looked at.
+    seen: usize,
+    /// Links that swallow, and when the kernel gives them up.
+    holes: Vec<(Time, LinkId)>,
+    rebuilds: bool,
+    was_linked: bool,
+    /// When each circuit closed, and why.
+    closed: Vec<(Time, CircuitKey, Cause)>,
+}
+
+fn setting() -> Setting {
+    let line = (20_000_000, Duration::from_millis(20));
+    let lines = (0..GUARDS).map(|guard| (guard, line)).collect();
+    Setting { relays: EXIT + 1, lines, design: Design::Resilient, ..Setting::default() }
+}
+
+impl Tunnel {
+    fn new(setting: Setting, wanted: usize) -> Tunnel {
+        let mut tunnel = Tunnel {
+            world: World::new(setting),
+            wanted,
+            legs: BTreeMap::new(),
+            first: CircuitKey(1),
+            last: 0,
+            turn: 0,
+            seen: 0,
+            holes: Vec::new(),
+            rebuilds: true,
+            was_linked: false,
+            closed: Vec::new(),
+        };
+        tunnel.run(Duration::from_secs(2));
+        assert_eq!(tunnel.linked(), wanted);
+        tunnel
+    }
+
+    /// Legs that both ends have, as the client tells.
+    fn linked(&self) -> usize {
+        let sets = self.world.client.fullest_sets(9);
+        sets.iter().flat_map(|set| &set.legs).filter(|leg| leg.is_linked).count()
+    }
+
+    /// Legs that the exit has.
+    fn legs_of_exit(&self) -> usize {
+        self.world.relays[EXIT].core.stats().legs
+    }
+
+    fn begin_leg(&mut self) {
+        let guard = self.turn % GUARDS;
+        self.turn += 1;
+        self.last += 1;
+        let key = CircuitKey(self.last);
+        let hop = |at, wish| self.world.hop(at, wish);
+        let hops = vec![
+            hop(guard, Wish::Plain),
+            hop(GUARDS + guard, Wish::Plain),
+            hop(EXIT, Wish::CongestionControl),
+        ];
+        let begun = self.world.now;
+        self.legs.insert(key, Leg { guard, begun, built: false, silent: false });
+        self.world.client.handle(begun, Input::Build { circuit: key, hops });
+    }
+
+    /// Does what a client's owner does: builds legs that lack, and links them.
+    fn look(&mut self) {
+        let new: Vec<Output> = self.world.outputs[self.seen..].to_vec();
+        self.seen = self.world.outputs.len();
+        for output in new {
+            match output {
+                Output::Built { circuit, .. } => {
+                    let with = (circuit != self.first).then_some(self.first);
+                    let linked = self.world.client.link(self.world.now, circuit, with);
+                    match self.legs.get_mut(&circuit) {
+                        Some(leg) if linked.is_ok() => leg.built = true,
+                        _ => self.destroy(circuit),
+                    }
+                }
+                Output::Linked { .. } => self.was_linked = true,
+                Output::Silent { circuit } => {
+                    self.legs.get_mut(&circuit).into_iter().for_each(|leg| leg.silent = true);
+                }
+                Output::CircuitClosed { circuit, cause, .. } => {
+                    self.legs.remove(&circuit);
+                    self.closed.push((self.world.now, circuit, cause));
+                }
+                _ => {}
+            }
+        }
+        let now = self.world.now;
+        let late = |leg: &Leg| !leg.built && now.since(leg.begun) > BUILD;
+        let late: Vec<CircuitKey> =
+            self.legs.iter().filter(|(_, leg)| late(leg)).map(|(key, _)| *key).collect();
+        late.into_iter().for_each(|key| self.destroy(key));
+        let counts = |leg: &&Leg| !leg.silent;
+        let may_begin = self.rebuilds && (self.last == 0 || self.has_set());
+        // The first leg founds the set: others wait for it.
+        let wanted = if self.last == 0 || !self.was_linked { 1 } else { self.wanted };
+        let lacking = wanted.saturating_sub(self.legs.values().filter(counts).count());
+        (0..lacking).filter(|_| may_begin).for_each(|_| self.begin_leg());
+    }
+
+    fn destroy(&mut self, circuit: CircuitKey) {
+        self.world.client.handle(self.world.now, Input::Destroy { circuit });
+    }
+
+    fn has_set(&self) -> bool {
+        !self.was_linked || !self.world.client.fullest_sets(1).is_empty()
+    }
+
+    /// Runs for a while, a step at a time.
+    fn run(&mut self, span: Duration) {
+        let until = self.world.now + span;
+        while self.world.now < until {
+            let before = self.world.now;
+            self.look();
+            let over: Vec<LinkId> =
+                self.holes.extract_if(.., |(at, _)| *at <= before).map(|(_, link)| link).collect();
+            over.into_iter().for_each(|link| self.world.cut(link));
+            self.world.run_for(STEP);
+            // Where nothing happens any more, time goes on.
+            self.world.now = self.world.now.max(before + STEP);
+        }
+        self.look();
+    }
+
+    /// The link of the leg that a circuit is.
+    fn link_of(&self, circuit: CircuitKey, place: Place) -> Option<LinkId> {
+        let guard = self.legs.get(&circuit)?.guard;
+        let nodes = [0, guard + 1, GUARDS + guard + 1, EXIT + 1];
+        let at = PLACES.iter().position(|other| *other == place)?;
+        self.world.link_between([nodes[at], nodes[at + 1]])
+    }
+
+    fn kill(&mut self, circuit: CircuitKey, place: Place, death: Death) {
+        let Some(link) = self.link_of(circuit, place) else { return };
+        match death {
+            Death::Reset => self.world.cut(link),
+            Death::Silent => {
+                self.world.pipes.get_mut(&link).unwrap().swallow();
+                self.holes.push((self.world.now + KERNEL, link));
+            }
+        }
+    }
+
+    fn begin(&mut self, host: &str) -> StreamKey {
+        let begin = Begin { host: host.into(), port: 80, flags: 0 };
+        self.world.client.begin(self.world.now, self.first, &begin).unwrap()
+    }
+
+    /// What came for a stream, checked.
+    fn received(&self, stream: StreamKey) -> usize {
+        let received = self.world.received.get(&stream).map_or(&[][..], Vec::as_slice);
+        assert!(received.iter().enumerate().all(|(at, found)| *found == Server::byte(at)));
+        received.len()
+    }
+
+    /// How a stream ended, if it has.
+    fn end_of(&self, of: StreamKey) -> Option<EndReason> {
+        self.world.outputs.iter().find_map(|output| match output {
+            Output::Stream(StreamOutput::Ended { stream, reason, .. }) if *stream == of => {
+                Some(*reason)
+            }
+            _ => None,
+        })
+    }
+
+    /// Bytes that all servers took.
+    fn taken(&self) -> usize {
+        let servers = self.world.relays[EXIT].servers.values();
+        servers.map(|server| server.received).sum()
+    }
+
+    fn nobody_complained(&self) {
+        for relay in &self.world.relays {
+            assert!(relay.violations.is_empty(), "{:?}", relay.violations);
+        }
+        let violation =
+            |(_, _, cause): &&(Time, CircuitKey, Cause)| matches!(cause, Cause::Violation(_));
+        assert_eq!(self.closed.iter().find(violation), None);
+    }
+}
+
+/// Something that goes one way, until it is whole.
+enum Transfer {
+    Down(StreamKey, usize),
+    Up(StreamKey, usize),
+}
+
+impl Transfer {
+    fn down(tunnel: &mut Tunnel, bytes: usize) -> Transfer {
+        Transfer::Down(tunnel.begin(&format!("source-{bytes}")), bytes)
+    }
+
+    fn up(tunnel: &mut Tunnel) -> Transfer {
+        Transfer::Up(tunnel.begin("sink"), 0)
+    }
+
+    /// Writes what an upload can; how many bytes have gone through.
+    fn progress(&mut self, tunnel: &mut Tunnel) -> usize {
+        match self {
+            Transfer::Down(stream, _) => tunnel.world.received.get(stream).map_or(0, Vec::len),
+            Transfer::Up(stream, written) => {
+                let piece: Vec<u8> = (*written..*written + 20_000).map(Server::byte).collect();
+                *written += tunnel.world.client.write(tunnel.world.now, *stream, &piece);
+                tunnel.taken()
+            }
+        }
+    }
+}
+
+/// Runs until a transfer has carried so much since; the longest time without progress.
+fn longest_stall(tunnel: &mut Tunnel, transfer: &mut Transfer, more: usize) -> Duration {
+    let begun = transfer.progress(tunnel);
+    let (mut last, mut longest) = ((tunnel.world.now, begun), Duration::ZERO);
+    while last.1 < begun + more {
+        tunnel.run(STEP);
+        let progress = transfer.progress(tunnel);
+        if progress > last.1 {
+            longest = longest.max(tunnel.world.now.since(last.0));
+            last = (tunnel.world.now, progress);
+        }
+        assert!(tunnel.world.now.since(last.0) < Duration::from_secs(12), "it stalls");
+    }
+    longest
+}
+
+/// A transfer of 6 MB by two legs, the second of which dies after 2 MB; the longest stall, and when
+/// the leg was given up: after its death.
+fn dies_under_way(up: bool, place: Place, death: Death) -> (Duration, Duration) {
+    let mut tunnel = Tunnel::new(setting(), 2);
+    let mut transfer =
+        if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 6_000_000) };
+    let before = longest_stall(&mut tunnel, &mut transfer, 2_000_000);
+    assert!(before < Duration::from_millis(200), "{before:?} before anything died");
+    let (died, at) = (CircuitKey(2), tunnel.world.now);
+    tunnel.kill(died, place, death);
+    let stall = longest_stall(&mut tunnel, &mut transfer, 3_000_000);
+    let closed = tunnel.closed.iter().find(|(_, circuit, _)| *circuit == died).unwrap().0;
+    tunnel.run(Duration::from_secs(2));
+    assert_eq!((tunnel.linked(), tunnel.legs_of_exit()), (2, 2), "another took its place");
+    if let Transfer::Down(stream, bytes) = transfer {
+        tunnel.run(Duration::from_secs(5));
+        assert_eq!(
+            (tunnel.received(stream), tunnel.end_of(stream)),
+            (bytes, Some(EndReason::DONE))
+        );
+    }
+    tunnel.nobody_complained();
+    (stall, closed.since(at))
+}
+
+/// `docs/spec/resilient-legs.md#death`: at most two round trips pass without a byte.
+#[test]
+fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_most() {
+    for up in [false, true] {
+        for place in PLACES {
+            let (stall, _) = dies_under_way(up, place, Death::Reset);
+            println!("up {up}, {place:?}: {stall:?}");
+            assert!(stall <= 2 * RTT + STEP, "up {up}, {place:?}: {stall:?}");
+        }
+    }
+}
+
+/// `docs/spec/resilient-legs.md#silence`: it is noticed after a second, three round trips if those
+/// are longer; two round trips more may pass.
+#[test]
+fn a_leg_that_falls_silent_is_noticed_within_a_second() {
+    for up in [false, true] {
+        for place in PLACES {
+            let (stall, closed) = dies_under_way(up, place, Death::Silent);
+            println!("up {up}, {place:?}: {stall:?}, closed after {closed:?}");
+            let second = Duration::from_secs(1);
+            assert!(stall <= second + 2 * RTT + STEP, "up {up}, {place:?}: {stall:?}");
+            // The end that notices tells the other.
+            assert!(closed <= second + RTT + STEP, "up {up}, {place:?}: {closed:?}");
+        }
+    }
+}
+
+/// All legs die at once: how long the transfer stood.
+fn all_die(up: bool, death: Death) -> Duration {
+    let mut tunnel = Tunnel::new(setting(), 2);
+    let mut transfer =
+        if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 5_000_000) };
+    longest_stall(&mut tunnel, &mut transfer, 2_000_000);
+    for circuit in [1, 2] {
+        tunnel.kill(CircuitKey(circuit), Place::Guard, death);
+    }
+    let stall = longest_stall(&mut tunnel, &mut transfer, 2_000_000);
+    if let Transfer::Down(stream, bytes) = transfer {
+        tunnel.run(Duration::from_secs(10));
+        assert_eq!(
+            (tunnel.received(stream), tunnel.end_of(stream)),
+            (bytes, Some(EndReason::DONE))
+        );
+    }
+    tunnel.nobody_complained();
+    stall
+}
+
+#[test]
+fn a_set_that_loses_all_legs_goes_on_by_new_ones_within_ten_seconds() {
+    for up in [false, true] {
+        for (death, most) in [(Death::Reset, 1), (Death::Silent, 4)] {
+            let stall = all_die(up, death);
+            println!("up {up}, {death:?}: {stall:?}");
+            assert!(stall < Duration::from_secs(most), "up {up}, {death:?}: {stall:?}");
+        }
+    }
+}
+
+#[test]
+fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_ends() {
+    for death in [Death::Reset, Death::Silent] {
+        let mut tunnel = Tunnel::new(setting(), 2);
+        let stream = tunnel.begin("source-5000000");
+        tunnel.run(Duration::from_millis(600));
+        tunnel.rebuilds = false;
+        let at = tunnel.world.now;
+        let before = tunnel.received(stream);
+        for circuit in [1, 2] {
+            tunnel.kill(CircuitKey(circuit), Place::Guard, death);
+        }
+        while tunnel.end_of(stream).is_none() {
+            tunnel.run(STEP);
+            assert!(tunnel.world.now.since(at) < Duration::from_secs(13), "{death:?}");
+        }
+        assert!(tunnel.world.now.since(at) >= Duration::from_secs(10), "{death:?}");
+        assert_eq!(tunnel.end_of(stream), Some(EndReason::DESTROY), "an error, never a short file");
+        assert!(before > 0 && tunnel.received(stream) < 5_000_000);
+        // A leg that comes too late finds no set.
+        tunnel.begin_leg();
+        tunnel.world.run_for(Duration::from_secs(1));
+        let late = CircuitKey(tunnel.last);
+        let gone = tunnel.world.client.link(tunnel.world.now, late, Some(tunnel.first));
+        assert_eq!(gone, Err(NoSet::Gone));
+        tunnel.world.run_for(Duration::from_secs(15));
+        let stats = tunnel.world.relays[EXIT].core.stats();
+        assert_eq!((stats.sets, stats.legs, stats.streams, stats.reordered), (0, 0, 0, 0));
+        assert_eq!(tunnel.world.client.fullest_sets(1), [], "{death:?}");
+    }
+}
+
+#[test]
+fn a_set_that_nobody_uses_goes_with_its_last_leg_and_the_exits_after_twenty_seconds() {
+    let mut tunnel = Tunnel::new(setting(), 2);
+    let stream = tunnel.begin("source-100000");
+    tunnel.run(Duration::from_secs(2));
+    assert_eq!(tunnel.received(stream), 100_000);
+    tunnel.rebuilds = false;
+    for circuit in [1, 2] {
+        tunnel.destroy(CircuitKey(circuit));
+    }
+    tunnel.world.run_for(Duration::from_millis(200));
+    assert_eq!(tunnel.world.client.fullest_sets(1), []);
+    let stats = tunnel.world.relays[EXIT].core.stats();
+    assert_eq!((stats.sets, stats.legs), (1, 0), "a stream may be on its way");
+    tunnel.world.run_for(Duration::from_secs(20));
+    assert_eq!(tunnel.world.relays[EXIT].core.stats().sets, 0);
+}
+
+/// An upload that is under way.
+struct Upload {
+    stream: StreamKey,
+    written: usize,
+    bytes: usize,
+    /// What servers had taken when it began.
+    before: usize,
+}
+
+impl Upload {
+    fn begin(tunnel: &mut Tunnel, bytes: usize) -> Upload {
+        let before = tunnel.taken();
+        Upload { stream: tunnel.begin("sink"), written: 0, bytes, before }
+    }
+
+    /// Writes what can be written; true once all of it has arrived, when the stream ends.
+    fn goes_on(&mut self, tunnel: &mut Tunnel) -> bool {
+        let (now, stream) = (tunnel.world.now, self.stream);
+        let piece: Vec<u8> = (self.written..self.bytes).map(Server::byte).collect();
+        self.written += tunnel.world.client.write(now, stream, &piece);
+        let is_whole = tunnel.taken() == self.before + self.bytes;
+        if is_whole {
+            tunnel.world.client.handle(now, Input::Ended { stream });
+        }
+        is_whole
+    }
+}
+
+impl Tunnel {
+    /// Kills a link of one of the legs at random, in one of two ways.
+    fn kill_one(&mut self, dice: &mut Stream) {
+        let legs: Vec<CircuitKey> = self.legs.keys().copied().collect();
+        let place = PLACES[dice.random_range(0..PLACES.len())];
+        let death = if dice.random_range(0..4) == 0 { Death::Silent } else { Death::Reset };
+        if !legs.is_empty() {
+            self.kill(legs[dice.random_range(0..legs.len())], place, death);
+        }
+    }
+
+    /// A set that nobody used may have gone with its last leg: then there is another.
+    fn have_set(&mut self) {
+        if self.has_set() {
+            return;
+        }
+        let left: Vec<CircuitKey> = self.legs.keys().copied().collect();
+        left.into_iter().for_each(|circuit| self.destroy(circuit));
+        self.was_linked = false;
+        while !self.was_linked {
+            self.run(STEP);
+            if !self.legs.contains_key(&self.first) {
+                self.first = CircuitKey(self.last);
+            }
+        }
+    }
+
+    /// Streams that have ended since.
+    fn ended(&mut self) -> Vec<(StreamKey, EndReason)> {
+        self.seen = 0;
+        let ended = |output| match output {
+            Output::Stream(StreamOutput::Ended { stream, reason, .. }) => Some((stream, reason)),
+            _ => None,
+        };
+        self.world.outputs.drain(..).filter_map(ended).collect()
+    }
+}
+
+/// Kills so many links of legs at random while streams go both ways; how many streams came and
+/// went, and the trace.
+fn killed_at_random(kills: usize, seed: u64) -> ([usize; 2], u64) {
+    let mut tunnel = Tunnel::new(Setting { seed, ..setting() }, 3);
+    let mut dice = seed::stream(seed, 0, "kills");
+    let (mut killed, mut whole) = (0, [0; 2]);
+    let mut down: Option<(StreamKey, usize)> = None;
+    let mut up: Option<Upload> = None;
+    while killed < kills || down.is_some() || up.is_some() {
+        if killed < kills {
+            tunnel.kill_one(&mut dice);
+            killed += 1;
+            tunnel.have_set();
+            down.get_or_insert_with(|| {
+                let bytes = dice.random_range(1..300_000);
+                (tunnel.begin(&format!("source-{bytes}")), bytes)
+            });
+            let bytes = dice.random_range(1..300_000);
+            up.get_or_insert_with(|| Upload::begin(&mut tunnel, bytes));
+        }
+        tunnel.run(Duration::from_millis(dice.random_range(5..300)));
+        let most = Duration::from_secs(1_000);
+        assert!(tunnel.world.now < Time::ZERO + most, "it stalls after {killed} kills");
+        for (stream, reason) in tunnel.ended() {
+            assert_eq!(reason, EndReason::DONE, "after {killed} kills");
+            let (_, bytes) = down.take_if(|(of, _)| *of == stream).unwrap();
+            assert_eq!(tunnel.received(stream), bytes, "after {killed} kills");
+            tunnel.world.received.remove(&stream);
+            whole[0] += 1;
+        }
+        if up.take_if(|up| up.goes_on(&mut tunnel)).is_some() {
+            whole[1] += 1;
+        }
+    }
+    tunnel.run(Duration::from_secs(5));
+    let servers = tunnel.world.relays[EXIT].servers.values();
+    assert!(servers.filter(|server| server.received > 0).all(|server| server.ended.is_some()));
+    tunnel.nobody_complained();
+    (whole, tunnel.world.trace)
+}
+
+/// `docs/spec/resilient-legs.md#death`: with three legs, a death each 150 ms or so.
+#[test]
+fn a_thousand_random_deaths_cost_no_stream() {
+    let (whole, _) = killed_at_random(1_000, 1);
+    println!("streams that came and went: {whole:?}");
+    assert!(whole.iter().all(|streams| *streams > 50), "{whole:?}");
+}
+
+#[test]
+fn random_deaths_replay() {
+    assert_eq!(killed_at_random(60, 2), killed_at_random(60, 2));
+}
