@@ -193,6 +193,7 @@ pub(super) mod tests {
             carried,
             reordered: 12_000,
             most_reordered: 40_000,
+            kept: 0,
             budget: 1 << 20,
             resting: false,
             legs: vec![linked, linking],
