@@ -292,6 +292,8 @@ impl<'a> Nodes<'a> {
             }
             Design::MTor => &["--multipath", "mtor"],
             Design::MTorTurns => &["--multipath", "mtor", "--schedule", "round-robin"],
+            Design::Ours => &["--multipath", "anabranch"],
+            Design::OursTurns => &["--multipath", "anabranch", "--schedule", "round-robin"],
             Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => &[],
         };
         makers.start(role, command.args(words))

@@ -38,7 +38,7 @@ pub fn row(design: Design, legs: u32) -> Option<Row> {
         Design::Tor | Design::Stock => return Some(ONE),
         Design::Conflux2013 | Design::Conflux2013Turns => &CONFLUX,
         Design::MTor | Design::MTorTurns => &MTOR,
-        Design::Conflux | Design::StockConflux => &[],
+        Design::Conflux | Design::StockConflux | Design::Ours | Design::OursTurns => &[],
     };
     rows.iter().copied().find(|row| row.legs == legs)
 }

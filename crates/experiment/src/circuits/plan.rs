@@ -31,6 +31,10 @@ pub enum Design {
     MTor,
     /// The same, round robin.
     MTorTurns,
+    /// Our own design, whose circuits may break, as its ends deal by themselves.
+    Ours,
+    /// The same, round robin.
+    OursTurns,
     /// C tor at both ends and between them, without Conflux.
     Stock,
     /// C tor with Conflux.
@@ -85,13 +89,15 @@ pub struct Unit {
 
 impl Design {
     /// All there are.
-    pub const ALL: [Design; 8] = [
+    pub const ALL: [Design; 10] = [
         Design::Tor,
         Design::Conflux,
         Design::Conflux2013,
         Design::Conflux2013Turns,
         Design::MTor,
         Design::MTorTurns,
+        Design::Ours,
+        Design::OursTurns,
         Design::Stock,
         Design::StockConflux,
     ];
@@ -105,6 +111,8 @@ impl Design {
             Design::Conflux2013Turns => "conflux-2013-turns",
             Design::MTor => "mtor",
             Design::MTorTurns => "mtor-turns",
+            Design::Ours => "anabranch",
+            Design::OursTurns => "anabranch-turns",
             Design::Stock => "stock",
             Design::StockConflux => "stock-conflux",
         }
@@ -259,11 +267,11 @@ mod tests {
     #[test]
     fn the_usual_plan_has_every_design_over_every_number_of_circuits_in_every_round() {
         let units = plan(&settings());
-        assert_eq!(units.len(), 10 * 2 * (1 + 5 * 2 + 1 + 1));
+        assert_eq!(units.len(), 10 * 2 * (1 + 7 * 2 + 1 + 1));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
-        assert_ne!(units[..26], plan(&Settings { seed: 2, ..settings() })[..26]);
+        assert_ne!(units[..34], plan(&Settings { seed: 2, ..settings() })[..34]);
         let one = plan(&Settings { designs: vec![Design::MTor], ..settings() });
         let mut all = units;
         all.retain(|unit| unit.design == Design::MTor);

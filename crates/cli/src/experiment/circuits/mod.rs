@@ -23,8 +23,8 @@ const PAGE: &str = "circuits.html";
 ///
 /// Seven relays, four web servers, 30 clients that load the network and one that measures: time to
 /// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay, for Tor's
-/// one circuit, Conflux, Conflux 2013 and mTor over two and three, and for stock tor without and
-/// with Conflux. On loopback, as in the paper, and with lines of different rates and delays before
+/// one circuit, Conflux, Conflux 2013, mTor and our own design over two and three, and for stock tor
+/// without and with Conflux. On loopback, as in the paper, and with lines of different rates and delays before
 /// the guards.
 ///
 /// FOLDER gets units.jsonl (each network when it is done), circuits.parquet and circuits.html. The
@@ -34,7 +34,7 @@ pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
     /// What to compare: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
-    /// mtor-turns, stock (C tor), stock-conflux [default: all]
+    /// mtor-turns, anabranch (our own), anabranch-turns, stock (C tor), stock-conflux [default: all]
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Over so many circuits, where a design takes several; C tor takes two
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 13);
+        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 17);
         let short = plan(&settings("--short").unwrap());
-        assert_eq!(short.len(), 2 * 8);
+        assert_eq!(short.len(), 2 * 10);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);

@@ -28,6 +28,8 @@ pub(super) fn title(design: Design) -> &'static str {
         Design::Conflux2013Turns => "Conflux 2013, round robin",
         Design::MTor => "mTor",
         Design::MTorTurns => "mTor, round robin",
+        Design::Ours => "Anabranch",
+        Design::OursTurns => "Anabranch, round robin",
         Design::Stock => "C tor",
         Design::StockConflux => "C tor, Conflux",
     }
