@@ -14,8 +14,8 @@ from harness.experiment import Experiment, need
 
 pytestmark = pytest.mark.experiments
 
-WORDS = ["--designs", "tor,mtor,anabranch,stock", "--legs", "2", "--rounds", "1", "--repetitions", "6"]
-LOAD = ["--clients", "6", "--pauses", "2,4"]
+WORDS = ["--designs", "tor,mtor,anabranch,stock", "--legs", "2"]
+LOAD = ["--rounds", "1", "--repetitions", "6", "--clients", "6", "--pauses", "2,4"]
 #: The shortest round trip behind lines: no first byte comes sooner.
 LINES_S = 0.02
 

@@ -23,9 +23,9 @@ const PAGE: &str = "circuits.html";
 ///
 /// Seven relays, four web servers, 30 clients that load the network and one that measures: time to
 /// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay, for Tor's
-/// one circuit, Conflux, Conflux 2013, mTor and our own design over two and three, and for stock tor
-/// without and with Conflux. On loopback, as in the paper, and with lines of different rates and delays before
-/// the guards.
+/// one circuit, Conflux, Conflux 2013, mTor and our own design over two and three, and for stock
+/// tor without and with Conflux. On loopback, as in the paper, and with lines of different rates
+/// and delays before the guards.
 ///
 /// FOLDER gets units.jsonl (each network when it is done), circuits.parquet and circuits.html. The
 /// same command goes on where it was stopped. It takes root, and C tor (package tor).
@@ -34,7 +34,8 @@ pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
     /// What to compare: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
-    /// mtor-turns, anabranch (our own), anabranch-turns, stock (C tor), stock-conflux [default: all]
+    /// mtor-turns, anabranch (our own), anabranch-turns, stock (C tor), stock-conflux [default:
+    /// all]
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Over so many circuits, where a design takes several; C tor takes two
