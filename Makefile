@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-pages lab-results lab-guards lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-pages lab-results lab-guards lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -47,6 +47,9 @@ demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and wh
 test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
 	@scripts/need test
 	@scripts/test
+
+screens:  ## the live views' golden files (crates/cli/testdata/screens), made anew: look at what git shows
+	ANABRANCH_SCREENS=1 cargo test --locked -p anabranch --bin anabranch looks_as_it_did
 
 check:  ## format, lints, documentation, and the guards of the design's invariants
 	@scripts/need check

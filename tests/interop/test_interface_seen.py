@@ -80,7 +80,7 @@ def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network
         stack.enter_context(echo(network.server, SERVER))
         stack.enter_context(echo(network.server, SERVER6))
         screen = stack.enter_context(_Screen(network.client))
-        screen.wait_for("datagrams that wait for a path: 0")
+        screen.wait_for("q quit")
         assert screen.shows(f"interface {TUN} is up")
         # What fits for servers of both families: an IPv6 header is 20 bytes longer.
         assert screen.shows("give a WireGuard tunnel the MTU 1420")

@@ -36,14 +36,30 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// What a further line of a wrapped text begins with.
 const INDENT: &str = "  ";
 
-/// Numbers as bars of one height, the greatest of all being `most`.
-pub(crate) fn bars(numbers: impl Iterator<Item = f64>, most: f64) -> String {
+/// The last numbers, one a column, as bars of one height, the greatest being `most`; the newest is
+/// at the right.
+pub(crate) fn sparks(
+    numbers: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator,
+    most: f64,
+    columns: usize,
+) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let bar = |number: f64| match number > 0.0 {
         true => BARS[((number / most * 8.0) as usize).min(7)],
         false => ' ',
     };
-    numbers.map(bar).collect()
+    let skipped = numbers.len().saturating_sub(columns);
+    let bars: String = numbers.skip(skipped).map(bar).collect();
+    format!("{bars:>columns$}")
+}
+
+/// A share of 1 as a bar in so many columns, to an eighth of one; what is not nothing can be seen.
+pub(crate) fn bar(share: f64, columns: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let share = share.clamp(0.0, 1.0);
+    let eighths = ((share * columns as f64 * 8.0).round() as usize).max(usize::from(share > 0.0));
+    let text = "█".repeat(eighths / 8) + PARTS[eighths % 8];
+    format!("{text:<columns$}")
 }
 
 /// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
@@ -59,6 +75,11 @@ pub(crate) fn scaled(number: f64, unit: &str) -> String {
     format!("{number:.1} T{unit}")
 }
 
+/// A share of 1 as a bar of four columns and in percent: ten columns.
+pub(crate) fn share(share: f64) -> String {
+    format!("{}{:>6}", bar(share, 4), percent(share))
+}
+
 /// A share of 1 in percent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -70,6 +91,16 @@ pub(crate) fn millis(span: Option<Duration>) -> String {
     let millis = span.as_secs_f64() * 1e3;
     let digits = if millis < 1.0 { 2 } else { 1 };
     format!("{millis:.digits$} ms")
+}
+
+/// A span of time in the unit that suits it.
+#[cfg(feature = "onion")]
+pub(crate) fn age(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
 }
 
 #[cfg(test)]
@@ -101,9 +132,25 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_high_as_their_share_of_the_greatest() {
-        assert_eq!(bars([0.0, 1.0, 4.0, 8.0].into_iter(), 8.0), " ▂▅█");
-        assert_eq!(bars([0.0, 0.0].into_iter(), 0.0), "  ");
+    fn sparks_are_as_high_as_their_share_of_the_greatest_and_end_at_the_right() {
+        let numbers = [0.0, 1.0, 4.0, 8.0];
+        let sparks = |columns| sparks(numbers.into_iter(), 8.0, columns);
+        assert_eq!([sparks(4), sparks(6), sparks(2)], [" ▂▅█", "   ▂▅█", "▅█"]);
+        assert_eq!(super::sparks([0.0, 0.0].into_iter(), 0.0, 2), "  ");
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        let bars = [0.0, 0.001, 0.5, 0.75, 1.0, 7.0].map(|share| bar(share, 4));
+        assert_eq!(bars, ["    ", "▏   ", "██  ", "███ ", "████", "████"]);
+        assert_eq!(bar(0.4, 4), "█▋  ");
+    }
+
+    #[test]
+    #[cfg(feature = "onion")]
+    fn ages_are_told_in_the_unit_that_suits_them() {
+        let ages = [5, 119, 120, 7199, 7200].map(|seconds| age(Duration::from_secs(seconds)));
+        assert_eq!(ages, ["5 s", "119 s", "2 min", "119 min", "2 h"]);
     }
 
     #[test]

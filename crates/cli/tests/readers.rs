@@ -132,40 +132,6 @@ fn a_stalled_terminal_stops_nobody() {
     child.ends_well();
 }
 
-#[test]
-fn keys_at_the_view_explain_themselves_hold_it_and_end_the_run() {
-    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (mut terminal, inner) = terminal();
-    let mut child = on_terminal(&inner, free_address(), server.local_addr().unwrap());
-    answer_until_the_view_is_drawn(&mut terminal);
-    for (key, answer) in
-        [(b"?", "keys: q or Ctrl-C ends the run"), (b"p", "held: p lets"), (b"p", "going on")]
-    {
-        terminal.write_all(key).unwrap();
-        read_until(&mut terminal, answer);
-    }
-    // Twice at once is not two Ctrl-C: that would throw captures away.
-    terminal.write_all(b"qq").unwrap();
-    read_until(&mut terminal, "bytes up");
-    child.ends_well();
-    drop(inner);
-}
-
-/// Reads on, and tells where the cursor is whenever that is asked.
-fn read_until(terminal: &mut File, what: &str) {
-    let (mut seen, mut buffer, mut answered) = (String::new(), [0; 4096], 0);
-    let deadline = Instant::now() + PATIENCE;
-    while !seen.contains(what) {
-        assert!(Instant::now() < deadline, "no {what:?}: {seen:?}");
-        let length = terminal.read(&mut buffer).unwrap();
-        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
-        while seen.matches("\x1b[6n").count() > answered {
-            terminal.write_all(b"\x1b[5;1R").unwrap();
-            answered += 1;
-        }
-    }
-}
-
 /// An address that nobody uses right now.
 fn free_address() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()

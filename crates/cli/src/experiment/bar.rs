@@ -69,7 +69,7 @@ fn line(progress: &Progress, what: &str) -> String {
 }
 
 /// A stretch of time as somebody who waits wants it.
-fn spoken(left: Duration) -> String {
+pub(super) fn spoken(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     match seconds {
         0..100 => format!("{seconds} s"),

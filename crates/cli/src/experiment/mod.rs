@@ -11,6 +11,7 @@ mod marks;
 mod overhead;
 mod pages;
 mod telling;
+mod view;
 
 use clap::{Args, Subcommand};
 

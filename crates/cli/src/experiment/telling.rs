@@ -1,6 +1,6 @@
 //! What an experiment hears, and what it tells people and programs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -9,38 +9,87 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::bar::Bar;
+use super::view::Model;
 use crate::failure::Failure;
+use crate::screen::has_terminal;
+use crate::screen::live::LiveView;
 
-/// Tells how far an experiment is: people by a bar, programs by JSON lines.
+/// Tells how far an experiment is: people by a view or a bar, programs by JSON lines.
 pub(super) struct Teller<R> {
-    bar: Bar,
-    json: bool,
+    face: Face,
     outcome: fn(&R) -> String,
 }
 
+enum Face {
+    Json,
+    /// A line on standard error, where standard output leads elsewhere.
+    Bar(Bar),
+    View(Box<LiveView<Model>>),
+}
+
 impl<R: Record> Teller<R> {
-    /// One that says of a record what `outcome` makes of it.
-    pub(super) fn new(json: bool, outcome: fn(&R) -> String) -> Teller<R> {
-        Teller { bar: Bar::new(), json, outcome }
+    /// One for an experiment of this name that says of a record what `outcome` makes of it.
+    pub(super) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Teller<R> {
+        let face = match json {
+            true => Face::Json,
+            false if has_terminal() && io::stderr().is_terminal() => Face::view(name),
+            false => Face::Bar(Bar::new()),
+        };
+        Teller { face, outcome }
     }
 
     /// Tells of an event.
     pub(super) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
-        match event {
-            _ if self.json => say(&object(progress, event)),
-            Event::Begun(unit) => self.bar.begun(progress, &unit.id()),
-            Event::Done(unit, record) => {
-                self.bar.done(progress, &format!("{} {}", unit.id(), (self.outcome)(record)));
-            }
-            Event::Again(unit, why) => {
-                self.bar.note(&format!("{}: to be tried again, as {why}", unit.id()));
+        if let Face::View(live) = &mut self.face
+            && live.view().is_none()
+        {
+            // The terminal is gone, or takes no view any more.
+            self.face = Face::Bar(Bar::new());
+        }
+        match &mut self.face {
+            Face::Json => say(&object(progress, event)),
+            Face::Bar(bar) => match event {
+                Event::Begun(unit) => bar.begun(progress, &unit.id()),
+                Event::Done(unit, record) => {
+                    bar.done(progress, &format!("{} {}", unit.id(), (self.outcome)(record)));
+                }
+                Event::Again(unit, why) => {
+                    bar.note(&format!("{}: to be tried again, as {why}", unit.id()));
+                }
+            },
+            Face::View(live) => {
+                let Some(view) = live.view() else { return };
+                view.change(|model| match event {
+                    Event::Begun(unit) => model.begin(progress, unit.id()),
+                    Event::Done(unit, record) => {
+                        model.done(progress, unit.id(), (self.outcome)(record));
+                    }
+                    Event::Again(unit, why) => model.again(&unit.id(), why),
+                });
+                view.redraw();
             }
         }
     }
 
     /// Leaves the terminal at the start of a line.
     pub(super) fn end(self) {
-        self.bar.end();
+        match self.face {
+            Face::Json => {}
+            Face::Bar(bar) => bar.end(),
+            Face::View(mut live) => live.end(),
+        }
+    }
+}
+
+impl Face {
+    /// A view, or a bar on a terminal that has none.
+    fn view(name: &'static str) -> Face {
+        let mut live = LiveView::new();
+        live.begin(true, Model::new(name));
+        match live.is_gone() {
+            true => Face::Bar(Bar::new()),
+            false => Face::View(Box::new(live)),
+        }
     }
 }
 

@@ -23,8 +23,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::log::Log;
-use super::relay::Screen;
 use super::reread::{Source, common, names, reread};
+use super::watch::Screen;
 use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
@@ -176,7 +176,7 @@ impl AuthorityArgs {
         let mut source = Source { flags, running: args, authorities: Vec::new() };
         let reread = reread(file, || source.read(&relay_keys, &running));
         let reload = Some(Reload::new(reread).map_err(Failure::trouble)?);
-        let done = relay::run_rereading(relay, &stop, reload, &mut Screen(log));
+        let done = relay::run_rereading(relay, &stop, reload, &mut Screen::of(log));
         drop(source);
         running.join();
         done.map_err(Failure::trouble)

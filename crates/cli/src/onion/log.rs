@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 use anabranch_drive::clock::Clock;
+use anabranch_multipath::Time;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -49,9 +50,29 @@ impl Log {
     /// Tells an event, which `text` says in words.
     pub(super) fn say(&self, event: &Value, text: &str) {
         self.object(event);
-        if !self.json && !self.quiet {
+        self.line(text);
+    }
+
+    /// Whether people read it, who want more than warnings.
+    pub(super) fn is_for_people(&self) -> bool {
+        !self.json && !self.quiet
+    }
+
+    /// A line, if people want one.
+    pub(super) fn line(&self, text: &str) {
+        if self.is_for_people() {
             self.out.say(&self.journal.line(Priority::Information, text), lost);
         }
+    }
+
+    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    pub(super) fn flush(&self) -> bool {
+        self.out.flush()
+    }
+
+    /// Time since the start.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Tells an event that only programs want to know.

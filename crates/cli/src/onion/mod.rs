@@ -9,6 +9,7 @@ mod reread;
 mod screen;
 mod sets;
 mod up;
+mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};

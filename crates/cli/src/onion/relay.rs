@@ -10,25 +10,21 @@ use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::dirclient::{self, DirClient, unix};
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;
-use anabranch_drive::onion::relay::{self, Changes, Live, Numbers, Settings, Watch};
-use anabranch_drive::onion::reload::{Names, Outcome, Reload, Renewed, in_words};
-use anabranch_drive::onion::skew::Skew;
+use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
+use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::stop_signals;
 use anabranch_drive::onion::store::claim;
-use anabranch_multipath::Time;
-use anabranch_onion::Event;
-use anabranch_onion::clocks::{Verdict, Witness};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
 use clap::Args;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::log::Log;
 use super::reread::{Source, common, names, reread};
-use super::{Common, either, fingerprints, memory, platform, read, sets};
+use super::watch::{Limit, Model, Screen};
+use super::{Common, either, fingerprints, memory, platform, read};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -145,11 +141,14 @@ impl RelayArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
-        let mut screen = Screen(Arc::new(Log::new("relay", args.common.json, args.common.quiet)?));
+        let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
+        let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
+        let mut screen = Screen::live(log, Model::new(nickname, limit.clone()));
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("relay")?;
         let live = args.live()?;
+        limit.set(live.description.bandwidth[0]);
         let authorities = args.common.authorities()?;
         let claim = claim(&data).map_err(Failure::misuse)?;
         claim.tightened.iter().for_each(|text| screen.warn(text));
@@ -175,7 +174,11 @@ impl RelayArgs {
         };
         let (file, metrics) = (flags.common.file.clone(), args.metrics);
         let mut source = Source { flags, running: args, authorities };
-        let reread = reread(file, move || source.read(&keys));
+        let reread = reread(file, move || {
+            let renewed = source.read(&keys)?;
+            limit.set(renewed.settings.live.description.bandwidth[0]);
+            Ok(renewed)
+        });
         let reload = Some(Reload::new(reread).map_err(Failure::trouble)?);
         let Some(address) = metrics else {
             let done = relay::run_rereading(settings, &stop, reload, &mut screen);
@@ -333,90 +336,4 @@ impl RelayArgs {
             ..self
         }
     }
-}
-
-/// What the operator is told of a relay.
-pub(super) struct Screen(pub(super) Arc<Log>);
-
-impl Screen {
-    fn say(&self, event: &str, text: &str) {
-        self.0.say(&json!({"event": event, "what": text}), &format!("{event}: {text}"));
-    }
-
-    fn warn(&self, text: &str) {
-        self.0.warn(&json!({"event": "trouble", "what": text}), text);
-    }
-}
-
-impl Watch for Screen {
-    fn listening(&mut self, at: &[SocketAddr]) {
-        let at: Vec<String> = at.iter().map(ToString::to_string).collect();
-        self.say("listening", &at.join(", "));
-    }
-
-    fn event(&mut self, _: Time, event: &Event) {
-        match event {
-            Event::LinkOpen { .. } => {}
-            Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
-            Event::OutOfMemory => {
-                self.say("out_of_memory", "the longest waiting circuit was closed")
-            }
-        }
-    }
-
-    fn numbers(&mut self, _: Time, numbers: &Numbers) {
-        let Numbers { stats, links, carried, refused, sets: fullest } = numbers;
-        let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
-        self.0.object(&json!({
-            "event": "numbers", "links": links, "circuits": stats.circuits,
-            "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
-            "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
-            "streams": stats.streams, "cells": stats.cells, "received": carried[0],
-            "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
-            "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
-            "padding_sent": stats.padding[1],
-            "connections_refused": refused, "reordered_most": stats.most_reordered,
-            "fullest_sets": fullest,
-        }));
-    }
-
-    fn note(&mut self, text: &str) {
-        self.say("note", text);
-    }
-
-    fn clock(&mut self, skew: &Skew) {
-        match skew.is_trouble() {
-            true => self.0.warn(&clock(skew), &skew.to_string()),
-            false => self.0.say(&clock(skew), &skew.to_string()),
-        }
-    }
-
-    fn reloaded(&mut self, outcome: &Outcome) {
-        match outcome {
-            Ok(names) => self.0.say(&reloaded(names), &in_words(outcome)),
-            Err(_) => self.warn(&in_words(outcome)),
-        }
-    }
-}
-
-/// Whose clock is wrong, as an object.
-pub(super) fn clock(skew: &Skew) -> Value {
-    let Skew { verdict, name } = skew;
-    match verdict {
-        Verdict::Ours(ahead, Witness::Authority(_)) => {
-            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "authority": name})
-        }
-        Verdict::Ours(ahead, Witness::Relays(count)) => {
-            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "relays": count})
-        }
-        Verdict::Right => json!({"event": "clock", "whose": "ours", "ahead_s": 0}),
-        Verdict::Theirs(_, ahead) => {
-            json!({"event": "clock", "whose": "relay", "ahead_s": ahead, "relay": name})
-        }
-    }
-}
-
-/// The same as an object.
-pub(super) fn reloaded(names: &Names) -> Value {
-    json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

@@ -81,10 +81,10 @@ impl UpArgs {
         let settings = self.settings(data)?;
         let socks = settings.listen[0];
         let mut screen = Screen::of("up", self.json, self.quiet).map_err(Failure::trouble)?;
-        let (json, quiet) = (self.json.then(Clock::start), self.quiet);
+        let json = self.json.then(Clock::start);
         let mut watch = |event: EmbeddedEvent| match event {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
-            other => tell(&other, socks, json.as_ref(), quiet),
+            other => tell(&other, socks, json.as_ref(), &mut screen),
         };
         let nothing = "up takes no file of settings: there is nothing to read again";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
@@ -127,18 +127,17 @@ fn torrc(line: &str) -> String {
 }
 
 /// What is not the client's to tell.
-fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
-    let mut out = std::io::stdout();
-    // Nobody may be there to read it.
-    let _ = match (json.zip(value(event)), event) {
-        (Some((clock, value)), _) => writeln!(out, "{}", stamped(clock, value)),
-        (None, EmbeddedEvent::Up(_)) if !quiet => writeln!(out, "{}", greeting(socks)),
-        (None, EmbeddedEvent::Trouble(node, text)) => {
-            writeln!(std::io::stderr(), "anabranch: {node}: {text}")
+fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, screen: &mut Screen) {
+    match (json.zip(value(event)), event) {
+        (Some((clock, value)), _) => {
+            let mut out = std::io::stdout();
+            // Nobody may be there to read it.
+            let _ = writeln!(out, "{}", stamped(clock, value)).and_then(|()| out.flush());
         }
-        _ => Ok(()),
-    };
-    let _ = out.flush();
+        (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),
+        (None, EmbeddedEvent::Trouble(node, text)) => screen.warn(&format!("{node}: {text}")),
+        _ => {}
+    }
 }
 
 /// The same as an object, if it is not the client's.

@@ -11,14 +11,14 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 /// Echo and lines are off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw
 /// mode.
-pub(crate) struct Hush {
+pub(super) struct Hush {
     stdin: Stdin,
     before: Termios,
 }
 
 impl Hush {
     /// `None` where stdin is no terminal: there is no echo then.
-    pub(crate) fn begin(height: u16) -> Option<Hush> {
+    pub(super) fn begin(height: u16) -> Option<Hush> {
         show_panics_below(height);
         let stdin = io::stdin();
         let before = stdin.is_terminal().then(|| tcgetattr(&stdin).ok()).flatten()?;

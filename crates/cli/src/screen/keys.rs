@@ -10,10 +10,6 @@ use rustix::termios::tcgetpgrp;
 /// How long the end of a view may go unnoticed.
 const TURN: Duration = Duration::from_millis(250);
 
-/// What the keys do, for who asks.
-pub(crate) const HELP: &str =
-    "keys: q or Ctrl-C ends the run; p holds the view, and lets it go; ? says this";
-
 /// What somebody wants of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
@@ -21,17 +17,26 @@ pub(crate) enum Key {
     End,
     /// That the view stands still, or goes on.
     Hold,
-    /// What the keys are.
+    /// What the keys are, or that no more.
     Help,
+    /// Another order of the rows.
+    Sort,
+    /// The terminal has another size.
+    Resized,
 }
 
 impl Key {
     fn of(event: &Event) -> Option<Key> {
-        let Event::Key(key) = event else { return None };
+        let key = match event {
+            Event::Key(key) => key,
+            Event::Resize(..) => return Some(Key::Resized),
+            _ => return None,
+        };
         match key.code {
             KeyCode::Char('q' | 'Q') => Some(Key::End),
             KeyCode::Char('p' | 'P') => Some(Key::Hold),
             KeyCode::Char('?' | 'h' | 'H') => Some(Key::Help),
+            KeyCode::Char('s' | 'S') => Some(Key::Sort),
             _ => None,
         }
     }
@@ -77,9 +82,10 @@ mod tests {
     fn few_keys_mean_something() {
         let key = |of| Key::of(&Event::Key(KeyEvent::new(KeyCode::Char(of), KeyModifiers::NONE)));
         assert_eq!(
-            ['q', 'p', '?', 'h'].map(key),
-            [Key::End, Key::Hold, Key::Help, Key::Help].map(Some)
+            ['q', 'p', '?', 'h', 's'].map(key),
+            [Key::End, Key::Hold, Key::Help, Key::Help, Key::Sort].map(Some)
         );
-        assert_eq!([key('x'), Key::of(&Event::Resize(80, 24))], [None, None]);
+        assert_eq!([key('x'), Key::of(&Event::FocusGained)], [None, None]);
+        assert_eq!(Key::of(&Event::Resize(80, 24)), Some(Key::Resized));
     }
 }

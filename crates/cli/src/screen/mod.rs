@@ -6,17 +6,25 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
 use anabranch_multipath::Time;
-use ratatui::style::Stylize;
 use ratatui::text::{Line, Text};
 use rustix::termios::tcgetwinsize;
 
+use self::palette::Palette;
 use crate::text::wrapped;
 
-pub(crate) mod hush;
+pub(crate) mod frame;
+#[cfg(test)]
+pub(crate) mod golden;
+mod hush;
 pub(crate) mod journal;
-pub(crate) mod keys;
+mod keys;
 pub(crate) mod lines;
-pub(crate) mod view;
+pub(crate) mod live;
+pub(crate) mod meter;
+pub(crate) mod palette;
+
+pub(crate) mod table;
+mod view;
 
 /// Events that are kept for a view.
 const RECENT: usize = 32;
@@ -36,24 +44,31 @@ pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     }
 }
 
-/// How many of a table's columns fit, with a space between them, the most important first; always
-/// the first, even where it is cut.
-pub(crate) fn fitting(columns: &[(&str, u16)], width: u16) -> usize {
-    let ends = columns.iter().scan(0, |end, (_, width)| {
-        *end += width + 1;
-        Some(*end - 1)
-    });
-    ends.take_while(|end| *end <= width).count().max(1)
-}
-
 /// The last events in words, the newest last.
-#[derive(Debug, Default)]
-pub(crate) struct Recent(VecDeque<(Time, String)>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent(VecDeque<Told>);
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Told {
+    time: Time,
+    words: String,
+    is_warning: bool,
+}
 
 impl Recent {
     /// Keeps one more; the oldest goes when there are too many.
-    pub(crate) fn keep(&mut self, now: Time, words: String) {
-        self.0.push_back((now, words));
+    pub(crate) fn keep(&mut self, time: Time, words: String) {
+        self.push(Told { time, words, is_warning: false });
+    }
+
+    /// The same of what is not as it should be.
+    pub(crate) fn warn(&mut self, time: Time, words: String) {
+        self.push(Told { time, words, is_warning: true });
+    }
+
+    fn push(&mut self, told: Told) {
+        self.0.push_back(told);
         if self.0.len() > RECENT {
             self.0.pop_front();
         }
@@ -61,16 +76,18 @@ impl Recent {
 
     /// The newest.
     pub(crate) fn last(&self) -> Option<&str> {
-        self.0.back().map(|(_, words)| words.as_str())
+        self.0.back().map(|told| told.words.as_str())
     }
 
     /// As many as there is room for.
-    pub(crate) fn text(&self, room: u16) -> Text<'_> {
+    pub(crate) fn text(&self, room: u16, palette: Palette) -> Text<'_> {
         let skip = self.0.len().saturating_sub(usize::from(room));
         let newest = self.0.iter().skip(skip);
-        newest
-            .map(|(time, words)| Line::raw(format!("{:9.3}  {words}", time.secs_f64())).dim())
-            .collect()
+        let line = |told: &Told| {
+            let style = if told.is_warning { palette.doubtful() } else { palette.faint() };
+            Line::styled(format!("{:9.3}  {}", told.time.secs_f64(), told.words), style)
+        };
+        newest.map(line).collect()
     }
 }
 
@@ -83,13 +100,6 @@ mod tests {
         let mut recent = Recent::default();
         (0..1000).for_each(|number| recent.keep(Time::ZERO, number.to_string()));
         assert_eq!((recent.0.len(), recent.last()), (RECENT, Some("999")));
-        assert_eq!(recent.text(3).lines.len(), 3);
-    }
-
-    #[test]
-    fn columns_that_fit_are_shown_and_the_first_always() {
-        let columns = [("a", 4), ("b", 4), ("c", 4)];
-        let shown = [1, 4, 8, 9, 13, 14, 99].map(|width| fitting(&columns, width));
-        assert_eq!(shown, [1, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(recent.text(3, Palette::new(true)).lines.len(), 3);
     }
 }

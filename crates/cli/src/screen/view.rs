@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Stdout};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{MoveTo, Show};
@@ -12,9 +12,11 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{Clear, ClearType};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::Widget;
-use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
+use super::frame::{self, Look, Picture};
 use super::keys::{self, Key};
+use super::palette::Palette;
 use crate::text::wrapped;
 
 /// Lines that may wait to be put above the view.
@@ -24,9 +26,6 @@ const OPENING: Duration = Duration::from_secs(3);
 /// How long it may take to be cleared at the end.
 const CLEARING: Duration = Duration::from_secs(1);
 
-/// Draws a model over a whole frame.
-pub(crate) type Draw<M> = fn(&mut Frame<'_>, &M);
-
 type Screen = Terminal<CrosstermBackend<Stdout>>;
 
 /// A view that redraws itself whenever its model was changed and the terminal takes it.
@@ -34,13 +33,13 @@ pub(crate) struct View<M> {
     shared: Arc<Shared<M>>,
 }
 
-impl<M: Send + 'static> View<M> {
+impl<M: Picture> View<M> {
     /// A view of so many lines; `None` where the terminal cannot be opened.
-    pub(crate) fn open(height: u16, model: M, draw: Draw<M>) -> Option<View<M>> {
+    pub(super) fn open(height: u16, model: M) -> Option<View<M>> {
         let state = State::of(model);
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (drawing, name) = (Over(shared.clone()), "view".to_owned());
-        thread::Builder::new().name(name).spawn(move || drawing.0.run(height, draw)).ok()?;
+        thread::Builder::new().name(name).spawn(move || drawing.0.run(height)).ok()?;
         let view = View { shared };
         let opening = |state: &mut State<M>| state.phase == Phase::Opening;
         view.shared.wait(OPENING, opening);
@@ -48,7 +47,7 @@ impl<M: Send + 'static> View<M> {
     }
 
     /// Follows keys from now on. The terminal must not echo them, nor wait for the end of a line.
-    pub(crate) fn follow_keys(&self) {
+    pub(super) fn follow_keys(&self) {
         let shared = Arc::clone(&self.shared);
         let follow = move || keys::follow(|key| shared.take_key(key));
         // Without that thread there is still Ctrl-C.
@@ -56,7 +55,7 @@ impl<M: Send + 'static> View<M> {
     }
 
     /// Whether the terminal is still there.
-    pub(crate) fn runs(&self) -> bool {
+    pub(super) fn runs(&self) -> bool {
         self.shared.lock().phase == Phase::Running
     }
 
@@ -68,7 +67,7 @@ impl<M: Send + 'static> View<M> {
     /// Draws anew, as soon as the terminal takes it, unless the view is held.
     pub(crate) fn redraw(&self) {
         let mut state = self.shared.lock();
-        state.wanted |= !state.held;
+        state.wanted |= state.held.is_none();
         self.shared.changed.notify_all();
     }
 
@@ -80,9 +79,12 @@ impl<M: Send + 'static> View<M> {
 }
 
 impl<M> Drop for View<M> {
-    /// Clears the view, unless the terminal takes nothing.
+    /// Clears the view, unless the terminal takes nothing. What a panic has written stays.
     fn drop(&mut self) {
-        self.shared.lock().end(Phase::Ending);
+        let mut state = self.shared.lock();
+        state.stays = thread::panicking();
+        state.end(Phase::Ending);
+        drop(state);
         self.shared.changed.notify_all();
         self.shared.wait(CLEARING, |state| state.phase != Phase::Ended);
     }
@@ -98,31 +100,59 @@ enum Phase {
 
 struct State<M> {
     model: M,
+    /// The model as it was when somebody wanted to look at it.
+    held: Option<M>,
+    look: Look,
+    opened: Instant,
     kept: VecDeque<String>,
     /// Lines that found no room in `kept`.
     skipped: u64,
     wanted: bool,
-    /// Somebody wants to look at it.
-    held: bool,
-    /// Somebody has asked for the end, and is not heard twice: a second Ctrl-C throws captures
-    /// away.
-    ends: bool,
+    /// The view is not cleared at the end: the message of a panic stands below it.
+    stays: bool,
     phase: Phase,
 }
 
-impl<M> State<M> {
+impl<M: Picture> State<M> {
     fn of(model: M) -> State<M> {
         State {
             model,
+            held: None,
+            look: Look::new(Palette::of_environment()),
+            opened: Instant::now(),
             kept: VecDeque::new(),
             skipped: 0,
             wanted: false,
-            held: false,
-            ends: false,
+            stays: false,
             phase: Phase::Opening,
         }
     }
 
+    /// Does what a key asks for. Whether that is the end of the run: somebody who has asked for it
+    /// is not heard twice, as a second Ctrl-C throws captures away.
+    fn obey(&mut self, key: Key) -> bool {
+        self.wanted = true;
+        let look = &mut self.look;
+        match key {
+            Key::End => return !std::mem::replace(&mut look.ends, true),
+            Key::Hold => {
+                look.held = !look.held;
+                self.held = look.held.then(|| self.model.clone());
+            }
+            Key::Help => look.help = !look.help,
+            Key::Sort => look.order = (look.order + 1) % self.model.orders().len().max(1),
+            Key::Resized => {}
+        }
+        false
+    }
+
+    /// What is to be drawn.
+    fn shown(&self) -> (&M, &Look) {
+        (self.held.as_ref().unwrap_or(&self.model), &self.look)
+    }
+}
+
+impl<M> State<M> {
     fn keep(&mut self, text: String) {
         self.wanted = true;
         if self.kept.len() < KEPT {
@@ -162,38 +192,23 @@ impl<M> Shared<M> {
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 
-    /// Does what a key asks for; false where the view has ended.
-    fn take_key(&self, key: Option<Key>) -> bool {
-        let mut state = self.lock();
-        match key {
-            Some(Key::End) if !state.ends => {
-                state.ends = true;
-                keys::end_run();
-            }
-            Some(Key::Hold) => {
-                state.held = !state.held;
-                let words = if state.held { "held: p lets the view go on" } else { "going on" };
-                state.keep(words.to_owned());
-            }
-            Some(Key::Help) => state.keep(keys::HELP.to_owned()),
-            Some(Key::End) | None => {}
-        }
-        self.changed.notify_all();
-        state.phase == Phase::Running
-    }
-
     /// The thread: opens the terminal, draws when asked, clears the view at the end. A terminal
     /// that fails is gone: what SIGHUP does not end goes on without a view.
-    fn run(&self, height: u16, draw: Draw<M>) {
+    fn run(&self, height: u16)
+    where
+        M: Picture,
+    {
         let Ok(mut terminal) = open(height) else { return };
         self.lock().end(Phase::Running);
         self.changed.notify_all();
         while let Some(kept) = self.wanted() {
-            if self.draw(&mut terminal, kept, draw).is_err() {
+            if self.draw(&mut terminal, kept).is_err() {
                 return;
             }
         }
-        clear(terminal);
+        if !self.lock().stays {
+            clear(terminal);
+        }
     }
 
     /// Waits for something to draw. `None` at the end.
@@ -207,7 +222,10 @@ impl<M> Shared<M> {
         (state.phase == Phase::Running || !kept.is_empty()).then_some(kept)
     }
 
-    fn draw(&self, terminal: &mut Screen, kept: Vec<String>, draw: Draw<M>) -> io::Result<()> {
+    fn draw(&self, terminal: &mut Screen, kept: Vec<String>) -> io::Result<()>
+    where
+        M: Picture,
+    {
         for text in kept {
             let width = usize::from(terminal.get_frame().area().width);
             let lines: Vec<Line<'_>> = wrapped(&text, width).into_iter().map(Line::raw).collect();
@@ -216,7 +234,26 @@ impl<M> Shared<M> {
             terminal.insert_before(height, |buffer| text.render(buffer.area, buffer))?;
         }
         // Only while the frame is made is the model held, not while it is written.
-        terminal.draw(|frame| draw(frame, &self.lock().model)).map(drop)
+        let draw = |frame: &mut ratatui::Frame<'_>| {
+            let state = self.lock();
+            let (picture, look) = state.shown();
+            frame::draw(frame, picture, look);
+        };
+        terminal.draw(draw).map(drop)
+    }
+}
+
+impl<M: Picture> Shared<M> {
+    /// Does what a key asks for, if there is one; false where the view has ended.
+    fn take_key(&self, key: Option<Key>) -> bool {
+        let mut state = self.lock();
+        if key.is_some_and(|key| state.obey(key)) {
+            keys::end_run();
+        }
+        let age = state.opened.elapsed();
+        state.wanted |= state.model.grow_older(age) && state.held.is_none();
+        self.changed.notify_all();
+        state.phase == Phase::Running
     }
 }
 
@@ -245,10 +282,24 @@ fn clear(mut terminal: Screen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::screen::frame::tests::Numbers;
+
+    #[test]
+    fn a_view_that_is_held_shows_what_was_then_in_any_order() {
+        let mut state = State::of(Numbers::default());
+        assert!(!state.obey(Key::Hold));
+        state.model.0.push(7);
+        assert!(!state.obey(Key::Sort));
+        assert_eq!((state.shown().0.0.len(), state.look.order), (0, 1));
+        assert!(!state.obey(Key::Hold) && !state.obey(Key::Sort));
+        assert_eq!((state.shown().0.0.len(), state.look.order), (1, 0));
+        let ends = [Key::Help, Key::End, Key::End].map(|key| state.obey(key));
+        assert_eq!((ends, state.look.help), ([false, true, false], true), "the end is told once");
+    }
 
     #[test]
     fn warnings_that_a_stalled_terminal_does_not_take_are_bounded_and_counted() {
-        let mut state = State::of(());
+        let mut state = State::of(Numbers::default());
         (0..1000).for_each(|number| state.keep(number.to_string()));
         let kept = state.take_kept();
         assert_eq!((kept.len(), kept[255].as_str()), (257, "255"));
@@ -258,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_view_that_ended_does_not_begin_again() {
-        let mut state = State::of(());
+        let mut state = State::of(Numbers::default());
         state.end(Phase::Ended);
         state.end(Phase::Running);
         assert_eq!(state.phase, Phase::Ended);

@@ -124,7 +124,7 @@ impl AnonymityArgs {
         journal: &mut Journal<Analysed>,
     ) -> Result<bool, Failure> {
         let (stop, bench) = (told_to_stop()?, Bench::new(settings));
-        let mut teller = Teller::new(self.results.json, words::outcome);
+        let mut teller = Teller::new("anonymity", self.results.json, words::outcome);
         let work = |unit: &Unit| bench.analyse(unit);
         let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
         teller.end();

@@ -123,7 +123,7 @@ impl OverheadArgs {
         journal: &mut Journal<Measured>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.results.json, words::outcome);
+        let mut teller = Teller::new("overhead", self.common.results.json, words::outcome);
         let work = |unit: &Unit| bench.measure(unit, &stop);
         let whole = carry_out(&plan(settings), journal, &stop, work, |p, e| teller.hear(p, e));
         teller.end();

@@ -137,7 +137,7 @@ impl PagesArgs {
         journal: &mut Journal<Loaded>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.results.json, words::outcome);
+        let mut teller = Teller::new("pages", self.common.results.json, words::outcome);
         let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, &stop);
         let limits = (self.browsers, TRIES);
         let whole =

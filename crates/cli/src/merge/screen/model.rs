@@ -4,16 +4,15 @@ use anabranch_drive::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 use anabranch_multipath::Time;
 
 use crate::screen::Recent;
+use crate::screen::meter::Meter;
 
 /// All that a person sees of a run at one moment.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Model {
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
     pub(super) recent: Recent,
     pub(super) time: Time,
-    /// Whether there were counters before these.
-    begun: bool,
 }
 
 /// One path of a client that has a session.
@@ -22,23 +21,65 @@ pub(super) struct Row {
     pub(super) client: String,
     pub(super) path: usize,
     pub(super) counters: PathSnapshot,
-    /// Bits of programs' datagrams per second, to the server and from it, since the snapshot
-    /// before.
+    /// Bits of programs' datagrams per second, to the server and from it, over the last second, or
+    /// since the snapshot before.
     pub(super) rates: [f64; 2],
+    /// Shares of the client's bytes over all its paths, from 0 to 1, in the same order.
+    pub(super) shares: [f64; 2],
+    /// Bytes: in, out, both ways.
+    meters: [Meter; 3],
+    /// Bytes that any path carried in a second of those that are kept, at most.
+    pub(super) most: f64,
+}
+
+impl Row {
+    /// Bytes a second both ways in each of the last seconds, the newest last.
+    pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
+        self.meters[2].past()
+    }
 }
 
 impl Model {
     /// Takes the counters of now.
     pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        let seconds = now.since(self.time).as_secs_f64();
-        let before = std::mem::replace(&mut self.snapshot, snapshot.clone());
-        let span = if self.begun { seconds } else { 0.0 };
-        let clients = snapshot.clients.iter().enumerate().filter(|(_, client)| client.up);
-        let of_client = |(place, client): (usize, &ClientSnapshot)| {
-            rows(client, before.clients.get(place), span)
+        let clients = snapshot.clients.iter().filter(|client| client.up);
+        let mut rows: Vec<_> = clients.flat_map(|client| self.rows_of(now, client)).collect();
+        let most = rows.iter().flat_map(Row::past).fold(0.0, f64::max);
+        rows.iter_mut().for_each(|row| row.most = most);
+        self.rows = rows;
+        self.snapshot.clone_from(snapshot);
+        self.time = now;
+    }
+
+    /// The paths of a client. One that was not here before has no rate yet.
+    fn rows_of(&self, now: Time, client: &ClientSnapshot) -> Vec<Row> {
+        let bytes = |path: &PathSnapshot| [path.inward.bytes, path.outward.bytes];
+        let totals = client.paths.iter().map(bytes);
+        let totals = totals.fold([0; 2], |sum, path| [0, 1].map(|way| sum[way] + path[way]));
+        let row = |(path, counters): (usize, &PathSnapshot)| {
+            let known = self.rows.iter().find(|row| row.client == client.name && row.path == path);
+            let mut meters = known.map(|row| row.meters.clone()).unwrap_or_default();
+            let [inward, outward] = bytes(counters);
+            for (meter, bytes) in meters.iter_mut().zip([inward, outward, inward + outward]) {
+                meter.follow(now, bytes);
+            }
+            Row {
+                client: client.name.clone(),
+                path,
+                counters: counters.clone(),
+                rates: [0, 1].map(|way| meters[way].rate() * 8.0),
+                shares: [0, 1].map(|way| share(bytes(counters)[way], totals[way])),
+                meters,
+                most: 0.0,
+            }
         };
-        self.rows = clients.flat_map(of_client).collect();
-        (self.time, self.begun) = (now, true);
+        client.paths.iter().enumerate().map(row).collect()
+    }
+
+    /// Bits a second over all paths: in, out.
+    pub(super) fn rates(&self) -> [f64; 2] {
+        let each = self.rows.iter().map(|row| row.rates);
+        each.fold([0.0; 2], |sum, rates| [0, 1].map(|way| sum[way] + rates[way]))
     }
 
     /// What was not carried, in words, if there was any.
@@ -56,21 +97,8 @@ impl Model {
     }
 }
 
-fn rows(client: &ClientSnapshot, before: Option<&ClientSnapshot>, seconds: f64) -> Vec<Row> {
-    let rate = |now: u64, then: u64| {
-        let bits = now.saturating_sub(then) as f64 * 8.0;
-        if seconds > 0.0 { bits / seconds } else { 0.0 }
-    };
-    let row = |(path, counters): (usize, &PathSnapshot)| {
-        let earlier = before.and_then(|before| before.paths.get(path)).cloned();
-        let earlier = earlier.unwrap_or_default();
-        let rates = [
-            rate(counters.inward.bytes, earlier.inward.bytes),
-            rate(counters.outward.bytes, earlier.outward.bytes),
-        ];
-        Row { client: client.name.clone(), path, counters: counters.clone(), rates }
-    };
-    client.paths.iter().enumerate().map(row).collect()
+fn share(bytes: u64, total: u64) -> f64 {
+    if total > 0 { bytes as f64 / total as f64 } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use anabranch_onion::Event;
 use serde_json::{Value, json};
 
 use super::super::log::stamped;
-use super::super::relay::{clock, reloaded};
 use super::super::sets;
+use super::super::watch::{clock, reloaded};
 use crate::screen::lines::Lines;
 
 /// Tells it.

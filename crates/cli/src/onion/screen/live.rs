@@ -2,32 +2,29 @@
 
 use anabranch_drive::onion::client::ClientEvent;
 
-use super::draw;
 use super::model::Model;
 use super::plain::{Plain, warning};
-use crate::screen::hush::Hush;
-use crate::screen::view::View;
+use crate::screen::live::LiveView;
 
 /// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is
 /// gone, the lines of [`Plain`] remain.
 pub(super) struct Live {
     plain: Plain,
-    view: Option<View<Model>>,
-    /// Dropped after the view.
-    _hush: Option<Hush>,
+    live: LiveView<Model>,
 }
 
 impl Live {
     pub(super) fn new(plain: Plain) -> Live {
-        Live { plain, view: None, _hush: None }
+        Live { plain, live: LiveView::new() }
     }
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
-            self.begin(event);
+            // Where programs may come stays above the view.
+            self.plain.tell(event);
+            self.live.begin(self.plain.flush(), Model::default());
         }
-        self.view = self.view.take().filter(View::runs);
-        let Some(view) = &self.view else { return self.plain.tell(event) };
+        let Some(view) = self.live.view() else { return self.plain.tell(event) };
         view.change(|model| model.take(event));
         if let Some(text) = warning(event) {
             view.keep(format!("warning: {text}"));
@@ -37,17 +34,19 @@ impl Live {
         }
     }
 
-    /// Where programs may come stays above the view.
-    fn begin(&mut self, event: &ClientEvent) {
-        self.plain.tell(event);
-        // A terminal that takes no lines would take no view either.
-        if self.plain.flush() {
-            self.view = View::open(draw::HEIGHT, Model::default(), draw::draw);
+    /// A line that is not a client's: above the view, or where lines go.
+    pub(super) fn say(&mut self, text: &str) {
+        match self.live.view() {
+            Some(view) => view.keep(text.to_owned()),
+            None => self.plain.say(text),
         }
-        self._hush = self.view.as_ref().and_then(|view| {
-            let hush = Hush::begin(draw::HEIGHT)?;
-            view.follow_keys();
-            Some(hush)
-        });
+    }
+
+    /// The same of what is not as it should be.
+    pub(super) fn warn(&mut self, text: &str) {
+        match self.live.view() {
+            Some(view) => view.keep(format!("warning: {text}")),
+            None => self.plain.warn(text),
+        }
     }
 }

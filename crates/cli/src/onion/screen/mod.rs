@@ -47,6 +47,24 @@ impl Screen {
         Ok(Screen { kind, standing })
     }
 
+    /// A line for people that is no event of the client's.
+    pub(super) fn say(&mut self, text: &str) {
+        match &mut self.kind {
+            Kind::Json(..) => {}
+            Kind::Plain(plain) => plain.say(text),
+            Kind::Live(live) => live.say(text),
+        }
+    }
+
+    /// The same of what is not as it should be.
+    pub(super) fn warn(&mut self, text: &str) {
+        match &mut self.kind {
+            Kind::Json(..) => {}
+            Kind::Plain(plain) => plain.warn(text),
+            Kind::Live(live) => live.warn(text),
+        }
+    }
+
     /// Something has happened.
     pub(super) fn tell(&mut self, event: ClientEvent) {
         if let Some(standing) = &mut self.standing {

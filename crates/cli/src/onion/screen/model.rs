@@ -4,21 +4,23 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use anabranch_drive::onion::client::{CircuitStatus, ClientEvent, SetStatus, Status};
+use anabranch_multipath::Time;
 use anabranch_onion::circmgr::Stage;
 
-use super::plain::news;
+use super::plain::{news, warning};
 use crate::screen::Recent;
+use crate::screen::meter::Meter;
 
 /// All that a person sees of a run at one moment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.
     pub(super) sets: Vec<SetRow>,
     /// Circuits that are in none of them, the busiest first.
     pub(super) rows: Vec<Row>,
-    /// Bits a second over all links: received, sent.
-    pub(super) rates: [f64; 2],
+    /// Bytes over all links: received, sent.
+    pub(super) wire: [Meter; 2],
     /// Circuits can be built.
     pub(super) ready: bool,
     pub(super) recent: Recent,
@@ -28,22 +30,56 @@ pub(super) struct Model {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SetRow {
     pub(super) set: SetStatus,
-    /// Bits of streams a second since the status before: received, sent.
-    pub(super) rates: [f64; 2],
+    /// Bytes of streams: received, sent.
+    pub(super) carried: StreamMeters,
 }
 
 /// One circuit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) seen: CircuitStatus,
-    /// Bits of streams a second since the status before: received, sent.
-    pub(super) rates: [f64; 2],
+    /// Bytes of streams: received, sent.
+    pub(super) carried: StreamMeters,
+}
+
+/// What streams carried.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct StreamMeters([Meter; 2]);
+
+impl StreamMeters {
+    /// Nothing until then.
+    fn from(begin: Time) -> StreamMeters {
+        StreamMeters([(); 2].map(|()| Meter::from(begin)))
+    }
+
+    fn follow(mut self, now: Time, sums: [u64; 2]) -> StreamMeters {
+        self.0.iter_mut().zip(sums).for_each(|(meter, sum)| meter.follow(now, sum));
+        self
+    }
+
+    /// Bits a second over the last second, or since the status before: received, sent.
+    pub(super) fn rates(&self) -> [f64; 2] {
+        [0, 1].map(|way| self.0[way].rate() * 8.0)
+    }
+
+    /// Bytes a second both ways in each of the last seconds, the newest last.
+    pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
+        let [received, sent] = &self.0;
+        received.past().zip(sent.past()).map(|(received, sent)| received + sent)
+    }
+
+    /// The same of the busiest second.
+    pub(super) fn most(&self) -> f64 {
+        self.past().fold(0.0, f64::max)
+    }
 }
 
 impl Model {
     pub(super) fn take(&mut self, event: &ClientEvent) {
-        if let Some(words) = news(event) {
-            self.recent.keep(self.status.now, words);
+        match news(event) {
+            Some(words) if warning(event).is_some() => self.recent.warn(self.status.now, words),
+            Some(words) => self.recent.keep(self.status.now, words),
+            None => {}
         }
         match event {
             ClientEvent::Ready(_) => self.ready = true,
@@ -53,32 +89,44 @@ impl Model {
     }
 
     fn renew(&mut self, status: &Status) {
-        let seconds = status.now.since(self.status.now).as_secs_f64();
-        let before = |number: u64| {
-            let circuit = self.status.circuits.iter().find(|seen| seen.number == number);
-            circuit.map_or([0; 2], |seen| seen.carried)
-        };
-        let row = |seen: &CircuitStatus| Row {
-            rates: rates(before(seen.number), seen.carried, seconds),
-            seen: seen.clone(),
-        };
         let legs: BTreeSet<u64> = status.sets.iter().flat_map(circuits).collect();
         let alone = status.circuits.iter().filter(|seen| !legs.contains(&seen.number));
-        self.rows = alone.map(row).collect();
-        self.sets = status.sets.iter().map(|set| self.set_row(set, seconds)).collect();
+        let rows = alone.map(|seen| self.row(status.now, seen)).collect();
+        self.sets = status.sets.iter().map(|set| self.set_row(status.now, set)).collect();
+        self.rows = rows;
         self.sets.sort_by_key(|row| Reverse((row.set.seen.streams, row.set.number)));
         self.rows.sort_by_key(|row| {
             let idle = (row.seen.streams == 0, order(row.seen.stage));
             (idle, Reverse(row.seen.number))
         });
-        self.rates = rates(self.status.wire, status.wire, seconds);
+        self.wire
+            .iter_mut()
+            .zip(status.wire)
+            .for_each(|(meter, sum)| meter.follow(status.now, sum));
         self.status.clone_from(status);
     }
 
-    fn set_row(&self, set: &SetStatus, seconds: f64) -> SetRow {
-        let before = self.status.sets.iter().find(|before| before.number == set.number);
-        let before = before.map_or([0; 2], |before| before.seen.carried);
-        SetRow { rates: rates(before, set.seen.carried, seconds), set: set.clone() }
+    fn row(&self, now: Time, seen: &CircuitStatus) -> Row {
+        let known = self.rows.iter().find(|row| row.seen.number == seen.number);
+        let carried = self.carried(known.map(|row| &row.carried), now, seen.carried);
+        Row { carried, seen: seen.clone() }
+    }
+
+    fn set_row(&self, now: Time, set: &SetStatus) -> SetRow {
+        let known = self.sets.iter().find(|row| row.set.number == set.number);
+        let carried = self.carried(known.map(|row| &row.carried), now, set.seen.carried);
+        SetRow { carried, set: set.clone() }
+    }
+
+    /// What was known, or nothing at the last look, and what is known now.
+    fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
+        let new = || StreamMeters::from(self.status.now);
+        known.cloned().unwrap_or_else(new).follow(now, sums)
+    }
+
+    /// Bits a second over all links: received, sent.
+    pub(super) fn rates(&self) -> [f64; 2] {
+        [0, 1].map(|way| self.wire[way].rate() * 8.0)
     }
 
     /// How far the client is, in words.
@@ -106,19 +154,11 @@ fn order(stage: Stage) -> u8 {
     }
 }
 
-fn rates(before: [u64; 2], now: [u64; 2], seconds: f64) -> [f64; 2] {
-    [0, 1].map(|way| {
-        let bits = now[way].saturating_sub(before[way]) as f64 * 8.0;
-        if seconds > 0.0 { bits / seconds } else { 0.0 }
-    })
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::Duration;
 
     use anabranch_drive::onion::client::{LegPlace, RelayName};
-    use anabranch_multipath::Time;
     use anabranch_onion::conflux::Design;
     use anabranch_onion::guards::Reach;
     use anabranch_onion::{LegNumbers, SetNumbers};
@@ -209,7 +249,10 @@ pub(super) mod tests {
         model.take(&ClientEvent::Status(Box::new(status(3, [5000, 500]))));
         let numbers: Vec<u64> = model.rows.iter().map(|row| row.seen.number).collect();
         assert_eq!(numbers, [2, 3, 1]);
-        assert_eq!((model.rows[0].rates, model.rates), ([16_000.0, 0.0], [16_000.0, 0.0]));
+        assert_eq!(
+            (model.rows[0].carried.rates(), model.rates()),
+            ([16_000.0, 0.0], [16_000.0, 0.0])
+        );
     }
 
     #[test]
@@ -219,14 +262,14 @@ pub(super) mod tests {
         model.take(&ClientEvent::Status(Box::new(with_set(3, [5000, 500]))));
         let numbers: Vec<u64> = model.rows.iter().map(|row| row.seen.number).collect();
         assert_eq!(numbers, [2, 3, 1]);
-        assert_eq!((model.sets.len(), model.sets[0].rates), (1, [16_000.0, 0.0]));
+        assert_eq!((model.sets.len(), model.sets[0].carried.rates()), (1, [16_000.0, 0.0]));
     }
 
     #[test]
     fn two_looks_at_one_moment_give_no_infinite_rate() {
         let mut model = Model::default();
         model.take(&ClientEvent::Status(Box::new(status(0, [1000, 500]))));
-        assert_eq!(model.rates, [0.0; 2]);
+        assert_eq!(model.rates(), [0.0; 2]);
     }
 
     #[test]

@@ -42,18 +42,29 @@ impl Plain {
         self.out.as_ref().is_none_or(Lines::flush)
     }
 
+    /// A line, unless only warnings are wanted.
+    pub(super) fn say(&self, text: &str) {
+        if let Some(out) = &self.out {
+            let text = folded(text, io::stdout());
+            out.say(&self.journal.line(Priority::Information, &text), lost);
+        }
+    }
+
+    /// What is not as it should be.
+    pub(super) fn warn(&self, text: &str) {
+        let text = folded(&format!("anabranch: {text}"), io::stderr());
+        self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
+    }
+
     /// Tells what is worth a line.
     pub(super) fn tell(&mut self, event: &ClientEvent) {
-        let lost = |lines| format!("{lines} lines not shown: nobody took them");
         if let Some(text) = warning(event) {
             if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
-            let text = folded(&format!("anabranch: {text}"), io::stderr());
-            self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
-        } else if let (Some(out), Some(text)) = (&self.out, milestone(event)) {
-            let text = folded(&text, io::stdout());
-            out.say(&self.journal.line(Priority::Information, &text), lost);
+            self.warn(&text);
+        } else if let Some(text) = milestone(event) {
+            self.say(&text);
         }
     }
 
@@ -66,6 +77,10 @@ impl Plain {
         }
         is_new
     }
+}
+
+fn lost(lines: u64) -> String {
+    format!("{lines} lines not shown: nobody took them")
 }
 
 /// What has gone wrong, in words.

@@ -27,7 +27,7 @@ impl Session {
 }
 
 /// Names of paths and open sessions.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     paths: Vec<String>,
     /// The server of all, where there is one.
@@ -42,6 +42,11 @@ impl Book {
         self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;
         self.far_end = about.far_end;
+    }
+
+    /// How many paths have names.
+    pub(super) fn paths(&self) -> usize {
+        self.paths.len()
     }
 
     /// The server that a session reaches, of which the client named `server` or none.

@@ -10,58 +10,33 @@ use anabranch_multipath::Time;
 use super::book::is_warning;
 use super::model::{Model, settings};
 use super::plain::Plain;
-use crate::screen::hush::Hush;
-use crate::screen::view::View;
+use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
-
-/// Between two drawings; the eye follows no faster changes of numbers.
-const PERIOD: Duration = Duration::from_millis(250);
 
 /// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is
 /// gone, the lines of [`Plain`] remain.
 pub(super) struct Live {
     plain: Plain,
-    view: Option<View<Model>>,
-    /// No view can be had: only lines remain.
-    gone: bool,
-    /// Dropped after the view.
-    _hush: Option<Hush>,
+    live: LiveView<Model>,
 }
 
 impl Live {
     pub(super) fn new(plain: Plain) -> Live {
-        Live { plain, view: None, gone: false, _hush: None }
-    }
-
-    /// The view, while its terminal is there.
-    fn view(&mut self) -> Option<&View<Model>> {
-        self.view = self.view.take().filter(View::runs);
-        self.gone = self.view.is_none();
-        self.view.as_ref()
+        Live { plain, live: LiveView::new() }
     }
 }
 
 impl Screen for Live {
     fn listening(&mut self, about: &Listening) {
         self.plain.listening(about);
-        let height = draw::height(about.egresses.len());
-        // A terminal that takes no lines would take no view either.
-        if self.plain.flush() {
-            let mut model = Model::default();
-            model.begin(about);
-            self.view = View::open(height, model, draw::draw);
-        }
-        let hush = self.view().and_then(|view| {
-            let hush = Hush::begin(height)?;
-            view.follow_keys();
-            Some(hush)
-        });
-        self._hush = hush;
+        let mut model = Model::default();
+        model.begin(about);
+        self.live.begin(self.plain.flush(), model);
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        let Some(view) = self.view() else { return self.plain.event(now, event) };
+        let Some(view) = self.live.view() else { return self.plain.event(now, event) };
         let words = view.change(|model| {
             model.event(now, event);
             model.recent.last().map(str::to_owned)
@@ -73,25 +48,24 @@ impl Screen for Live {
 
     /// The view keeps its height: to ask the terminal for another could take seconds.
     fn reloaded(&mut self, now: Time, about: &Listening) {
-        let Some(view) = self.view() else { return self.plain.reloaded(now, about) };
+        let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));
         view.keep(format!("{:9.3}  {}", now.secs_f64(), settings(about)));
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        let Some(view) = self.view() else { return self.plain.snapshot(now, snapshot) };
+        let Some(view) = self.live.view() else { return self.plain.snapshot(now, snapshot) };
         view.change(|model| model.snapshot(now, snapshot));
         view.redraw();
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
-        self.view = None;
-        self._hush = None;
+        self.live.end();
         self.plain.finish(now, snapshot);
     }
 
     fn far_end(&mut self, now: Time, news: &FarEndNews) {
-        let Some(view) = self.view() else { return self.plain.far_end(now, news) };
+        let Some(view) = self.live.view() else { return self.plain.far_end(now, news) };
         let words = view.change(|model| model.far_end(now, news));
         if *news != FarEndNews::Up {
             view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
@@ -99,11 +73,11 @@ impl Screen for Live {
     }
 
     fn warn(&mut self, text: &str) {
-        let Some(view) = self.view() else { return self.plain.warn(text) };
+        let Some(view) = self.live.view() else { return self.plain.warn(text) };
         view.keep(format!("warning: {text}"));
     }
 
     fn interval(&self) -> Duration {
-        if self.gone { self.plain.interval() } else { PERIOD }
+        if self.live.is_gone() { self.plain.interval() } else { PERIOD }
     }
 }

@@ -1,18 +1,17 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
-use std::collections::VecDeque;
-
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{FarEndNews, Listening};
 use anabranch_multipath::Time;
 
 use super::advice;
-use super::book::Book;
+use super::book::{Book, is_warning};
 use crate::screen::Recent;
+use crate::screen::meter::Meter;
 
 /// All that a person sees of a run at one moment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) book: Book,
     pub(super) time: Time,
@@ -28,45 +27,16 @@ pub(super) struct Row {
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    pub(super) past: Past,
-}
-
-/// What a path carried in each of the last seconds, both ways.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Past {
-    /// When the present second began, and the bytes until then; `None` of a path that is new.
-    since: Option<(Time, u64)>,
-    /// Bytes a second, the newest last.
-    rates: VecDeque<f64>,
-}
-
-impl Past {
-    /// Seconds that are kept.
-    pub(super) const SECONDS: u16 = 12;
-
-    fn follow(&mut self, now: Time, bytes: u64) {
-        let (began, before) = *self.since.get_or_insert((now, bytes));
-        let seconds = now.since(began).as_secs_f64();
-        if seconds < 1.0 {
-            return;
-        }
-        self.rates.push_back(bytes.saturating_sub(before) as f64 / seconds);
-        if self.rates.len() > usize::from(Past::SECONDS) {
-            self.rates.pop_front();
-        }
-        self.since = Some((now, bytes));
-    }
-
-    /// Bytes a second, the newest last.
-    pub(super) fn rates(&self) -> impl Iterator<Item = f64> {
-        self.rates.iter().copied()
-    }
+    /// Bytes: up, down, both ways.
+    meters: [Meter; 3],
+    /// Bytes that any path carried in a second of those that are kept, at most.
+    pub(super) most: f64,
 }
 
 /// One direction of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Direction {
-    /// Bits of UDP payload per second since the snapshot before.
+    /// Bits of UDP payload per second over the last second, or since the snapshot before.
     pub(super) rate: f64,
     /// Share of this direction's bytes over all paths since the run began, from 0 to 1.
     pub(super) share: f64,
@@ -90,14 +60,21 @@ impl Model {
 
     pub(super) fn event(&mut self, now: Time, event: &Event) {
         self.book.open(event);
-        self.recent.keep(now, self.book.words(event));
+        let words = self.book.words(event);
+        match is_warning(event) {
+            true => self.recent.warn(now, words),
+            false => self.recent.keep(now, words),
+        }
         self.book.close(event);
     }
 
     /// What was learnt of the far end; in words.
     pub(super) fn far_end(&mut self, now: Time, news: &FarEndNews) -> String {
         let words = advice::far_end(self.book.server(None), news);
-        self.recent.keep(now, words.clone());
+        match news {
+            FarEndNews::Up => self.recent.keep(now, words.clone()),
+            _ => self.recent.warn(now, words.clone()),
+        }
         words
     }
 
@@ -114,33 +91,49 @@ impl Model {
         (counters != PathCounters::default()).then(|| Row {
             name: "(removed)".to_owned(),
             counters,
-            up: direction(counters.up.bytes, counters.up.bytes, 0.0, totals.0),
-            down: direction(counters.down.bytes, counters.down.bytes, 0.0, totals.1),
-            past: Past::default(),
+            up: Direction { rate: 0.0, share: share(counters.up.bytes, totals.0) },
+            down: Direction { rate: 0.0, share: share(counters.down.bytes, totals.1) },
+            ..Row::default()
         })
     }
 
     pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        let seconds = now.since(self.time).as_secs_f64();
         let totals = totals(snapshot);
-        let before = &self.snapshot.paths;
-        let rows = snapshot.paths.iter().enumerate().map(|(index, counters)| {
-            let earlier = before.get(index).copied().unwrap_or_default();
-            let name = self.book.path(anabranch_multipath::PathId::at(index));
-            let row = self.rows.iter().find(|row| row.name == name);
-            let mut past = row.map_or_else(Past::default, |row| row.past.clone());
-            past.follow(now, counters.up.bytes + counters.down.bytes);
-            Row {
-                name,
-                past,
-                counters: *counters,
-                up: direction(earlier.up.bytes, counters.up.bytes, seconds, totals.0),
-                down: direction(earlier.down.bytes, counters.down.bytes, seconds, totals.1),
-            }
-        });
-        self.rows = rows.collect();
+        let paths = snapshot.paths.iter().enumerate();
+        let mut rows: Vec<_> =
+            paths.map(|(index, counters)| self.row(now, index, counters, totals)).collect();
+        let most = rows.iter().flat_map(Row::past).fold(0.0, f64::max);
+        rows.iter_mut().for_each(|row| row.most = most);
+        self.rows = rows;
         self.snapshot.clone_from(snapshot);
         self.time = now;
+    }
+
+    /// A path, with what is known of it by its name.
+    fn row(&self, now: Time, index: usize, counters: &PathCounters, totals: (u64, u64)) -> Row {
+        let name = self.book.path(anabranch_multipath::PathId::at(index));
+        let known = self.rows.iter().find(|row| row.name == name);
+        let new = || [(); 3].map(|()| Meter::from(self.time));
+        let mut meters = known.map_or_else(new, |row| row.meters.clone());
+        let (up, down) = (counters.up.bytes, counters.down.bytes);
+        for (meter, bytes) in meters.iter_mut().zip([up, down, up + down]) {
+            meter.follow(now, bytes);
+        }
+        let [up, down] =
+            [(up, totals.0), (down, totals.1)].map(|(bytes, total)| share(bytes, total));
+        Row {
+            name,
+            counters: *counters,
+            up: Direction { rate: meters[0].rate() * 8.0, share: up },
+            down: Direction { rate: meters[1].rate() * 8.0, share: down },
+            meters,
+            most: 0.0,
+        }
+    }
+
+    /// Bits a second over all paths: up, down.
+    pub(super) fn rates(&self) -> [f64; 2] {
+        self.rows.iter().fold([0.0; 2], |[up, down], row| [up + row.up.rate, down + row.down.rate])
     }
 }
 
@@ -150,8 +143,13 @@ impl Row {
         match (self.counters.works, self.counters.silent_sessions) {
             (false, _) => "down".to_owned(),
             (true, 0) => "up".to_owned(),
-            (true, sessions) => format!("silent ({sessions})"),
+            (true, sessions) => format!("silent {sessions}"),
         }
+    }
+
+    /// Bytes a second both ways in each of the last seconds, the newest last.
+    pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
+        self.meters[2].past()
     }
 
     /// Datagrams that did not go out, for whatever cause.
@@ -186,11 +184,8 @@ fn totals(snapshot: &Snapshot) -> (u64, u64) {
     snapshot.paths.iter().chain([&snapshot.removed]).fold((0, 0), add)
 }
 
-fn direction(before: u64, now: u64, seconds: f64, total: u64) -> Direction {
-    let bits = now.saturating_sub(before) as f64 * 8.0;
-    let rate = if seconds > 0.0 { bits / seconds } else { 0.0 };
-    let share = if total > 0 { now as f64 / total as f64 } else { 0.0 };
-    Direction { rate, share }
+fn share(bytes: u64, total: u64) -> f64 {
+    if total > 0 { bytes as f64 / total as f64 } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -235,7 +230,7 @@ pub(super) mod tests {
     }
 
     /// Paths of these names over loopback.
-    fn about(names: &[&str]) -> Listening {
+    pub(in crate::split::screen) fn about(names: &[&str]) -> Listening {
         let server: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
         let spec = |name: &&str| format!("{name}=addr:127.0.0.2").parse().unwrap();
         let specs: Vec<_> = names.iter().map(spec).collect();
@@ -264,12 +259,13 @@ pub(super) mod tests {
             let now = Time::from_millis(quarter * 250);
             model.snapshot(now, &snapshot(&[(quarter * 100, 0), (0, quarter * 50)]));
         }
-        let rates = |model: &Model, row: usize| model.rows[row].past.rates().collect::<Vec<_>>();
-        assert_eq!(rates(&model, 0), [400.0; Past::SECONDS as usize]);
-        assert_eq!(rates(&model, 1), [200.0; Past::SECONDS as usize]);
+        let rates = |model: &Model, row: usize| model.rows[row].past().collect::<Vec<_>>();
+        assert_eq!(rates(&model, 0), [400.0; 20]);
+        assert_eq!(rates(&model, 1), [200.0; 20]);
+        assert!(model.rows.iter().all(|row| row.most == 400.0));
         model.reloaded(Time::from_secs(20), &about(&["b", "c"]));
         model.snapshot(Time::from_millis(20_100), &snapshot(&[(0, 4000), (7, 0)]));
-        assert_eq!(rates(&model, 0), [200.0; Past::SECONDS as usize]);
+        assert_eq!(rates(&model, 0), [200.0; 20]);
         assert_eq!(rates(&model, 1), [0.0; 0]);
     }
 

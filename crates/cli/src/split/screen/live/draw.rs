@@ -1,162 +1,213 @@
 //! Drawing only: what to show is in the [`Model`].
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout};
-use ratatui::style::{Color, Style, Stylize};
-use ratatui::text::{Line, Text};
-use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
+use std::cmp::{Ordering, Reverse};
 
-use super::super::model::{Model, Past, Row, losses};
-use crate::screen::fitting;
-use crate::text::{bars, millis, percent, scaled};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::Paragraph;
+
+use super::super::model::{Model, Row, losses};
+use crate::screen::Recent;
+use crate::screen::frame::{Look, Order, Picture, names};
+use crate::screen::meter::Meter;
+use crate::screen::palette::Palette;
+use crate::screen::table::{Column, table};
+use crate::text::{millis, scaled, share, sparks};
 
 /// Sessions that have a line of their own.
 const SESSIONS: u16 = 4;
-/// Events that are shown.
-const EVENTS: u16 = 5;
-/// Column heads and their widths, the most important first: a narrow terminal shows as many as fit.
-const COLUMNS: [(&str, u16); 12] = [
-    ("path", 12),
-    ("state", 9),
-    ("rate up", 11),
-    ("share", 5),
-    ("rate down", 11),
-    ("share", 5),
-    ("RTT", 8),
-    ("dropped", 7),
-    ("last 12 s", Past::SECONDS),
-    ("switches", 8),
-    ("packets up", 10),
-    ("packets down", 12),
+
+const COLUMNS: [Column<Row>; 12] = [
+    Column::<Row>::text("path", 10, 0, |row, _, _| row.name.clone().into()).up_to(16),
+    Column::text("state", 9, 1, state),
+    Column::number("bit/s up", 8, 2, |row, _, _| scaled(row.up.rate, "").into()),
+    Column::text("share", 10, 4, |row, _, ink| part(row.up.share, ink)),
+    Column::number("bit/s down", 10, 3, |row, _, _| scaled(row.down.rate, "").into()),
+    Column::text("share", 10, 5, |row, _, ink| part(row.down.share, ink)),
+    Column::number("RTT", 8, 6, |row, _, _| millis(row.counters.rtt).into()),
+    Column::graph("last # s", [8, Meter::SECONDS], 7, past),
+    Column::number("dropped", 7, 8, |row, _, ink| dropped(row, ink)),
+    Column::number("switches", 8, 9, |row, _, _| scaled(row.counters.switches as f64, "").into()),
+    Column::number("packets up", 10, 10, |row, _, _| {
+        scaled(row.counters.up.datagrams as f64, "").into()
+    }),
+    Column::number("packets down", 12, 11, |row, _, _| {
+        scaled(row.counters.down.datagrams as f64, "").into()
+    }),
 ];
 
-/// Lines of the view for so many paths.
-pub(super) fn height(paths: usize) -> u16 {
-    let paths = u16::try_from(paths).unwrap_or(u16::MAX);
-    paths.saturating_add(1 + 1 + SESSIONS + EVENTS)
-}
+const ORDERS: [Order<Row>; 5] = [
+    ("settings", |_, _| Ordering::Equal),
+    ("rate", |a, b| (b.up.rate + b.down.rate).total_cmp(&(a.up.rate + a.down.rate))),
+    ("share", |a, b| (b.up.share + b.down.share).total_cmp(&(a.up.share + a.down.share))),
+    // Those without come last.
+    ("RTT", |a, b| {
+        let key = |row: &Row| (row.counters.rtt.is_none(), row.counters.rtt);
+        key(a).cmp(&key(b))
+    }),
+    ("dropped", |a, b| Reverse(a.dropped()).cmp(&Reverse(b.dropped()))),
+];
 
-/// Draws `model` over the whole frame.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
-    let paths = u16::try_from(model.rows.len()).unwrap_or(u16::MAX);
-    let parts = [
-        Constraint::Length(paths.saturating_add(1)),
-        Constraint::Length(1 + SESSIONS),
-        Constraint::Min(0),
-    ];
-    let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
-    frame.render_widget(paths_table(model, top.width), top);
-    frame.render_widget(Paragraph::new(sessions(model)), middle);
-    frame.render_widget(Paragraph::new(model.recent.text(bottom.height)), bottom);
-}
+impl Picture for Model {
+    fn orders(&self) -> Vec<&'static str> {
+        names(&ORDERS)
+    }
 
-fn paths_table(model: &Model, width: u16) -> Table<'_> {
-    let columns = &COLUMNS[..fitting(&COLUMNS, width)];
-    let heads = columns.iter().map(|(head, _)| Cell::from(*head));
-    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
-    let rates = model.rows.iter().flat_map(|row| row.past.rates());
-    let most = rates.fold(0.0, f64::max);
-    let rows = model.rows.iter().map(|row| path(row, columns.len(), most));
-    Table::new(rows, widths).header(TableRow::new(heads).bold())
-}
+    /// A line about the whole, the table, sessions.
+    fn height(&self) -> u16 {
+        self.table_height().saturating_add(1 + SESSIONS)
+    }
 
-/// One path; `most` is what any carried in a second of those that are shown.
-fn path(row: &Row, columns: usize, most: f64) -> TableRow<'_> {
-    let counters = &row.counters;
-    let cells = [
-        row.name.clone(),
-        row.state(),
-        scaled(row.up.rate, "bit/s"),
-        percent(row.up.share),
-        scaled(row.down.rate, "bit/s"),
-        percent(row.down.share),
-        millis(counters.rtt),
-        scaled(row.dropped() as f64, ""),
-        bars(row.past.rates(), most),
-        scaled(counters.switches as f64, ""),
-        scaled(counters.up.datagrams as f64, ""),
-        scaled(counters.down.datagrams as f64, ""),
-    ];
-    TableRow::new(cells.into_iter().take(columns)).style(colour(row))
-}
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+        let ink = look.palette;
+        let lines = area.height.min(1);
+        let rows = self.table_height().min(area.height - lines);
+        frame.render_widget(self.whole(ink), Rect { height: lines, ..area });
+        let sorted = look.sorted(&ORDERS, &self.rows).into_iter();
+        let paths = table(&COLUMNS, sorted, area.width, ink);
+        frame.render_widget(paths, Rect { y: area.y + lines, height: rows, ..area });
+        let above = lines + rows;
+        let below = Rect { y: area.y + above, height: area.height - above, ..area };
+        frame.render_widget(Paragraph::new(self.sessions(ink)), below);
+    }
 
-fn colour(row: &Row) -> Style {
-    match (row.counters.works, row.counters.silent_sessions) {
-        (false, _) => Style::new().fg(Color::Red),
-        (true, 0) => Style::new(),
-        (true, _) => Style::new().fg(Color::Yellow),
+    fn recent(&self) -> &Recent {
+        &self.recent
     }
 }
 
-fn sessions(model: &Model) -> Text<'_> {
-    let snapshot = &model.snapshot;
-    let head = format!(
-        "{:.0} s (q ends it, ? for keys); sessions: {}; datagrams that wait for a path: {}{}",
-        model.time.secs_f64(),
-        snapshot.sessions,
-        snapshot.waiting,
-        losses(snapshot).map_or_else(String::new, |text| format!("; {text}"))
-    );
-    let newest = model.book.sessions.iter().rev().take(usize::from(SESSIONS));
-    let lines = newest.map(|(number, session)| {
-        let protocol = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
-        Line::raw(format!("  session {number}  {}  {protocol}", session.ends()))
-    });
-    let pinned = model.pinned().map(Line::raw);
-    let room = usize::from(SESSIONS);
-    let lines = pinned.into_iter().chain(lines).take(room);
-    std::iter::once(Line::raw(head).bold()).chain(lines).collect()
+impl Model {
+    /// Its head and a line for each path.
+    fn table_height(&self) -> u16 {
+        u16::try_from(self.book.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
+    }
+
+    /// The run in a line.
+    fn whole(&self, ink: Palette) -> Line<'static> {
+        let [up, down] = self.rates().map(|rate| scaled(rate, "bit/s"));
+        let sessions = self.snapshot.sessions;
+        let s = if sessions == 1 { "" } else { "s" };
+        let waiting = match self.snapshot.waiting {
+            0 => String::new(),
+            waiting => format!(" · {waiting} datagrams wait for a path"),
+        };
+        Line::from(vec![
+            Span::styled(format!("split  {:.0} s", self.time.secs_f64()), ink.head()),
+            format!(" · up {up} · down {down} · {sessions} session{s}{waiting}").into(),
+        ])
+    }
+
+    /// What was lost, what is pinned, and the newest sessions, in as many lines as there are.
+    fn sessions(&self, ink: Palette) -> Text<'static> {
+        let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
+        let lines = newest.map(|(number, session)| {
+            let name = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
+            Line::raw(format!("  session {number}  {}  {name}", session.ends()))
+        });
+        let lost = losses(&self.snapshot).map(|text| Line::styled(text, ink.doubtful()));
+        let pinned = self.pinned().map(Line::raw);
+        lost.into_iter().chain(pinned).chain(lines).take(usize::from(SESSIONS)).collect()
+    }
+}
+
+fn state(row: &Row, _: u16, ink: Palette) -> Span<'static> {
+    let style = match (row.counters.works, row.counters.silent_sessions) {
+        (false, _) => ink.bad(),
+        (true, 0) => ink.good(),
+        (true, _) => ink.doubtful(),
+    };
+    Span::styled(row.state(), style)
+}
+
+fn part(of: f64, ink: Palette) -> Span<'static> {
+    Span::styled(share(of), ink.share())
+}
+
+fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
+    Span::styled(sparks(row.past(), row.most, usize::from(width)), ink.past())
+}
+
+fn dropped(row: &Row, ink: Palette) -> Span<'static> {
+    let style = if row.dropped() > 0 { ink.doubtful() } else { ink.faint() };
+    Span::styled(scaled(row.dropped() as f64, ""), style)
 }
 
 #[cfg(test)]
 mod tests {
-    use anabranch_comps::{Event, SessionId};
+    use std::time::Duration;
+
+    use anabranch_comps::{Event, Pinned, Protocol, SessionId};
     use anabranch_multipath::Time;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
 
-    use super::super::super::model::tests::snapshot;
+    use super::super::super::model::tests::{about, snapshot};
     use super::*;
+    use crate::screen::frame::tests::{seen, words};
+    use crate::screen::golden::{check, check_look, text};
 
-    fn drawn(model: &Model, width: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height(2))).unwrap();
-        terminal.draw(|frame| draw(frame, model)).unwrap();
-        terminal.backend().to_string()
-    }
-
+    /// Three paths after a minute and a half: one that works, one that is silent, one that is down.
     fn model() -> Model {
         let mut model = Model::default();
-        let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
+        model.begin(&about(&["wlan", "lte", "dsl"]));
+        let (session, client) = (SessionId(0), "127.0.0.1:40000".parse().unwrap());
         model.event(Time::ZERO, &Event::Opened { session, client, server: None });
-        model.snapshot(Time::ZERO, &snapshot(&[(0, 0), (0, 0)]));
-        let mut counters = snapshot(&[(1000, 3000), (3000, 1000)]);
-        counters.paths[1].works = false;
-        model.snapshot(Time::from_secs(2), &counters);
+        let protocol = Protocol::WireGuard;
+        model.event(Time::from_millis(20), &Event::Recognised { session, protocol });
+        for second in 0..=88_u64 {
+            // A wave of half a minute, a ramp, and little.
+            let wave = second * 1_000_000 + (second % 30) * (second % 30) * 20_000;
+            let bytes = [(wave, wave / 10), (second * second * 9_000, 0), (second * 10, second)];
+            let mut counters = snapshot(&bytes);
+            counters.paths[0].rtt = Some(Duration::from_micros(10_400));
+            counters.paths[1].rtt = Some(Duration::from_millis(48));
+            counters.paths[1].silent_sessions = 2;
+            counters.paths[1].drops.full = 31;
+            counters.paths[2].works = second < 60;
+            model.snapshot(Time::from_secs(second), &counters);
+        }
+        let server = "127.0.0.1:9".parse().ok();
+        let waited = Duration::from_secs(10);
+        model.event(Time::from_secs(88), &Event::Unanswered { session, server, waited });
         model
     }
 
     #[test]
-    fn the_view_shows_rates_shares_sessions_and_events() {
-        let text = drawn(&model(), 120);
-        assert!(text.contains("last 12 s") && text.contains('█'), "{text}");
-        for part in
-            ["4.0 kbit/s", "25 %", "12.0 kbit/s", "75 %", "down", "sessions: 1", "opened by"]
-        {
-            assert!(text.contains(part), "{part} is missing:\n{text}");
-        }
+    fn a_splitter_looks_as_it_did() {
+        check("split", &model());
+        let ink = Palette::new(true);
+        let look = Look { order: 2, held: true, help: true, ..Look::new(ink) };
+        check_look("split-keys", &model(), &look);
+        check_look("split-no-colour", &model(), &Look::new(Palette::new(false)));
+    }
+
+    /// What is pinned and what is lost have lines of their own.
+    #[test]
+    fn an_interface_looks_as_it_did() {
+        let mut model = model();
+        model.snapshot.pinned = vec![Pinned { flows: 3, ..Pinned::default() }; 3];
+        model.snapshot.refused = 12;
+        model.snapshot.waiting = 4;
+        check("split-tun", &model);
     }
 
     #[test]
-    fn the_usual_width_of_80_has_room_for_rates_shares_and_times() {
-        let text = drawn(&model(), 80);
-        assert!(text.contains("dropped") && !text.contains("last 12 s"), "{text}");
-        assert!(text.contains("12.0 kbit/s") && text.contains("75 %"), "{text}");
+    fn paths_are_sorted_by_what_a_key_chose() {
+        let model = model();
+        let first = |order| {
+            let buffer = seen(&model, 80, &Look { order, ..Look::new(Palette::new(true)) });
+            let text = text(&buffer);
+            let names = text.lines().skip(2).map(|line| line.split(' ').next().unwrap().to_owned());
+            names.take(3).collect::<Vec<_>>()
+        };
+        assert_eq!(first(0), ["wlan", "lte", "dsl"]);
+        assert_eq!(first(3), ["wlan", "lte", "dsl"], "without a time last");
+        assert_eq!(first(4), ["lte", "wlan", "dsl"]);
     }
 
     #[test]
-    fn a_small_terminal_is_no_reason_to_panic() {
-        for width in [1, 20, 79] {
-            drawn(&model(), width);
-        }
+    fn what_no_path_has_carried_yet_can_be_drawn() {
+        let mut model = Model::default();
+        model.begin(&about(&["wlan"]));
+        assert!(words(&model, 80).contains("split  0 s"));
     }
 }

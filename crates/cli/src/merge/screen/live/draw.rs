@@ -1,0 +1,150 @@
+//! Drawing only: what to show is in the [`Model`].
+
+use std::cmp::Ordering;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::Paragraph;
+
+use super::super::model::{Model, Row};
+use crate::screen::Recent;
+use crate::screen::frame::{Look, Order, Picture, names};
+use crate::screen::meter::Meter;
+use crate::screen::palette::Palette;
+use crate::screen::table::{Column, table};
+use crate::text::{scaled, share, sparks};
+
+/// Rows of paths.
+const ROWS: u16 = 12;
+/// Lines about the whole.
+const HEAD: u16 = 2;
+
+const COLUMNS: [Column<Row>; 11] = [
+    Column::<Row>::text("client", 10, 0, |row, _, _| row.client.clone().into()).up_to(16),
+    Column::number("path", 4, 1, |row, _, _| row.path.to_string().into()),
+    Column::text("state", 5, 2, state),
+    Column::number("bit/s in", 8, 3, |row, _, _| scaled(row.rates[0], "").into()),
+    Column::text("share", 10, 5, |row, _, ink| part(row.shares[0], ink)),
+    Column::number("bit/s out", 9, 4, |row, _, _| scaled(row.rates[1], "").into()),
+    Column::text("share", 10, 6, |row, _, ink| part(row.shares[1], ink)),
+    Column::graph("last # s", [10, Meter::SECONDS], 7, past),
+    Column::text("from", 21, 8, from).up_to(24),
+    Column::number("packets in", 10, 9, |row, _, _| {
+        scaled(row.counters.inward.datagrams as f64, "").into()
+    }),
+    Column::number("packets out", 11, 10, |row, _, _| {
+        scaled(row.counters.outward.datagrams as f64, "").into()
+    }),
+];
+
+const ORDERS: [Order<Row>; 3] = [
+    ("client", |_, _| Ordering::Equal),
+    ("rate", |a, b| b.rates.iter().sum::<f64>().total_cmp(&a.rates.iter().sum())),
+    ("state", |a, b| a.counters.up.cmp(&b.counters.up)),
+];
+
+impl Picture for Model {
+    fn orders(&self) -> Vec<&'static str> {
+        names(&ORDERS)
+    }
+
+    /// Lines about the whole, the table and its head.
+    fn height(&self) -> u16 {
+        HEAD + 1 + ROWS
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+        let ink = look.palette;
+        let lines = area.height.min(HEAD);
+        frame.render_widget(Paragraph::new(self.whole(ink)), Rect { height: lines, ..area });
+        let room = usize::from(area.height.saturating_sub(HEAD + 1));
+        let sorted = look.sorted(&ORDERS, &self.rows).into_iter();
+        let paths = table(&COLUMNS, sorted.take(room), area.width, ink);
+        let below = Rect { y: area.y + lines, height: area.height - lines, ..area };
+        frame.render_widget(paths, below);
+    }
+
+    fn recent(&self) -> &Recent {
+        &self.recent
+    }
+}
+
+impl Model {
+    /// The run in two lines.
+    fn whole(&self, ink: Palette) -> Text<'static> {
+        let clients = self.snapshot.clients.iter().filter(|client| client.up).count();
+        let [inward, outward] = self.rates().map(|rate| scaled(rate, "bit/s"));
+        let more = self.rows.len().saturating_sub(usize::from(ROWS));
+        let hidden = if more > 0 { format!(" · {more} paths not shown") } else { String::new() };
+        let flows = self.snapshot.flows;
+        let whole = Line::from(vec![
+            Span::styled(format!("merge  {:.0} s", self.time.secs_f64()), ink.head()),
+            format!(" · in {inward} · out {outward} · clients {clients} · flows {flows}{hidden}")
+                .into(),
+        ]);
+        let losses = match self.losses() {
+            Some(losses) => Line::styled(losses, ink.doubtful()),
+            None => Line::styled("nothing lost here", ink.faint()),
+        };
+        Text::from(vec![whole, losses])
+    }
+}
+
+fn state(row: &Row, _: u16, ink: Palette) -> Span<'static> {
+    match row.counters.up {
+        true => Span::styled("up", ink.good()),
+        false => Span::styled("down", ink.bad()),
+    }
+}
+
+fn part(of: f64, ink: Palette) -> Span<'static> {
+    Span::styled(share(of), ink.share())
+}
+
+fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
+    Span::styled(sparks(row.past(), row.most, usize::from(width)), ink.past())
+}
+
+fn from(row: &Row, _: u16, _: Palette) -> Span<'static> {
+    row.counters.from.map_or_else(|| "-".to_owned(), |from| from.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::Time;
+
+    use super::super::super::model::tests::snapshot;
+    use super::*;
+    use crate::screen::frame::tests::words;
+    use crate::screen::golden::check;
+
+    /// A client with two paths after 40 seconds, one of them not heard any more.
+    fn model() -> Model {
+        let mut model = Model::default();
+        for second in 0..=40_u64 {
+            let mut counters = snapshot([second * 900_000, second * second * 8_000]);
+            counters.clients[1].paths[0].outward.bytes = second * 30_000;
+            counters.clients[1].paths[1].up = second < 30;
+            model.snapshot(Time::from_secs(second), &counters);
+        }
+        model.recent.keep(Time::ZERO, "'home' has come, from 192.0.2.1:4000".to_owned());
+        let words = "'home' is not heard by path 1 any more".to_owned();
+        model.recent.keep(Time::from_secs(30), words);
+        let words = "no server listens at 127.0.0.1:9: its port is closed".to_owned();
+        model.recent.warn(Time::from_secs(31), words);
+        model
+    }
+
+    #[test]
+    fn a_far_end_looks_as_it_did() {
+        check("merge", &model());
+    }
+
+    #[test]
+    fn paths_that_find_no_line_are_counted() {
+        let mut model = model();
+        model.rows = vec![model.rows[0].clone(); 15];
+        assert!(words(&model, 160).contains("3 paths not shown"));
+    }
+}

@@ -1,0 +1,155 @@
+//! What the operator of a relay or an authority is told: a relay's live view on a terminal, lines
+//! elsewhere, objects for machines.
+
+mod draw;
+mod model;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anabranch_drive::onion::relay::{Numbers, Watch};
+use anabranch_drive::onion::reload::{Names, Outcome, in_words};
+use anabranch_drive::onion::skew::Skew;
+use anabranch_multipath::Time;
+use anabranch_onion::Event;
+use anabranch_onion::clocks::{Verdict, Witness};
+use serde_json::{Value, json};
+
+pub(super) use self::model::{Limit, Model};
+use super::log::Log;
+use super::sets;
+use crate::screen::has_terminal;
+use crate::screen::live::LiveView;
+
+/// Where it is told.
+pub(super) struct Screen {
+    log: Arc<Log>,
+    /// A relay's view, and what it begins with.
+    live: LiveView<Model>,
+    model: Option<Model>,
+}
+
+impl Screen {
+    /// Lines or objects alone.
+    pub(super) fn of(log: Arc<Log>) -> Screen {
+        Screen { log, live: LiveView::new(), model: None }
+    }
+
+    /// A view of `model`, where lines are wanted and stdout leads to a terminal.
+    pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
+        let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
+        Screen { model, ..Screen::of(log) }
+    }
+
+    /// Tells an event, named in both ways alike.
+    pub(super) fn say(&mut self, event: &str, text: &str) {
+        self.tell(&json!({"event": event, "what": text}), &format!("{event}: {text}"));
+    }
+
+    /// Tells what is not as it should be.
+    pub(super) fn warn(&mut self, text: &str) {
+        self.trouble(&json!({"event": "trouble", "what": text}), text);
+    }
+
+    fn tell(&mut self, event: &Value, text: &str) {
+        self.log.object(event);
+        let now = self.log.now();
+        match self.live.view() {
+            Some(view) => view.change(|model| model.recent.keep(now, text.to_owned())),
+            None => self.log.line(text),
+        }
+    }
+
+    fn trouble(&mut self, event: &Value, text: &str) {
+        let now = self.log.now();
+        let Some(view) = self.live.view() else { return self.log.warn(event, text) };
+        self.log.object(event);
+        view.change(|model| model.recent.warn(now, text.to_owned()));
+        view.keep(format!("warning: {text}"));
+    }
+}
+
+impl Watch for Screen {
+    fn listening(&mut self, at: &[SocketAddr]) {
+        let at: Vec<String> = at.iter().map(ToString::to_string).collect();
+        self.say("listening", &at.join(", "));
+        if let Some(model) = self.model.take() {
+            self.live.begin(self.log.flush(), model);
+        }
+    }
+
+    fn event(&mut self, _: Time, event: &Event) {
+        match event {
+            Event::LinkOpen { .. } => {}
+            Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
+            Event::OutOfMemory => {
+                self.say("out_of_memory", "the longest waiting circuit was closed")
+            }
+        }
+    }
+
+    fn numbers(&mut self, now: Time, numbers: &Numbers) {
+        self.log.object(&object(numbers));
+        if let Some(view) = self.live.view() {
+            view.change(|model| model.renew(now, numbers));
+            view.redraw();
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.say("note", text);
+    }
+
+    fn clock(&mut self, skew: &Skew) {
+        match skew.is_trouble() {
+            true => self.trouble(&clock(skew), &skew.to_string()),
+            false => self.tell(&clock(skew), &skew.to_string()),
+        }
+    }
+
+    fn reloaded(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(names) => self.tell(&reloaded(names), &in_words(outcome)),
+            Err(_) => self.warn(&in_words(outcome)),
+        }
+    }
+}
+
+/// The numbers as an object.
+fn object(numbers: &Numbers) -> Value {
+    let Numbers { stats, links, carried, refused, sets: fullest } = numbers;
+    let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
+    json!({
+        "event": "numbers", "links": links, "circuits": stats.circuits,
+        "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
+        "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
+        "streams": stats.streams, "cells": stats.cells, "received": carried[0],
+        "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
+        "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
+        "padding_sent": stats.padding[1],
+        "connections_refused": refused, "reordered_most": stats.most_reordered,
+        "fullest_sets": fullest,
+    })
+}
+
+/// Whose clock is wrong, as an object.
+pub(super) fn clock(skew: &Skew) -> Value {
+    let Skew { verdict, name } = skew;
+    match verdict {
+        Verdict::Ours(ahead, Witness::Authority(_)) => {
+            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "authority": name})
+        }
+        Verdict::Ours(ahead, Witness::Relays(count)) => {
+            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "relays": count})
+        }
+        Verdict::Right => json!({"event": "clock", "whose": "ours", "ahead_s": 0}),
+        Verdict::Theirs(_, ahead) => {
+            json!({"event": "clock", "whose": "relay", "ahead_s": ahead, "relay": name})
+        }
+    }
+}
+
+/// The same as an object.
+pub(super) fn reloaded(names: &Names) -> Value {
+    json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
+}

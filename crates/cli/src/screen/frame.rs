@@ -1,0 +1,218 @@
+//! What all views have in common: the body of each, the last events below it, a line of keys.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Clear, Paragraph};
+
+use super::Recent;
+use super::palette::Palette;
+
+/// Events that are shown.
+const EVENTS: u16 = 5;
+
+/// What a view shows at a moment; how it is drawn.
+pub(crate) trait Picture: Clone + Send + 'static {
+    /// What its rows can be sorted by, in the order of the key's turns.
+    fn orders(&self) -> Vec<&'static str>;
+    /// Lines of its body.
+    fn height(&self) -> u16;
+    /// Draws the body into `area`.
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
+    /// The last events.
+    fn recent(&self) -> &Recent;
+    /// The view is so old; whether that changes what is shown.
+    fn grow_older(&mut self, _: Duration) -> bool {
+        false
+    }
+}
+
+/// What the user has chosen with keys, and the colours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) palette: Palette,
+    /// The place among [`Picture::orders`].
+    pub(crate) order: usize,
+    /// The view stands still.
+    pub(crate) held: bool,
+    /// What the keys do is shown.
+    pub(crate) help: bool,
+    /// The end of the run was asked for.
+    pub(crate) ends: bool,
+}
+
+impl Look {
+    /// Nothing was chosen yet.
+    pub(crate) fn new(palette: Palette) -> Look {
+        Look { palette, order: 0, held: false, help: false, ends: false }
+    }
+
+    /// The rows in the order that was chosen among these.
+    pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
+        let mut sorted: Vec<&R> = rows.iter().collect();
+        if let Some((_, compare)) = orders.get(self.order) {
+            sorted.sort_by(|a, b| compare(a, b));
+        }
+        sorted
+    }
+}
+
+/// An order of rows, and its name.
+pub(crate) type Order<R> = (&'static str, fn(&R, &R) -> Ordering);
+
+/// The names of these.
+pub(crate) fn names<R>(orders: &[Order<R>]) -> Vec<&'static str> {
+    orders.iter().map(|(name, _)| *name).collect()
+}
+
+/// Lines of a whole view.
+pub(crate) fn height(picture: &impl Picture) -> u16 {
+    picture.height().saturating_add(EVENTS + 1)
+}
+
+/// Draws a view over the whole frame. Where there is no room for all, events go first, then the
+/// end of the body.
+pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
+    let area = frame.area();
+    let keys = area.height.min(1);
+    let body = picture.height().min(area.height - keys);
+    let events = area.height - keys - body;
+    picture.draw(frame, Rect { height: body, ..area }, look);
+    let recent = picture.recent().text(events, look.palette);
+    frame.render_widget(Paragraph::new(recent), Rect { y: area.y + body, height: events, ..area });
+    let orders = picture.orders();
+    if look.help {
+        explain(frame, Rect { height: body + events, ..area }, &orders, look);
+    }
+    let line = keys_line(&orders, look);
+    frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
+}
+
+/// What the keys do, over the lowest lines of `area`.
+fn explain(frame: &mut Frame<'_>, area: Rect, orders: &[&str], look: &Look) {
+    let mut lines = vec![
+        ("q, Ctrl-C", "ends the run; Ctrl-C once more ends it at once".to_owned()),
+        ("p", "holds the view, and lets it go on; the run goes on all the while".to_owned()),
+        ("?", "shows these lines, and hides them".to_owned()),
+    ];
+    if orders.len() > 1 {
+        lines.insert(2, ("s", format!("sorts, in turn, by {}", orders.join(", "))));
+    }
+    let lines = lines.into_iter().map(|(keys, what)| {
+        Line::from(vec![Span::styled(format!("  {keys:<10}"), look.palette.head()), what.into()])
+    });
+    let text: Text<'_> =
+        std::iter::once(Line::styled("keys", look.palette.head())).chain(lines).collect();
+    let height = (text.lines.len() as u16).min(area.height);
+    let area = Rect { y: area.bottom() - height, height, ..area };
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(text), area);
+}
+
+/// The last line.
+fn keys_line(orders: &[&'static str], look: &Look) -> Line<'static> {
+    let palette = look.palette;
+    let mut spans = Vec::new();
+    if look.held {
+        spans.extend([Span::styled(" PAUSED ", palette.striking()), Span::raw("  ")]);
+    }
+    if look.ends {
+        spans.extend([Span::styled(" ENDING ", palette.striking()), Span::raw("  ")]);
+    }
+    let sort = orders.get(look.order).filter(|_| orders.len() > 1);
+    let sort = sort.map(|order| ("s", format!("sort: {order}")));
+    let pause = if look.held { "go on" } else { "pause" };
+    let first = [("q", "quit".to_owned()), ("p", pause.to_owned())];
+    for (key, what) in first.into_iter().chain(sort).chain([("?", "keys".to_owned())]) {
+        let what = Span::styled(format!(" {what}   "), palette.faint());
+        spans.extend([Span::styled(key, palette.head()), what]);
+    }
+    Line::from(spans)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::buffer::Buffer;
+
+    use super::*;
+
+    /// What a view looks like on a terminal of so many columns that has room for all its lines.
+    pub(crate) fn seen(picture: &impl Picture, width: u16, look: &Look) -> Buffer {
+        let mut terminal = Terminal::new(TestBackend::new(width, height(picture))).unwrap();
+        terminal.draw(|frame| draw(frame, picture, look)).unwrap();
+        terminal.backend().buffer().clone()
+    }
+
+    /// The same in words, with the usual look.
+    pub(crate) fn words(picture: &impl Picture, width: u16) -> String {
+        let buffer = seen(picture, width, &Look::new(Palette::new(true)));
+        crate::screen::golden::text(&buffer)
+    }
+
+    /// A view of numbers, a line each.
+    #[derive(Clone, Default)]
+    pub(crate) struct Numbers(pub(crate) Vec<u32>, pub(crate) Recent);
+
+    const ORDERS: [Order<u32>; 2] = [("given", |_, _| Ordering::Equal), ("size", u32::cmp)];
+
+    impl Picture for Numbers {
+        fn orders(&self) -> Vec<&'static str> {
+            names(&ORDERS)
+        }
+
+        fn height(&self) -> u16 {
+            self.0.len() as u16
+        }
+
+        fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+            let rows = look.sorted(&ORDERS, &self.0);
+            let text: Text<'_> = rows.iter().map(|row| Line::raw(row.to_string())).collect();
+            frame.render_widget(Paragraph::new(text), area);
+        }
+
+        fn recent(&self) -> &Recent {
+            &self.1
+        }
+    }
+
+    fn lines(look: &Look) -> Vec<String> {
+        let buffer = seen(&Numbers(vec![3, 1, 2], Recent::default()), 80, look);
+        crate::screen::golden::text(&buffer).lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_as_was_chosen_and_the_keys_say_how() {
+        let mut look = Look::new(Palette::new(true));
+        let told = lines(&look);
+        assert_eq!(told[..3], ["3", "1", "2"]);
+        assert_eq!(told[8], "q quit   p pause   s sort: given   ? keys");
+        look.order = 1;
+        let told = lines(&look);
+        assert_eq!(told[..3], ["1", "2", "3"]);
+        assert_eq!(told[8], "q quit   p pause   s sort: size   ? keys");
+    }
+
+    #[test]
+    fn help_a_pause_and_the_end_can_be_seen() {
+        let look = Look { held: true, help: true, ends: true, ..Look::new(Palette::new(true)) };
+        let told = lines(&look);
+        assert_eq!(told[3], "keys");
+        assert!(told[6].ends_with("sorts, in turn, by given, size"), "{told:?}");
+        assert!(told[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{told:?}");
+    }
+
+    #[test]
+    fn a_small_terminal_is_no_reason_to_panic() {
+        let look = Look { help: true, ..Look::new(Palette::new(true)) };
+        for (width, height) in [(1, 1), (20, 2), (79, 4), (1, 30), (0, 0)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            let numbers = Numbers(vec![1, 2], Recent::default());
+            terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A view with its terminal: opened below the lines that came before, given back at the end.
+
+use std::time::Duration;
+
+use super::frame::{self, Picture};
+use super::hush::Hush;
+use super::view::View;
+
+/// Between two looks at the counters of a run that has a view: ten a second cost less than 1 % of
+/// a core (`cli/tests/view.rs`).
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
+
+/// A view while its terminal is there. One that does not say where its cursor is has none.
+pub(crate) struct LiveView<M> {
+    view: Option<View<M>>,
+    gone: bool,
+    /// Dropped after the view.
+    hush: Option<Hush>,
+}
+
+impl<M: Picture> LiveView<M> {
+    /// No view yet.
+    pub(crate) fn new() -> LiveView<M> {
+        LiveView { view: None, gone: false, hush: None }
+    }
+
+    /// Opens the view, if the terminal took the lines before it: else it would take no view either.
+    pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
+        let height = frame::height(&model);
+        if takes_lines {
+            self.view = View::open(height, model);
+        }
+        self.hush = self.view().and_then(|view| {
+            let hush = Hush::begin(height)?;
+            view.follow_keys();
+            Some(hush)
+        });
+    }
+
+    /// The view, while its terminal is there.
+    pub(crate) fn view(&mut self) -> Option<&View<M>> {
+        self.view = self.view.take().filter(View::runs);
+        self.gone = self.view.is_none();
+        self.view.as_ref()
+    }
+
+    /// Whether only lines remain.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Gives the terminal back.
+    pub(crate) fn end(&mut self) {
+        self.view = None;
+        self.hush = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::tcgetattr;
+
+    use super::*;
+    use crate::screen::frame::tests::Numbers;
+
+    #[test]
+    #[ignore = "the program of the test below, on a terminal"]
+    fn a_program_that_panics_while_it_has_a_view() {
+        let mut live = LiveView::new();
+        live.begin(true, Numbers::default());
+        live.view().expect("a terminal").redraw();
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_its_message_stays() {
+        let mut outer = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+        grantpt(&outer).unwrap();
+        unlockpt(&outer).unwrap();
+        let name = ptsname(&outer, Vec::new()).unwrap();
+        let inner = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let before = tcgetattr(&inner).unwrap().local_modes;
+        let stdio = || Stdio::from(inner.try_clone().unwrap());
+        let test = "screen::live::tests::a_program_that_panics_while_it_has_a_view";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let (mut seen, mut buffer, mut answered) = (String::new(), [0; 4096], 0);
+        while !seen.contains("test result") {
+            let length = outer.read(&mut buffer).unwrap();
+            seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+            while seen.matches("\x1b[6n").count() > answered {
+                outer.write_all(b"\x1b[5;1R").unwrap();
+                answered += 1;
+            }
+        }
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(tcgetattr(&inner).unwrap().local_modes, before);
+        let (_, after) = seen.split_once("on purpose").expect("the message of the panic");
+        assert!(after.contains("\x1b[?25h"), "the cursor is back: {after:?}");
+        assert!(!after.contains("\x1b[J"), "nothing clears the message: {after:?}");
+        assert!(seen.rfind("\x1b[?25l") < seen.rfind("\x1b[?25h"), "{seen:?}");
+    }
+}

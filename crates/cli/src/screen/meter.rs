@@ -1,0 +1,105 @@
+//! How fast a sum grows: now, and in each of the last seconds.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// What a present rate is taken over, at least: numbers that change ten times a second cannot be
+/// read.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The rates of one sum.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Meter {
+    /// Sums of the last second and the last one before it, the oldest first.
+    window: VecDeque<(Time, u64)>,
+    /// When the present second began, and the sum then.
+    second: Option<(Time, u64)>,
+    /// Units a second in each whole second, the newest last.
+    past: VecDeque<f64>,
+}
+
+impl Meter {
+    /// Seconds that are kept.
+    pub(crate) const SECONDS: u16 = 60;
+
+    /// One whose sum was 0 at `begin`.
+    pub(crate) fn from(begin: Time) -> Meter {
+        let mut meter = Meter::default();
+        meter.follow(begin, 0);
+        meter
+    }
+
+    /// The sum is this now.
+    pub(crate) fn follow(&mut self, now: Time, sum: u64) {
+        self.window.push_back((now, sum));
+        while self.window.get(1).is_some_and(|(time, _)| now.since(*time) >= WINDOW) {
+            self.window.pop_front();
+        }
+        let (began, before) = *self.second.get_or_insert((now, sum));
+        if now.since(began) >= WINDOW {
+            self.past.push_back(rate((began, before), (now, sum)));
+            if self.past.len() > usize::from(Meter::SECONDS) {
+                self.past.pop_front();
+            }
+            self.second = Some((now, sum));
+        }
+    }
+
+    /// Units a second over the last second, or since the last look where that is longer ago.
+    pub(crate) fn rate(&self) -> f64 {
+        match (self.window.front(), self.window.back()) {
+            (Some(&first), Some(&last)) => rate(first, last),
+            _ => 0.0,
+        }
+    }
+
+    /// Units a second in each second, the newest last.
+    pub(crate) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
+        self.past.iter().copied()
+    }
+}
+
+fn rate((began, before): (Time, u64), (now, sum): (Time, u64)) -> f64 {
+    let seconds = now.since(began).as_secs_f64();
+    if seconds > 0.0 { sum.saturating_sub(before) as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_second_however_often_it_is_looked_at() {
+        let mut meter = Meter::from(Time::ZERO);
+        // 1000 a second for two seconds, then nothing.
+        for tenth in 1..=20 {
+            meter.follow(Time::from_millis(tenth * 100), tenth * 100);
+        }
+        assert!((meter.rate() - 1000.0).abs() < 1e-9, "{}", meter.rate());
+        (21..=25).for_each(|tenth| meter.follow(Time::from_millis(tenth * 100), 2000));
+        assert!((meter.rate() - 500.0).abs() < 1e-9, "{}", meter.rate());
+        assert_eq!(meter.past().collect::<Vec<_>>(), [1000.0, 1000.0]);
+        meter.follow(Time::from_secs(7), 6500);
+        assert_eq!(meter.rate(), 1000.0, "over what lies between, where that is longer");
+    }
+
+    #[test]
+    fn seconds_are_kept_for_a_minute() {
+        let mut meter = Meter::default();
+        (0..200).for_each(|second| meter.follow(Time::from_secs(second), second * second));
+        let past: Vec<_> = meter.past().collect();
+        assert_eq!((past.len(), past[59]), (60, 397.0));
+    }
+
+    #[test]
+    fn a_sum_that_begins_anew_has_no_negative_rate() {
+        let mut meter = Meter::default();
+        meter.follow(Time::ZERO, 100);
+        meter.follow(Time::ZERO, 300);
+        assert_eq!(meter.rate(), 0.0);
+        meter.follow(Time::from_secs(1), 5);
+        assert_eq!(meter.rate(), 0.0);
+    }
+}

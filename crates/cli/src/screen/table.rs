@@ -1,0 +1,154 @@
+//! A table that fits: a narrow terminal shows the columns that matter most, a wide one longer
+//! graphs.
+
+use ratatui::layout::{Alignment, Constraint};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Row, Table};
+
+use super::palette::Palette;
+
+/// What stands in a cell of so many columns.
+type Draw<R> = fn(&R, u16, Palette) -> Span<'static>;
+
+/// A column of a table of `R`s.
+pub(crate) struct Column<R> {
+    /// `#` becomes the width.
+    head: &'static str,
+    width: u16,
+    /// The width that it may grow to, and whether all that is left is of use to it, not only what
+    /// its widest cell needs.
+    most: u16,
+    is_graph: bool,
+    /// Where there is no room for all, those of the highest rank leave first.
+    rank: u8,
+    align: Alignment,
+    cell: Draw<R>,
+}
+
+impl<R> Column<R> {
+    /// Words.
+    pub(crate) const fn text(head: &'static str, width: u16, rank: u8, cell: Draw<R>) -> Column<R> {
+        Column { head, width, most: width, is_graph: false, rank, align: Alignment::Left, cell }
+    }
+
+    /// Numbers, whose digits stand below one another.
+    pub(crate) const fn number(
+        head: &'static str,
+        width: u16,
+        rank: u8,
+        cell: Draw<R>,
+    ) -> Column<R> {
+        Column { head, width, most: width, is_graph: false, rank, align: Alignment::Right, cell }
+    }
+
+    /// A graph of at least so many columns, and of at most `most`.
+    pub(crate) const fn graph(
+        head: &'static str,
+        [width, most]: [u16; 2],
+        rank: u8,
+        cell: Draw<R>,
+    ) -> Column<R> {
+        Column { head, width, most, is_graph: true, rank, align: Alignment::Left, cell }
+    }
+
+    /// The same, as wide as its widest cell, up to `most`.
+    pub(crate) const fn up_to(self, most: u16) -> Column<R> {
+        Column { most, ..self }
+    }
+
+    /// The width that would suit these rows.
+    fn wish(&self, rows: &[&R], palette: Palette) -> u16 {
+        if self.is_graph || self.most == self.width {
+            return self.most;
+        }
+        let widths = rows.iter().map(|row| (self.cell)(row, self.most, palette).width());
+        let widest = widths.max().and_then(|width| u16::try_from(width).ok()).unwrap_or(0);
+        widest.clamp(self.width, self.most)
+    }
+}
+
+/// A table of these rows, in so many columns of the terminal.
+pub(crate) fn table<'r, R: 'r>(
+    columns: &[Column<R>],
+    rows: impl Iterator<Item = &'r R>,
+    width: u16,
+    palette: Palette,
+) -> Table<'static> {
+    let rows: Vec<&R> = rows.collect();
+    let shown = fitting(columns, width, |column| column.wish(&rows, palette));
+    let heads = shown.iter().map(|(column, width)| {
+        let head = column.head.replace('#', &width.to_string());
+        Cell::from(Line::raw(head).alignment(column.align))
+    });
+    let heads = Row::new(heads).style(palette.head());
+    let cells = |row: &R| {
+        let cell = |(column, width): &(&Column<R>, u16)| {
+            Cell::from(Line::from((column.cell)(row, *width, palette)).alignment(column.align))
+        };
+        Row::new(shown.iter().map(cell).collect::<Vec<_>>())
+    };
+    let widths: Vec<_> = shown.iter().map(|(_, width)| Constraint::Length(*width)).collect();
+    Table::new(rows.into_iter().map(cells).collect::<Vec<_>>(), widths).header(heads)
+}
+
+/// The columns that fit with a space between them, and their widths; always one, even where it is
+/// cut. What is left goes to those that `wish` for more.
+fn fitting<R>(
+    columns: &[Column<R>],
+    width: u16,
+    wish: impl Fn(&Column<R>) -> u16,
+) -> Vec<(&Column<R>, u16)> {
+    let needed =
+        |shown: &[&Column<R>]| shown.iter().map(|column| column.width + 1).sum::<u16>() - 1;
+    let mut shown: Vec<&Column<R>> = columns.iter().collect();
+    while shown.len() > 1 && needed(&shown) > width {
+        let ranks = shown.iter().enumerate().map(|(place, column)| (column.rank, place));
+        let (_, least) = ranks.max().expect("more than one is shown");
+        shown.remove(least);
+    }
+    let mut left = width.saturating_sub(needed(&shown));
+    let widened = shown.into_iter().map(|column| {
+        let more = left.min(wish(column) - column.width);
+        left -= more;
+        (column, column.width + more)
+    });
+    widened.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn column(head: &'static str, width: u16, rank: u8) -> Column<()> {
+        Column::text(head, width, rank, |(), _, _| Span::raw(""))
+    }
+
+    #[test]
+    fn columns_that_matter_least_leave_first_and_graphs_take_what_is_left() {
+        let graph = Column::graph("d", [4, 10], 3, |(), _, _| Span::raw(""));
+        let columns = [column("a", 4, 0), column("b", 4, 2), column("c", 4, 1), graph];
+        let shown = |width| -> Vec<(&str, u16)> {
+            fitting(&columns, width, |column| column.wish(&[], Palette::new(true)))
+                .into_iter()
+                .map(|(column, width)| (column.head, width))
+                .collect()
+        };
+        assert_eq!(shown(1), [("a", 4)]);
+        assert_eq!(shown(9), [("a", 4), ("c", 4)]);
+        assert_eq!(shown(18), [("a", 4), ("b", 4), ("c", 4)]);
+        assert_eq!(shown(21)[3..], [("d", 6)]);
+        assert_eq!(shown(99)[3..], [("d", 10)]);
+    }
+    #[test]
+    fn words_get_the_room_that_they_need_before_graphs_do() {
+        let names = Column::<&str>::text("name", 3, 0, |name, _, _| (*name).into()).up_to(6);
+        let columns = [names, Column::graph("graph", [2, 60], 1, |_, _, _| Span::raw(""))];
+        let widths = |rows: &[&&'static str]| -> Vec<u16> {
+            let shown = fitting(&columns, 20, |column| column.wish(rows, Palette::new(true)));
+            shown.into_iter().map(|(_, width)| width).collect()
+        };
+        assert_eq!(widths(&[]), [3, 16]);
+        assert_eq!(widths(&[&"lte", &"wlan0"]), [5, 14]);
+        assert_eq!(widths(&[&"enp0s31f6"]), [6, 13], "never more than it may");
+    }
+}
