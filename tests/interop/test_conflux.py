@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +18,7 @@ import pytest
 
 from conftest import Results
 from harness.seeded import MIB
-from harness.tools import tool
+from harness.tools import tool, wait_for
 from harness.tornet import PATIENT, Node, TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
 from harness.webfiles import FileServer, fetch, fetch_all
@@ -32,6 +35,8 @@ TOLD_S = 1.5
 PARAMS = "cfx_num_legs_set=3"
 #: The least share that a leg carries of what two equal legs carry.
 SHARE = 0.2
+#: A set whose leg falls silent notices after a second; machines are busy.
+STALL_S = 4.0
 
 
 @dataclass
@@ -185,8 +190,10 @@ def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
 
 
 @pytest.mark.parametrize("legs", [2, 3])
-@pytest.mark.parametrize("design", ["conflux-2013", "mtor", "conflux-2013-vegas", "mtor-vegas"])
-def test_older_designs_carry_by_every_leg_through_stock_relays(
+@pytest.mark.parametrize(
+    "design", ["conflux-2013", "mtor", "conflux-2013-vegas", "mtor-vegas", "anabranch"]
+)
+def test_designs_of_our_exits_carry_by_every_leg_through_stock_relays(
     world: World, design: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
     """20 MiB by hash, down and up; each leg of the set that is used brings a share of it.
@@ -210,13 +217,101 @@ def test_older_designs_carry_by_every_leg_through_stock_relays(
                 break
         used = [legs_of for legs_of in brought if len(legs_of) == legs]
         assert used, brought
-        results.add("older design", design=design, legs=legs, seconds=f"{got.seconds:.2f}")
+        results.add("design of our exits", design=design, legs=legs, seconds=f"{got.seconds:.2f}")
         least = int(SHARE * 20 * MIB / max(1, legs - 1))
         assert min(used[0]) >= least, brought
         assert {event["multipath"] for event in client.events("circuit_linked")} == {design}
         upload(client.proxy, tmp_path)
         assert client.events("violation") == []
     check(world)
+
+
+class Watch:
+    """A download that is watched while it grows."""
+
+    def __init__(self, into: Path) -> None:
+        """Of a file that need not be there yet."""
+        self.into = into
+        self.longest_stall_s = 0.0
+        self._last = (time.monotonic(), 0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are there."""
+        return self.into.stat().st_size if self.into.exists() else 0
+
+    def look(self) -> None:
+        """Notes for how long nothing has come."""
+        now, there = time.monotonic(), self.bytes
+        if there > self._last[1]:
+            self._last = (now, there)
+        self.longest_stall_s = max(self.longest_stall_s, now - self._last[0])
+
+
+@pytest.mark.parametrize("death", ["killed", "frozen"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_relay_that_dies_in_mid_download_costs_no_byte(
+    world: World, place: int, death: str, tmp_path: Path, results: Results
+) -> None:
+    """A stock guard or middle gets SIGKILL or SIGSTOP: 200 MiB arrive with their hash.
+
+    A process that is stopped is a black hole: its kernel takes all that it is sent.
+    """
+    options = ["--legs", "2", "--multipath", "anabranch", "--exit", world.exit.fingerprint]
+    with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
+        client.wait_ready()
+        fetch(server.url(MIB), client.proxy, tmp_path / "first")
+        has = lambda: len(client.events("circuit_linked")) >= 2  # noqa: E731
+        client.process.wait_until("two legs", has, 60.0)
+        watch = Watch(tmp_path / "got")
+        with ThreadPoolExecutor(1) as pool:
+            get = partial(fetch, server.url(200 * MIB), client.proxy, watch.into, 300.0)
+            before = {node.name: node.carried() for node in world.network.of("relay")}
+            going = pool.submit(get, "--limit-rate", "16M")
+            wait_for("a download under way", lambda: watch.bytes > 24 * MIB, 60.0)
+            victim = who_carries(world, client, place, before)
+            kill(victim, death)
+            watch.look()
+            while not going.done():
+                watch.look()
+                time.sleep(0.02)
+            got = going.result()
+        assert not got.fault(200 * MIB), got.fault(200 * MIB)
+        assert {event["multipath"] for event in client.events("circuit_linked")} == {"anabranch"}
+        results.add("a relay dies", place=place, death=death, stall=f"{watch.longest_stall_s:.2f}")
+        assert watch.longest_stall_s < STALL_S
+        assert client.events("violation") == []
+    revive(world, victim, death)
+    check(world)
+
+
+def who_carries(world: World, client: OurClient, place: int, before: dict[str, int]) -> Node:
+    """The stock relay at this place of a circuit that has carried most since."""
+    names = {path[place] for path in client.paths()}
+    nodes = [node for node in world.network.of("relay") if node.name in names]
+    carried_since = {node.name: node.carried() - before[node.name] for node in nodes}
+    victim = max(nodes, key=lambda node: carried_since[node.name])
+    assert carried_since[victim.name] > MIB, "it carries some of the download"
+    return victim
+
+
+def kill(node: Node, death: str) -> None:
+    """Ends a relay, or stops it."""
+    if death == "killed":
+        node.kill()
+    else:
+        assert node.process is not None, "it runs"
+        os.kill(node.process.pid, signal.SIGSTOP)
+
+
+def revive(world: World, node: Node, death: str) -> None:
+    """Starts it again, or lets it go on."""
+    if death == "killed":
+        world.network.restart(node)
+        world.network.wait(node)
+    else:
+        assert node.process is not None, "it runs"
+        os.kill(node.process.pid, signal.SIGCONT)
 
 
 def by_sets(client: OurClient) -> list[list[int]]:

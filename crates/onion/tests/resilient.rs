@@ -16,7 +16,7 @@ use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::wire::message::{Begin, EndReason};
 use anabranch_onion::{Core, LinkId, StreamKey, StreamOutput};
 use rand::RngExt;
-use world::{Server, Setting, World};
+use world::{RelayNode, Server, Setting, World};
 
 /// Guards, and as many middles; the exit is behind them.
 const GUARDS: usize = 4;
@@ -109,9 +109,14 @@ impl Tunnel {
         sets.iter().flat_map(|set| &set.legs).filter(|leg| leg.is_linked).count()
     }
 
+    /// The shards of the exit.
+    fn exit(&self) -> impl Iterator<Item = &RelayNode> {
+        self.world.relays[EXIT * self.world.setting.shards..].iter()
+    }
+
     /// Legs that the exit has.
     fn legs_of_exit(&self) -> usize {
-        self.world.relays[EXIT].core.stats().legs
+        self.exit().map(|shard| shard.core.stats().legs).sum()
     }
 
     fn begin_leg(&mut self) {
@@ -195,9 +200,9 @@ impl Tunnel {
     /// The link of the leg that a circuit is.
     fn link_of(&self, circuit: CircuitKey, place: Place) -> Option<LinkId> {
         let guard = self.legs.get(&circuit)?.guard;
-        let nodes = [0, guard + 1, GUARDS + guard + 1, EXIT + 1];
+        let relays = [None, Some(guard), Some(GUARDS + guard), Some(EXIT)];
         let at = PLACES.iter().position(|other| *other == place)?;
-        self.world.link_between([nodes[at], nodes[at + 1]])
+        self.world.link_between([relays[at], relays[at + 1]])
     }
 
     fn kill(&mut self, circuit: CircuitKey, place: Place, death: Death) {
@@ -235,7 +240,7 @@ impl Tunnel {
 
     /// Bytes that all servers took.
     fn taken(&self) -> usize {
-        let servers = self.world.relays[EXIT].servers.values();
+        let servers = self.exit().flat_map(|shard| shard.servers.values());
         servers.map(|server| server.received).sum()
     }
 
@@ -496,8 +501,8 @@ impl Tunnel {
 
 /// Kills so many links of legs at random while streams go both ways; how many streams came and
 /// went, and the trace.
-fn killed_at_random(kills: usize, seed: u64) -> ([usize; 2], u64) {
-    let mut tunnel = Tunnel::new(Setting { seed, ..setting() }, 3);
+fn killed_at_random(kills: usize, seed: u64, shards: usize) -> ([usize; 2], u64) {
+    let mut tunnel = Tunnel::new(Setting { seed, shards, ..setting() }, 3);
     let mut dice = seed::stream(seed, 0, "kills");
     let (mut killed, mut whole) = (0, [0; 2]);
     let mut down: Option<(StreamKey, usize)> = None;
@@ -529,8 +534,8 @@ fn killed_at_random(kills: usize, seed: u64) -> ([usize; 2], u64) {
         }
     }
     tunnel.run(Duration::from_secs(5));
-    let servers = tunnel.world.relays[EXIT].servers.values();
-    assert!(servers.filter(|server| server.received > 0).all(|server| server.ended.is_some()));
+    let mut servers = tunnel.exit().flat_map(|shard| shard.servers.values());
+    assert!(servers.all(|server| server.received == 0 || server.ended.is_some()));
     tunnel.nobody_complained();
     (whole, tunnel.world.trace)
 }
@@ -538,12 +543,14 @@ fn killed_at_random(kills: usize, seed: u64) -> ([usize; 2], u64) {
 /// `docs/spec/resilient-legs.md#death`: with three legs, a death each 150 ms or so.
 #[test]
 fn a_thousand_random_deaths_cost_no_stream() {
-    let (whole, _) = killed_at_random(1_000, 1);
+    let (whole, _) = killed_at_random(1_000, 1, 1);
     println!("streams that came and went: {whole:?}");
     assert!(whole.iter().all(|streams| *streams > 50), "{whole:?}");
 }
 
 #[test]
-fn random_deaths_replay() {
-    assert_eq!(killed_at_random(60, 2), killed_at_random(60, 2));
+fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
+    assert_eq!(killed_at_random(60, 2, 1), killed_at_random(60, 2, 1));
+    let (whole, _) = killed_at_random(200, 3, 3);
+    assert!(whole.iter().all(|streams| *streams > 10), "{whole:?}");
 }

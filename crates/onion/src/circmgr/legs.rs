@@ -248,10 +248,9 @@ impl CircuitManager {
         let Some(guard) = guard else { return false };
         beside.push(guard);
         // What further legs need as guards is no middle, as long as there are others.
-        let apart = [&*beside, &self.entry.in_use()].concat();
-        let middle = network.choose(Position::Middle, &apart, &self.wishes, rng);
-        let middle =
-            middle.or_else(|_| network.choose(Position::Middle, &beside, &self.wishes, rng));
+        let apart: Vec<[u8; 20]> = beside.iter().copied().chain(self.entry.in_use()).collect();
+        let mut middle = |beside| network.choose(Position::Middle, beside, &self.wishes, rng);
+        let middle = middle(&apart).or_else(|_| middle(&beside));
         let Ok(middle) = middle.map(|relay| relay.status.rsa_identity) else {
             self.entry.guards().closed(key.0);
             return false;

@@ -152,7 +152,9 @@ impl<R: NodeRole> Node<R> {
             let pieces = [mark.prefix(), data];
             write_pieces(port.format, &mut body, (command, stream), pieces, port.rng);
             port.push(now, body, command == RelayCommand::DATA);
-            several.end.keeper().into_iter().for_each(|keeper| keeper.sent(now, leg, kept.clone()));
+            if let Some(keeper) = several.end.keeper() {
+                keeper.sent(now, leg, kept);
+            }
         }
         self.look_again(now, id, leg, index);
         Ok(())

@@ -344,9 +344,11 @@ impl World {
         pipe.nodes.into_iter().for_each(|node| self.close(node, id));
     }
 
-    /// The link between two nodes, if there is one.
-    pub fn link_between(&self, nodes: [usize; 2]) -> Option<LinkId> {
-        let joins = |pipe: &Pipe| nodes.iter().all(|node| pipe.nodes.contains(node));
+    /// A link between two relays, or the client and a relay, if there is one.
+    pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
+        let [one, other] = ends;
+        let of = |node| self.shard(node).map(|(relay, _)| relay);
+        let joins = |pipe: &Pipe| [[one, other], [other, one]].contains(&pipe.nodes.map(of));
         self.pipes.iter().find(|(_, pipe)| joins(pipe)).map(|(id, _)| *id)
     }
 
