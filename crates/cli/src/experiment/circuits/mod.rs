@@ -111,7 +111,7 @@ impl CircuitsArgs {
         journal: &mut Journal<Measured>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.results.json, words::outcome);
+        let mut teller = Teller::new("circuits", self.common.results.json, words::outcome);
         let work = |unit: &Unit| bench.measure(unit, &stop);
         let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
         teller.end();
