@@ -26,6 +26,7 @@ from rich.progress import (
 
 from anabranch import shown
 from anabranch.compare import compare
+from anabranch.doctor import doctor
 from anabranch.report.command import report
 from anabranch.validate import TraceError, source
 
@@ -42,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command()(sweep)
     app.command()(compare)
     app.command()(report)
+    app.command()(doctor)
 
 
 def evaluate(
@@ -122,7 +124,7 @@ def evaluate(
 ) -> None:
     """Trains an attack on what an observer sees, and measures what it finds out."""
     settings = {key: value for key, value in locals().items() if key not in _NOT_SETTINGS}
-    with _one_line():
+    with one_line():
         from anabranch import evaluate as lab
         from anabranch import io, results
 
@@ -207,7 +209,7 @@ def sweep(
     ] = "local",
 ) -> None:
     """Evaluates all that a file lists; started again, it goes on where it was stopped."""
-    with _one_line():
+    with one_line():
         from anabranch import sweep as lab
 
         units = lab.read(listing, data)
@@ -250,7 +252,7 @@ _NOT_SETTINGS = (
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def one_line() -> Iterator[None]:
     """Every foreseeable error as the one that the command line reports and exits with code 2."""
     from anabranch.evaluate import ERRORS
 

@@ -4,6 +4,7 @@
 |---|---|
 | `listing` | reads SPEC.toml into units |
 | `memory` | how many units fit into memory at a time |
+| `estimate` | how long units will take, from trials of their attacks |
 | `executors` | this process, a pool of processes, or Ray |
 | `run` | leaves out what is done, keeps what is found |
 """

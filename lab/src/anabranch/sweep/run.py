@@ -127,7 +127,7 @@ def _attempt(task: _Task) -> Result | str:
     try:
         if unit.attack_file is not None:
             name_of(unit.attack_file)
-        traces = _traces(unit.data, unit.form, unit.unmonitored_y)
+        traces = traces_of(unit)
         return evaluate(unit.spec, traces, task.digest, unfinished=unfinished)
     except TraceError as error:
         error.file = error.file or unit.data
@@ -152,9 +152,18 @@ def _needs(units: list[Unit]) -> list[int]:
     needs = [0] * len(units)
     for place in sorted(range(len(units)), key=lambda place: str(units[place].data)):
         unit = units[place]
-        traces = _traces(unit.data, unit.form, unit.unmonitored_y)
+        traces = traces_of(unit)
         needs[place] = memory.needed(unit.spec, traces)
     return needs
+
+
+def traces_of(unit: Unit) -> Traces:
+    """The data of a unit.
+
+    Raises:
+        TraceError: if they cannot be read.
+    """
+    return _traces(unit.data, unit.form, unit.unmonitored_y)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,260 @@
+"""`anabranch-lab doctor`: what is installed, what is missing, and what a run would need."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from anabranch import __version__, outside
+from anabranch.nets import how_to_install, missing_of_jax
+
+if TYPE_CHECKING:
+    from anabranch.sweep.estimate import Measured
+    from anabranch.sweep.listing import Unit
+
+PARTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "the lab": (None, ("numpy", "scipy", "scikit-learn", "pyarrow", "joblib", "typer", "rich")),
+    "network attacks": ("nets", ("jax", "jaxlib", "equinox", "optax")),
+    "reports and figures": ("report", ("matplotlib",)),
+    "sweeps over a cluster": ("ray", ("ray",)),
+}
+"""What each part of the lab needs, and the extra that installs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a unit of a sweep would need.
+
+    Attributes:
+        unit: for people.
+        memory: bytes, from above.
+        seconds: by itself on this machine; None where it could not be tried.
+        made: how the seconds were found, or why there are none.
+    """
+
+    unit: str
+    memory: int
+    seconds: float | None
+    made: str
+
+
+def doctor(
+    listing: Annotated[
+        Path | None,
+        typer.Argument(metavar="SPEC.toml", help="A sweep: what would it need?"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="IN", help="Traces of the runs that do not say, from this folder."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=3600.0, help="To try each attack for, about.")
+    ] = 20.0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Units at a time; one a processor if not given.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Tells what is installed, what is missing, and what a sweep would need in memory and time.
+
+    Times come from trials of each attack on few loads; they and the real ones have been within a
+    factor of 3. Nothing is kept.
+    """
+    found = installed() | {"machine": machine()}
+    if listing is not None:
+        found["sweep"] = _sweep(listing, data, seconds, jobs)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+
+
+def installed() -> dict[str, Any]:
+    """Versions of what the lab uses, by part, None where one is missing; what is from outside."""
+    parts = {
+        name: {
+            "versions": {package: _version(package) for package in packages},
+            "install": None if extra is None else how_to_install(extra),
+        }
+        for name, (extra, packages) in PARTS.items()
+    }
+    kinds: tuple[outside.Kind, ...] = ("attacks", "defences", "schedules")
+    return {
+        "versions": {"anabranch": __version__, "python": platform.python_version()},
+        "parts": parts,
+        "outside": {kind: outside.names(kind) for kind in kinds},
+        "devices": devices(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Processors and bytes of memory that this process may use."""
+    from anabranch.sweep import memory
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"system": platform.platform(), "processors": usable, "memory": memory.available()}
+
+
+def devices() -> dict[str, Any]:
+    """What JAX finds to compute on, which networks use as it stands, and what to do for more.
+
+    Returns:
+        `found`: a text for each device; `advice`: a line, or None.
+    """
+    if missing_of_jax():
+        return {"found": [], "advice": f"no networks without JAX: {how_to_install('nets')}"}
+    try:
+        import jax
+
+        found = jax.devices()
+    except Exception as error:  # a plugin of another version raises what it likes
+        return {"found": [], "advice": f"JAX finds no device: {error}".replace("\n", " ")}
+    told = [f"{each.platform}: {each.device_kind}{_size(each)}" for each in found]
+    return {"found": told, "advice": _advice({each.platform for each in found})}
+
+
+def _advice(platforms: set[str]) -> str | None:
+    """What to do where a GPU is not used, as far as can be told."""
+    if platforms != {"cpu"}:
+        return None
+    pinned = os.environ.get("JAX_PLATFORMS")
+    if pinned:
+        return f"JAX_PLATFORMS={pinned} is set: without it JAX would look for other devices"
+    if shutil.which("nvidia-smi"):
+        return "an NVIDIA GPU is there that this JAX has no plugin for: pip install 'jax[cuda12]'"
+    return None
+
+
+def _size(device: Any) -> str:
+    """Memory that a device has for us, where it says so."""
+    try:
+        stats = device.memory_stats() or {}
+    except Exception:  # not every backend has it
+        return ""
+    limit = stats.get("bytes_limit")
+    return f", {_bytes(limit)}" if limit else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _sweep(listing: Path, data: Path | None, seconds: float, jobs: int | None) -> dict[str, Any]:
+    from anabranch.commands import one_line
+
+    with one_line():
+        from anabranch import sweep as lab
+        from anabranch.sweep import estimate, memory
+
+        units = lab.read(listing, data)
+        told = estimates(units, seconds)
+        needs = [each.memory for each in told]
+        known = [each.seconds for each in told if each.seconds is not None]
+        at_once = memory.at_once(needs, jobs or os.cpu_count() or 1, memory.available())
+        return {
+            "units": [asdict(each) for each in told],
+            "seconds": sum(known),
+            "at_once": at_once,
+            "seconds_at_best": estimate.at_best(known, at_once),
+            "factor": estimate.FACTOR,
+        }
+
+
+def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
+    """What each unit would need; each attack is tried once for each data set and design of pages.
+
+    Args:
+        units: of a sweep.
+        seconds: to try each attack for, about.
+
+    Raises:
+        TraceError: if data cannot be read.
+    """
+    from anabranch.evaluate import ERRORS
+    from anabranch.sweep import estimate, memory, run
+
+    measured: dict[str, Measured | str] = {}
+    found: dict[int, Estimate] = {}
+    order = sorted(range(len(units)), key=lambda place: str(units[place].data))
+    for place in order:
+        unit = units[place]
+        traces = run.traces_of(unit)
+        need, asked = memory.needed(unit.spec, traces), estimate.question(unit)
+        try:
+            if asked not in measured:
+                measured[asked] = estimate.measure(unit.spec, traces, seconds)
+            told = measured[asked]
+            time = None if isinstance(told, str) else told.seconds(
+                estimate.work_of(unit.spec, traces)
+            )  # fmt: skip
+        except ERRORS as error:
+            told, time = str(error), None
+            measured.setdefault(asked, told)
+        found[place] = Estimate(str(unit), need, time, str(told))
+    return [found[place] for place in range(len(units))]
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table("for", "installed", "missing", box=None)
+    for name, part in found["parts"].items():
+        there = [f"{each} {version}" for each, version in part["versions"].items() if version]
+        missing = [each for each, version in part["versions"].items() if version is None]
+        cure = f"{', '.join(missing)}: {part['install']}" if missing else ""
+        table.add_row(name, ", ".join(there), escape(cure))
+    versions, host = found["versions"], found["machine"]
+    print(f"anabranch {versions['anabranch']}, Python {versions['python']}, {host['system']}")
+    print(f"{host['processors']} processors, {_bytes(host['memory'])} of memory free")
+    console.print(table)
+    seen = found["devices"]
+    print(f"networks run on {'; '.join(seen['found']) or 'nothing'}")
+    if seen["advice"]:
+        print(seen["advice"])
+    for kind, names in found["outside"].items():
+        if names:
+            print(f"{kind} of installed packages: {', '.join(names)}")
+    if "sweep" in found:
+        _show_sweep(found["sweep"])
+
+
+def _show_sweep(told: dict[str, Any]) -> None:
+    table = Table("unit", "memory", "time", "from trials of", box=None)
+    for each in told["units"]:
+        time = "-" if each["seconds"] is None else duration(each["seconds"])
+        table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
+    Console(highlight=False).print(table)
+    print(f"one after the other: {duration(told['seconds'])}", end="; ")
+    print(f"{told['at_once']} at a time, as memory allows, at best: "
+          f"{duration(told['seconds_at_best'])}")  # fmt: skip
+    print(
+        f"Times are good to a factor of {told['factor']:g}, on a machine as busy as now: each "
+        "attack was tried on few loads, and carried on by samples, of networks by epochs too (one "
+        "that ends early takes less). Memory is from above, by packets and samples; what an attack "
+        "from outside keeps is not known."
+    )
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `12 min`, `3.4 h`, `2.1 days`."""
+    for unit, size, until in (("s", 1, 100), ("min", 60, 6000), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86_400:.1f} days"
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 2**30:.1f} GiB"
