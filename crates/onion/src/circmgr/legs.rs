@@ -52,7 +52,7 @@ pub(super) struct LegState {
     name: Option<CircuitKey>,
 }
 
-/// A set that has outlived all its circuits: it has streams, and goes on by a new one.
+/// A set that has outlived all its circuits: it has had streams, and goes on by a new one.
 #[derive(Clone, Debug)]
 pub(super) struct BereftSet {
     /// The circuit that the core knows it by.
@@ -131,11 +131,12 @@ impl CircuitManager {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// A circuit cannot be linked. If it was to be a further leg, it is of no use.
+    /// A circuit cannot be linked. If it was to be a further leg, or to carry on a set that had
+    /// none, it is of no use.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
-        if circuit.leg.head.is_some() {
+        if circuit.leg.head.is_some() || circuit.leg.name.is_some() {
             self.drop_circuit(key);
         }
     }
@@ -319,7 +320,8 @@ impl CircuitManager {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         match heir {
             Some(heir) => self.inherit((key, name), heir, gone),
-            None if was_set && gone.streams > 0 => {
+            // What programs wrote before they ended their streams may be under way still.
+            None if was_set && gone.first_used.is_some() => {
                 for leg in rest {
                     self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(name));
                 }

@@ -688,7 +688,7 @@ fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
 const AGAIN_AT: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_set_without_circuits_is_given_up_after_ten_seconds_and_one_without_streams_at_once() {
+fn a_set_without_circuits_is_given_up_after_ten_seconds_and_one_that_nobody_used_at_once() {
     let mut world = world_of("anabranch", 3);
     let head = world.used();
     for leg in world.legs(head) {
@@ -704,12 +704,23 @@ fn a_set_without_circuits_is_given_up_after_ten_seconds_and_one_without_streams_
     let destroyed = orders.iter().filter(|order| matches!(order, Order::Destroy(_))).count();
     assert_eq!(destroyed, 3, "{orders:?}");
     let mut world = world_of("anabranch", 2);
-    let head = world.used();
-    world.circmgr.stream_ended(head);
-    let others: Vec<CircuitKey> = world.circmgr.overview().map(|seen| seen.key).collect();
-    others.into_iter().for_each(|leg| world.gone(leg, Cause::Link));
     let (built, linked) = world.built_and_linked();
-    assert!(linked.iter().all(|(_, with)| *with != Some(head)), "{built:?}, {linked:?}");
+    assert_eq!((built.len(), linked.len()), (AHEAD, AHEAD));
+    built.into_iter().for_each(|head| world.gone(head, Cause::Link));
+    let (_, linked) = world.built_and_linked();
+    assert!(linked.iter().all(|(_, with)| with.is_none()), "nobody used them: {linked:?}");
+}
+
+#[test]
+fn a_circuit_for_a_set_that_the_core_has_ended_is_of_no_use() {
+    let mut world = world_of("anabranch", 2);
+    let head = world.used();
+    world.legs(head).into_iter().for_each(|leg| world.gone(leg, Cause::Link));
+    let (built, linked) = world.built_and_linked();
+    assert_eq!(linked[0], (built[0], Some(head)));
+    world.circmgr.not_linked(built[0]);
+    assert!(world.orders().contains(&Order::Destroy(built[0])));
+    assert_eq!(world.circmgr.path(built[0]), None);
 }
 
 #[test]
