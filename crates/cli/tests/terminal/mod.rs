@@ -113,9 +113,14 @@ impl Terminal {
         self.child.wait().unwrap().code()
     }
 
-    /// Whether the terminal is as it was before the program: echo, lines, a cursor.
+    /// Whether the terminal is as it was before the program, which has ended: echo, lines, a cursor.
     pub fn is_given_back(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
+        // A thread reads what the program wrote last, a moment later.
+        let deadline = Instant::now() + PATIENCE;
+        while !self.look(|screen| screen.has_cursor) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
         modes == self.modes && self.look(|screen| screen.has_cursor)
     }
 
