@@ -113,7 +113,7 @@ impl Terminal {
         self.child.wait().unwrap().code()
     }
 
-    /// Whether the terminal is as it was before the program, which has ended: echo, lines, a cursor.
+    /// Whether the terminal is as it was before the program that has ended: echo, lines, cursor.
     pub fn is_given_back(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
         // A thread reads what the program wrote last, a moment later.
