@@ -17,6 +17,7 @@
 //! * A [`Backlog`] is what waits while no window has room.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
 //!   other end.
+//! * [`Replay`] tells which numbers have come, where each counts once.
 //! * [`trace`] splits what was recorded, for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from
@@ -30,6 +31,7 @@ mod jitter;
 mod merger;
 mod path;
 mod reorder;
+mod replay;
 pub mod schedule;
 pub mod seed;
 mod silence;
@@ -43,6 +45,7 @@ pub use jitter::{DELAYED_BYTES, DelayQueue, Jitter, JitterError};
 pub use merger::Merger;
 pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
+pub use replay::Replay;
 pub use silence::{Silence, SilenceError};
 pub use splitter::{Assignment, DrawSchedule, Splitter};
 pub use time::Time;

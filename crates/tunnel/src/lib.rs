@@ -11,8 +11,8 @@
 //! * [`keys`]: what both ends hold before they speak.
 //! * `disguise`: what the far end's public key hides from strangers; `noise`: the handshake, of
 //!   `suite`'s primitives; `hello`: its messages.
-//! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts
-//!   once.
+//! * `epoch`: the keys of one handshake, packets sealed and opened; each number
+//!   counts once ([`anabranch_multipath::Replay`]).
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
 //! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
 //!   much the paths differ) and the `pacer`.
@@ -37,7 +37,6 @@ mod noise;
 mod pacer;
 mod parts;
 mod piece;
-mod replay;
 mod resequencer;
 mod session;
 mod spare;

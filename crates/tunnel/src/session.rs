@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use anabranch_multipath::{PathId, PathView, Time};
+use anabranch_multipath::{PathId, PathView, Replay, Time};
 
 use crate::datagram::Datagram;
 use crate::delays::micros;
@@ -14,7 +14,6 @@ use crate::epoch::{self, Epoch, Id};
 use crate::frame::{self, Frame};
 use crate::parts::Joiner;
 use crate::piece::Piece;
-use crate::replay::Replay;
 use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
 use crate::window::{Receipt, Tally, Window};

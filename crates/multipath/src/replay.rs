@@ -2,29 +2,38 @@
 
 /// Numbers that are remembered behind the greatest. Paths that differ by 50 ms at 100,000 packets a
 /// second need 5,000.
-pub(crate) const WINDOW: u64 = 16_384;
+const WINDOW: u64 = 16_384;
 const WORDS: usize = (WINDOW / 64) as usize;
 
 /// A window over numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Replay {
+pub struct Replay {
     /// The number behind the greatest that came; 0 if none came.
     next: u64,
     bits: Box<[u64; WORDS]>,
 }
 
+impl Default for Replay {
+    fn default() -> Replay {
+        Replay::new()
+    }
+}
+
 impl Replay {
-    pub(crate) fn new() -> Replay {
+    /// No number has come.
+    #[must_use]
+    pub fn new() -> Replay {
         Replay { next: 0, bits: Box::new([0; WORDS]) }
     }
 
     /// The number behind the greatest that came.
-    pub(crate) fn next(&self) -> u64 {
+    #[must_use]
+    pub fn next(&self) -> u64 {
         self.next
     }
 
     /// Notes a number; false if it came before, or may have.
-    pub(crate) fn accept(&mut self, number: u64) -> bool {
+    pub fn accept(&mut self, number: u64) -> bool {
         if number + WINDOW < self.next {
             return false;
         }
@@ -53,7 +62,7 @@ impl Replay {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_multipath::seed::stream;
+    use crate::seed::stream;
     use rand::RngExt as _;
 
     use super::*;
