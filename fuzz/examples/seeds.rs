@@ -60,6 +60,7 @@ fn main() -> Outcome {
     write(&corpus.join("onion_services"), &services())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
+    write(&corpus.join("tls_records"), &records())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
     write(&corpus.join("tunnel"), &sessions())?;
@@ -189,6 +190,31 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
         ),
         ("http", script(0, 0, b"GET / HTTP/1.0\r\n\r\n")),
     ])
+}
+
+/// What a peer with the keys says: suite and role, then steps. A step is what it does, a length,
+/// what that takes, and the pieces of two deliveries.
+fn records() -> Seeds {
+    let step =
+        |what: u8, length: u8, taken: &[u8]| [&[what, length][..], taken, &[30, 30]].concat();
+    let data = step(0, 3, b"abc\x05");
+    let ticket = step(3, 8, &[4, 0, 0, 4, 1, 2, 3, 4]);
+    let play =
+        |suite: u8, role: u8, steps: &[&[u8]]| [&[suite, role][..], &steps.concat()].concat();
+    let update = step(2, 1, b"");
+    vec![
+        ("data", play(0, 0, &[&data, &data, &data, &data, &data, &data, &data])),
+        ("updates", play(1, 1, &[&data, &update, &data, &update, &update, &data])),
+        ("tickets", play(2, 1, &[&ticket, &data, &ticket, &update, &data])),
+        ("ticket-to-a-server", play(0, 0, &[&data, &ticket])),
+        ("half-a-message", play(0, 1, &[&step(3, 2, &[24, 0]), &data])),
+        ("update-and-more", play(0, 1, &[&step(3, 6, &[24, 0, 0, 1, 1, 4]), &data])),
+        ("goodbye", play(1, 0, &[&data, &step(4, 2, &[1, 0]), &data])),
+        ("alert", play(1, 0, &[&data, &step(4, 2, &[2, 80]), &data])),
+        ("no-type", play(2, 0, &[&step(5, 4, &[0, 0, 0, 0, 0])])),
+        ("garbage", play(2, 0, &[&data, &step(6, 5, b"\x17\x03\x03\0\x20"), &data])),
+        ("changed", play(0, 1, &[&data, &step(7, 50, &[40, 8]), &data])),
+    ]
 }
 
 /// What onion routers say, each behind a byte that names its reader.

@@ -29,6 +29,7 @@ pub mod recognise;
 pub mod socks;
 pub mod texts;
 pub mod tls_link;
+pub mod tls_records;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
@@ -62,6 +63,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("socks", socks::check),
     ("texts", texts::check),
     ("tls_link", tls_link::check),
+    ("tls_records", tls_records::check),
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),

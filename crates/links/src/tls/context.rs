@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::Tls;
 use super::certificate::{hostname, self_signed};
+use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
@@ -65,6 +66,8 @@ impl Context {
         // tickets, of which nobody makes anything.
         server.ignore_client_order = true;
         server.send_tls13_tickets = 2;
+        // Behind the handshake records are ours.
+        server.enable_secret_extraction = true;
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Context { provider, client: Arc::new(client), server: Arc::new(server), own })
@@ -78,8 +81,11 @@ impl Context {
         // As C tor does: a name that means nothing, so that the hello has the usual shape.
         let name = hostname(&self.provider)?;
         let name = ServerName::try_from(name).map_err(setup)?;
-        let connection = ClientConnection::new(self.client.clone(), name).map_err(setup)?;
-        Ok(Tls::client(connection, self.own.clone()))
+        let keeper = Arc::new(SecretKeeper::default());
+        let mut config = ClientConfig::clone(&self.client);
+        config.key_log = keeper.clone();
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(setup)?;
+        Ok(Tls::new(connection, keeper, self.own.clone()))
     }
 
     /// A link that a peer opened.
@@ -87,8 +93,11 @@ impl Context {
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
     pub fn accept(&self) -> Result<Tls, SetupError> {
-        let connection = ServerConnection::new(self.server.clone()).map_err(setup)?;
-        Ok(Tls::server(connection, self.own.clone()))
+        let keeper = Arc::new(SecretKeeper::default());
+        let mut config = ServerConfig::clone(&self.server);
+        config.key_log = keeper.clone();
+        let connection = ServerConnection::new(Arc::new(config)).map_err(setup)?;
+        Ok(Tls::new(connection, keeper, self.own.clone()))
     }
 
     /// The DER form of the certificate that all accepted links present.
@@ -176,5 +185,6 @@ fn client_of(
         .with_custom_certificate_verifier(Arc::new(HolderOfKey::new(provider)))
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
+    config.enable_secret_extraction = true;
     Ok(config)
 }

@@ -5,72 +5,135 @@
 //! accepted as it is, provided that the peer holds its key; [`Link::peer_certificate`] gives it to
 //! whoever checks CERTS, and [`Link::export`] the keying material that AUTHENTICATE signs (RFC
 //! 5705, RFC 8446 7.5).
+//!
+//! The handshake is the library's (`library`), and all of TLS 1.2. Behind a handshake of TLS 1.3
+//! the record layer is our own: `secrets` takes the connection's secrets from the library and
+//! derives `keys` of them, a `sealer` and an `opener` have a direction each, `messages` knows what
+//! may come beside data, and `records` is the whole.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use anabranch_multipath::Time;
+use rustls::Connection;
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConnection, Connection, ServerConnection};
 
 use crate::{Fault, Link, Promises, State};
 
 mod certificate;
 mod context;
+mod keys;
+mod library;
+mod messages;
+mod opener;
+mod records;
+mod sealer;
+mod secrets;
 mod setup;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod verify;
+
+use library::Library;
+use records::Records;
+use sealer::RECORD;
+use secrets::SecretKeeper;
 
 pub use context::Context;
 pub use setup::SetupError;
 
-/// Plain bytes in a full TLS record (RFC 8446, section 5.1).
-const RECORD: usize = 16_384;
 /// Room that a link keeps when it rests.
 const TRICKLE: usize = 4 << 10;
 
 /// One TLS connection, of either role, over memory.
 pub struct Tls {
-    connection: Connection,
+    phase: Phase,
     own: CertificateDer<'static>,
+    peers: Option<CertificateDer<'static>>,
+    /// What was written before the handshake was done.
+    waiting: Vec<u8>,
     arrived: Vec<u8>,
     ended: bool,
     closed: bool,
 }
 
+/// Whose the connection is now.
+enum Phase {
+    Library(Box<Library>),
+    Records(Box<Records>),
+    /// Nobody's: the library would not let go of it.
+    Lost,
+}
+
 impl Tls {
-    fn client(connection: ClientConnection, own: CertificateDer<'static>) -> Tls {
-        Tls::new(connection.into(), own)
+    /// `keeper` is the key log of this connection alone.
+    fn new(
+        connection: impl Into<Connection>,
+        keeper: Arc<SecretKeeper>,
+        own: CertificateDer<'static>,
+    ) -> Tls {
+        Tls::of(Phase::Library(Box::new(Library::new(connection.into(), keeper))), own)
     }
 
-    fn server(connection: ServerConnection, own: CertificateDer<'static>) -> Tls {
-        Tls::new(connection.into(), own)
+    fn of(phase: Phase, own: CertificateDer<'static>) -> Tls {
+        Tls {
+            phase,
+            own,
+            peers: None,
+            waiting: Vec::new(),
+            arrived: Vec::new(),
+            ended: false,
+            closed: false,
+        }
     }
 
-    fn new(mut connection: Connection, own: CertificateDer<'static>) -> Tls {
-        // The channel above bounds what it writes; a limit here would cut a batch in two.
-        connection.set_buffer_limit(None);
-        Tls { connection, own, arrived: Vec::new(), ended: false, closed: false }
-    }
-
-    /// Decrypts what is whole and keeps the plain bytes.
-    fn process(&mut self) -> Result<(), Fault> {
-        let outcome = self.connection.process_new_packets();
-        let io = match outcome {
-            Ok(io) => io,
-            Err(error) => {
-                self.ended = true;
-                return Err(Fault::Peer(error.to_string()));
+    /// Changes our keys now, and asks the peer to change its own (RFC 8446, 4.6.3). They change by
+    /// themselves before they have sealed as many records as they may.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] unless the link is open, of TLS 1.3, and not closed by us.
+    pub fn refresh_keys(&mut self) -> Result<(), Fault> {
+        match &mut self.phase {
+            Phase::Records(records) if !self.closed && !self.ended => {
+                records.refresh();
+                Ok(())
             }
-        };
-        let before = self.arrived.len();
-        let wanted = io.plaintext_bytes_to_read();
-        self.arrived.resize(before + wanted, 0);
-        self.connection
-            .reader()
-            .read_exact(&mut self.arrived[before..])
-            .expect("the library said that so many bytes are there");
-        self.ended |= io.peer_has_closed();
+            _ => Err(Fault::Misuse("only an open link of TLS 1.3 has keys to change")),
+        }
+    }
+
+    /// Notes that the link is over.
+    fn end(&mut self, error: &rustls::Error) -> Fault {
+        self.ended = true;
+        Fault::Peer(error.to_string())
+    }
+
+    /// The handshake is done: what was written in the meantime goes, and records are ours if they
+    /// are of TLS 1.3.
+    fn open(&mut self) -> Result<(), Fault> {
+        let Phase::Library(library) = &mut self.phase else { return Ok(()) };
+        self.peers = library.peer_certificate().cloned();
+        // A goodbye that went before the handshake was done is the library's last record.
+        if library.can_hand_over() && !self.closed {
+            let Phase::Library(library) = std::mem::replace(&mut self.phase, Phase::Lost) else {
+                return Ok(());
+            };
+            let Some(handover) = library.hand_over() else {
+                return Err(self.end(&rustls::Error::General("no secrets were agreed on".into())));
+            };
+            self.phase = Phase::Records(Box::new(Records::new(handover)));
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.pass(&waiting);
         Ok(())
+    }
+
+    fn pass(&mut self, plain: &[u8]) {
+        match &mut self.phase {
+            Phase::Library(library) if !self.closed => library.write(plain),
+            Phase::Records(records) => records.write(plain),
+            Phase::Library(_) | Phase::Lost => {}
+        }
     }
 }
 
@@ -80,22 +143,27 @@ impl Link for Tls {
     }
 
     fn state(&self) -> State {
-        match (self.ended, self.connection.is_handshaking()) {
-            (true, _) => State::Ended,
-            (false, true) => State::Handshaking,
-            (false, false) => State::Open,
+        match &self.phase {
+            _ if self.ended => State::Ended,
+            Phase::Library(library) if library.is_handshaking() => State::Handshaking,
+            Phase::Library(_) | Phase::Records(_) => State::Open,
+            Phase::Lost => State::Ended,
         }
     }
 
     fn receive(&mut self, _: Time, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() && !self.ended {
-            match self.connection.read_tls(&mut bytes) {
-                Ok(0) => break,
-                Ok(_) => self.process()?,
-                Err(error) => {
-                    self.ended = true;
-                    return Err(Fault::Peer(error.to_string()));
+            let handshaking = self.state() == State::Handshaking;
+            let outcome = match &mut self.phase {
+                Phase::Library(library) => library.receive(&mut bytes, &mut self.arrived),
+                Phase::Records(records) => {
+                    records.receive(std::mem::take(&mut bytes), &mut self.arrived)
                 }
+                Phase::Lost => Ok(true),
+            };
+            self.ended = outcome.map_err(|error| self.end(&error))?;
+            if handshaking && self.state() != State::Handshaking {
+                self.open()?;
             }
         }
         Ok(())
@@ -107,7 +175,7 @@ impl Link for Tls {
     }
 
     fn peer_certificate(&self) -> Option<&[u8]> {
-        self.connection.peer_certificates()?.first().map(AsRef::as_ref)
+        self.peers.as_deref()
     }
 
     fn own_certificate(&self) -> &[u8] {
@@ -115,9 +183,12 @@ impl Link for Tls {
     }
 
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
-        self.connection
-            .export_keying_material([0; 32], label, Some(context))
-            .map_err(|_| Fault::Misuse("a link exports no keys before its handshake is done"))
+        let exported = match &self.phase {
+            Phase::Library(library) => library.export(label, context),
+            Phase::Records(records) => records.export(label, context),
+            Phase::Lost => None,
+        };
+        exported.ok_or(Fault::Misuse("a link exports no keys before its handshake is done"))
     }
 
     fn read(&mut self, into: &mut Vec<u8>) -> usize {
@@ -130,31 +201,42 @@ impl Link for Tls {
         if self.closed {
             return Err(Fault::Misuse("nothing can be written to a link that was closed"));
         }
-        let written = self.connection.writer().write_all(plain);
-        written.expect("a writer without a limit takes everything");
+        match self.state() {
+            State::Handshaking => self.waiting.extend_from_slice(plain),
+            State::Open | State::Ended => self.pass(plain),
+        }
         Ok(())
     }
 
     fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
         let before = into.len();
-        while self.connection.wants_write() {
-            let written = self.connection.write_tls(&mut Appended(into));
-            written.expect("a vector takes everything");
+        match &mut self.phase {
+            Phase::Library(library) => library.transmit(into),
+            Phase::Records(records) => records.transmit(into),
+            Phase::Lost => {}
         }
         into.len() > before
     }
 
     fn rest(&mut self) -> usize {
-        // The library's own buffers shrink by themselves.
         let before = self.arrived.capacity();
         self.arrived.shrink_to(TRICKLE);
-        before - self.arrived.capacity()
+        let given = before - self.arrived.capacity();
+        match &mut self.phase {
+            Phase::Records(records) => given + records.rest(),
+            // The library's own buffers shrink by themselves.
+            Phase::Library(_) | Phase::Lost => given,
+        }
     }
 
     fn close(&mut self) {
         if !self.closed {
             self.closed = true;
-            self.connection.send_close_notify();
+            match &mut self.phase {
+                Phase::Library(library) => library.close(),
+                Phase::Records(records) => records.close(),
+                Phase::Lost => {}
+            }
         }
     }
 }
@@ -163,24 +245,5 @@ impl fmt::Debug for Tls {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Keys and payload have no business in a log.
         out.debug_struct("Tls").field("state", &self.state()).finish_non_exhaustive()
-    }
-}
-
-/// A vector that takes many slices in one call, so that a batch of records is one copy.
-struct Appended<'a>(&'a mut Vec<u8>);
-
-impl Write for Appended<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        slices.iter().for_each(|slice| self.0.extend_from_slice(slice));
-        Ok(slices.iter().map(|slice| slice.len()).sum())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

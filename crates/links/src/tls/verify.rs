@@ -62,6 +62,7 @@ mod tests {
 
     use super::super::certificate::self_signed;
     use super::super::context::provider;
+    use super::super::secrets::SecretKeeper;
     use super::super::{Context, Tls};
     use super::*;
     use crate::{Fault, Link, State};
@@ -76,12 +77,15 @@ mod tests {
         let key =
             provider.key_provider.load_private_key(if honest { own } else { foreign }).unwrap();
         let certified = CertifiedKey::new(vec![shown.clone()], key);
-        let config = ServerConfig::builder_with_provider(provider)
+        let keeper = Arc::new(SecretKeeper::default());
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-        Tls::server(ServerConnection::new(Arc::new(config)).unwrap(), shown)
+        config.key_log = keeper.clone();
+        config.enable_secret_extraction = true;
+        Tls::new(ServerConnection::new(Arc::new(config)).unwrap(), keeper, shown)
     }
 
     fn handshake(context: &Context, mut server: Tls) -> Result<State, Fault> {

@@ -1,0 +1,194 @@
+//! The library's part of a connection: the handshake, and all of TLS 1.2.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{Connection, Error, ProtocolVersion};
+
+use super::keys::{Cipher, HEADER};
+use super::records::Handover;
+use super::secrets::SecretKeeper;
+
+/// A connection of the library, and the keeper of its secrets.
+pub(super) struct Library {
+    connection: Connection,
+    keeper: Arc<SecretKeeper>,
+    records: Cutter,
+}
+
+impl Library {
+    /// `keeper` is the connection's key log and that of no other.
+    pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
+        // The channel above bounds what it writes; a limit here would cut a batch in two.
+        connection.set_buffer_limit(None);
+        Library { connection, keeper, records: Cutter::default() }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    pub(super) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.connection.peer_certificates()?.first()
+    }
+
+    /// Takes bytes from the network, of which `bytes` is left with those behind the handshake's
+    /// last record, and appends the plain ones; true once the peer has said that nothing follows.
+    ///
+    /// # Errors
+    /// The library's: the connection is over.
+    pub(super) fn receive(
+        &mut self,
+        bytes: &mut &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        // What the library has read stays within it: it gets no byte of a record that is ours.
+        let count = match self.is_handshaking() {
+            true => self.records.within(bytes),
+            false => bytes.len(),
+        };
+        let (mut taken, rest) = bytes.split_at(count);
+        *bytes = rest;
+        while !taken.is_empty() {
+            let read = self.connection.read_tls(&mut taken);
+            if read.map_err(|error| Error::General(error.to_string()))? == 0 {
+                break;
+            }
+            if self.process(plain)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn process(&mut self, plain: &mut Vec<u8>) -> Result<bool, Error> {
+        let io = self.connection.process_new_packets()?;
+        let before = plain.len();
+        plain.resize(before + io.plaintext_bytes_to_read(), 0);
+        self.connection
+            .reader()
+            .read_exact(&mut plain[before..])
+            .expect("the library said that so many bytes are there");
+        Ok(io.peer_has_closed())
+    }
+
+    pub(super) fn write(&mut self, plain: &[u8]) {
+        let written = self.connection.writer().write_all(plain);
+        written.expect("a writer without a limit takes everything");
+    }
+
+    pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            let written = self.connection.write_tls(&mut Appended(into));
+            written.expect("a vector takes everything");
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
+        self.connection.export_keying_material([0; 32], label, Some(context)).ok()
+    }
+
+    /// Whether the handshake is done and what follows is TLS 1.3.
+    pub(super) fn can_hand_over(&self) -> bool {
+        let version = self.connection.protocol_version();
+        !self.is_handshaking() && version == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// Ends the library's part. `None` if it has no secrets or a suite that is not ours, which the
+    /// settings of [`Context`](super::Context) rule out.
+    pub(super) fn hand_over(mut self) -> Option<Handover> {
+        let mut out = Vec::new();
+        self.transmit(&mut out);
+        let cipher = Cipher::of(self.connection.negotiated_cipher_suite()?)?;
+        let is_client = matches!(self.connection, Connection::Client(_));
+        let secrets = self.keeper.take()?;
+        let extracted = self.connection.dangerous_extract_secrets().ok()?;
+        let (sent, received) = (extracted.tx.0, extracted.rx.0);
+        Some(Handover { secrets, cipher, is_client, sent, received, out })
+    }
+}
+
+/// Counts a stream's bytes to the end of each record.
+#[derive(Default)]
+struct Cutter {
+    header: Vec<u8>,
+    missing: usize,
+}
+
+impl Cutter {
+    /// How many of these bytes, which follow those of the last call, belong to the record that
+    /// they begin with.
+    fn within(&mut self, bytes: &[u8]) -> usize {
+        let of_header = match self.missing {
+            0 => (HEADER - self.header.len()).min(bytes.len()),
+            _ => 0,
+        };
+        self.header.extend_from_slice(&bytes[..of_header]);
+        if let &[_, _, _, high, low] = &self.header[..] {
+            self.missing = usize::from(u16::from_be_bytes([high, low]));
+            self.header.clear();
+        }
+        let of_body = self.missing.min(bytes.len() - of_header);
+        self.missing -= of_body;
+        of_header + of_body
+    }
+}
+
+/// A vector that takes many slices in one call, so that a batch of records is one copy.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Write for Appended<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        slices.iter().for_each(|slice| self.0.extend_from_slice(slice));
+        Ok(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_cut_at_the_ends_of_records_however_it_comes() {
+        let lengths = [0usize, 1, 300, 5, 0, 70_000 % 65_536];
+        let record = |length: &usize| {
+            let [high, low] = (*length as u16).to_be_bytes();
+            [&[22, 3, 3, high, low][..], &vec![9; *length]].concat()
+        };
+        let stream: Vec<u8> = lengths.iter().flat_map(record).collect();
+        for piece in [1, 2, 4, 5, 6, 7, 100, stream.len()] {
+            let (mut cutter, mut at, mut ends) = (Cutter::default(), 0, Vec::new());
+            while at < stream.len() {
+                let count = cutter.within(&stream[at..stream.len().min(at + piece)]);
+                assert!(count > 0, "bytes are taken");
+                at += count;
+                if cutter.missing == 0 && cutter.header.is_empty() {
+                    ends.push(at);
+                }
+            }
+            let mut end = 0;
+            let wanted: Vec<usize> = lengths
+                .iter()
+                .map(|n| {
+                    end += HEADER + n;
+                    end
+                })
+                .collect();
+            assert_eq!(ends, wanted, "pieces of {piece}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What a TLS 1.3 peer may say once the handshake is done, data aside: KeyUpdates, tickets and
+//! alerts (RFC 8446, sections 4.6 and 6), and what is wrong with all else.
+
+use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
+
+/// Content types (5.1).
+pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
+pub(super) const ALERT: u8 = 21;
+pub(super) const HANDSHAKE: u8 = 22;
+pub(super) const DATA: u8 = 23;
+/// Levels and descriptions of alerts (6).
+pub(super) const WARNING: u8 = 1;
+pub(super) const FATAL: u8 = 2;
+pub(super) const CLOSE_NOTIFY: u8 = 0;
+pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
+pub(super) const BAD_RECORD_MAC: u8 = 20;
+pub(super) const RECORD_OVERFLOW: u8 = 22;
+pub(super) const ILLEGAL_PARAMETER: u8 = 47;
+pub(super) const DECODE_ERROR: u8 = 50;
+const USER_CANCELED: u8 = 90;
+/// Handshake messages (4).
+pub(super) const NEW_SESSION_TICKET: u8 = 4;
+pub(super) const KEY_UPDATE: u8 = 24;
+/// Bytes before a handshake message's body: its type and length.
+const PREFIX: usize = 4;
+/// The longest handshake message, as the library has it.
+const LONGEST: usize = 0xffff;
+/// KeyUpdates that may come with no data between them, as the library and BoringSSL have it.
+const UPDATES: u8 = 32;
+/// Alerts that may come and mean nothing.
+const WARNINGS: u8 = 4;
+
+/// What the peer did that it must not, and the alert that tells it (none answers an alert).
+#[derive(Debug)]
+pub(super) struct Breach {
+    pub(super) alert: Option<u8>,
+    /// In the library's words.
+    pub(super) error: Error,
+}
+
+/// A breach that this alert tells of.
+pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
+    Breach { alert: Some(alert), error: error.into() }
+}
+
+/// What has to be done about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Nothing.
+    Nothing,
+    /// The peer's next record has new keys; does it ask for ours to change, too?
+    Update { requested: bool },
+    /// The peer sends nothing more.
+    Closed,
+}
+
+/// Reads the records of a peer that are not data. Handshake messages may span several.
+pub(super) struct Messages {
+    /// Tickets come from servers only.
+    tickets: bool,
+    joined: Vec<u8>,
+    updates: u8,
+    warnings: u8,
+}
+
+impl Messages {
+    /// What may come from a server, or from a client.
+    pub(super) fn from_server(server: bool) -> Messages {
+        Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
+    }
+
+    /// Data came.
+    ///
+    /// # Errors
+    /// A handshake message is not whole yet.
+    pub(super) fn data(&mut self) -> Result<(), Breach> {
+        self.updates = UPDATES;
+        self.is_not_within_another()
+    }
+
+    /// A record with this content came, of a type other than data.
+    ///
+    /// # Errors
+    /// What the peer must not send.
+    pub(super) fn record(&mut self, kind: u8, content: &[u8]) -> Result<Note, Breach> {
+        let error = match kind {
+            HANDSHAKE => return self.handshake(content),
+            ALERT => return self.alert(content),
+            CHANGE_CIPHER_SPEC => PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into(),
+            _ => Error::from(InvalidMessage::InvalidContentType),
+        };
+        Err(refuse(UNEXPECTED_MESSAGE, error))
+    }
+
+    fn alert(&mut self, content: &[u8]) -> Result<Note, Breach> {
+        self.is_not_within_another()?;
+        // Levels are to be ignored (6): they follow from the description.
+        let &[_, description] = content else {
+            return Err(refuse(DECODE_ERROR, InvalidMessage::MessageTooShort));
+        };
+        match description {
+            CLOSE_NOTIFY => Ok(Note::Closed),
+            USER_CANCELED if self.warnings > 0 => {
+                self.warnings -= 1;
+                Ok(Note::Nothing)
+            }
+            USER_CANCELED => {
+                Err(refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::TooManyWarningAlertsReceived))
+            }
+            fatal => {
+                let error = Error::AlertReceived(AlertDescription::from(fatal));
+                Err(Breach { alert: None, error })
+            }
+        }
+    }
+
+    fn handshake(&mut self, content: &[u8]) -> Result<Note, Breach> {
+        if content.is_empty() {
+            return Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::InvalidEmptyPayload));
+        }
+        self.joined.extend_from_slice(content);
+        while let Some(length) = self.whole()? {
+            let body: Vec<u8> = self.joined.drain(..PREFIX + length).collect();
+            let note = self.message(body[0], &body[PREFIX..])?;
+            if note != Note::Nothing {
+                // The keys change behind it: nothing may follow in the same record.
+                let whole = self.joined.is_empty();
+                return if whole { Ok(note) } else { Err(interleaved_keys()) };
+            }
+        }
+        Ok(Note::Nothing)
+    }
+
+    /// The length of the first message's body, if all of it is there.
+    fn whole(&self) -> Result<Option<usize>, Breach> {
+        let Some(&[kind, high, middle, low]) = self.joined.first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        self.is_expected(kind)?;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        if length > LONGEST {
+            return Err(refuse(DECODE_ERROR, InvalidMessage::HandshakePayloadTooLarge));
+        }
+        Ok((self.joined.len() >= PREFIX + length).then_some(length))
+    }
+
+    fn is_expected(&self, kind: u8) -> Result<(), Breach> {
+        match kind {
+            KEY_UPDATE => Ok(()),
+            NEW_SESSION_TICKET if self.tickets => Ok(()),
+            _ => {
+                let what = "after the handshake come key updates and a server's tickets";
+                Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::UnexpectedMessage(what)))
+            }
+        }
+    }
+
+    fn message(&mut self, kind: u8, body: &[u8]) -> Result<Note, Breach> {
+        if kind == NEW_SESSION_TICKET {
+            // Nobody makes anything of a ticket: each link has a handshake of its own.
+            return Ok(Note::Nothing);
+        }
+        let requested = match body {
+            [0] => false,
+            [1] => true,
+            [_] => return Err(refuse(ILLEGAL_PARAMETER, InvalidMessage::InvalidKeyUpdate)),
+            _ => return Err(refuse(DECODE_ERROR, InvalidMessage::InvalidKeyUpdate)),
+        };
+        if self.updates == 0 {
+            return Err(refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::TooManyKeyUpdateRequests));
+        }
+        self.updates -= 1;
+        Ok(Note::Update { requested })
+    }
+
+    /// Whether no handshake message waits for its rest.
+    fn is_not_within_another(&self) -> Result<(), Breach> {
+        if self.joined.is_empty() {
+            return Ok(());
+        }
+        Err(refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::MessageInterleavedWithHandshakeMessage))
+    }
+}
+
+fn interleaved_keys() -> Breach {
+    refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::KeyEpochWithPendingFragment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPDATE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 1];
+
+    fn alert_of(answer: Result<Note, Breach>) -> Option<u8> {
+        answer.unwrap_err().alert
+    }
+
+    #[test]
+    fn messages_of_any_cut_are_read_once_they_are_whole() {
+        let ticket = [&[NEW_SESSION_TICKET, 0, 1, 0][..], &[9; 256]].concat();
+        let all = [&ticket[..], &ticket, &UPDATE].concat();
+        for cut in 1..all.len() {
+            let mut messages = Messages::from_server(true);
+            let mut notes: Vec<_> =
+                all.chunks(cut).map(|piece| messages.record(HANDSHAKE, piece).unwrap()).collect();
+            assert_eq!(notes.pop(), Some(Note::Update { requested: true }), "{cut}");
+            assert!(notes.iter().all(|note| *note == Note::Nothing), "{cut}");
+            messages.data().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_client_sends_no_tickets_and_nobody_a_hello() {
+        let mut client = Messages::from_server(false);
+        let answer = client.record(HANDSHAKE, &[NEW_SESSION_TICKET, 0, 0, 0]);
+        assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE));
+        for kind in (0..=255).filter(|kind| ![NEW_SESSION_TICKET, KEY_UPDATE].contains(kind)) {
+            let mut server = Messages::from_server(true);
+            // Refused by its first bytes, whatever length it claims.
+            let answer = server.record(HANDSHAKE, &[kind, 255, 255, 255]);
+            assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE), "{kind}");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_between_the_parts_of_a_message() {
+        for other in [DATA, ALERT] {
+            let mut messages = Messages::from_server(true);
+            messages.record(HANDSHAKE, &UPDATE[..3]).unwrap();
+            let alert = match other {
+                DATA => messages.data().unwrap_err().alert,
+                _ => alert_of(messages.record(ALERT, &[FATAL, 40])),
+            };
+            assert_eq!(alert, Some(UNEXPECTED_MESSAGE));
+        }
+    }
+
+    #[test]
+    fn nothing_follows_a_key_update_in_its_record() {
+        let mut messages = Messages::from_server(true);
+        let answer = messages.record(HANDSHAKE, &[&UPDATE[..], &UPDATE].concat());
+        assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE));
+    }
+
+    #[test]
+    fn key_updates_of_other_forms_are_refused() {
+        for (body, alert) in
+            [(&[2][..], ILLEGAL_PARAMETER), (&[], DECODE_ERROR), (&[0, 0], DECODE_ERROR)]
+        {
+            let message = [&[KEY_UPDATE, 0, 0, body.len() as u8][..], body].concat();
+            let answer = Messages::from_server(true).record(HANDSHAKE, &message);
+            assert_eq!(alert_of(answer), Some(alert));
+        }
+    }
+
+    #[test]
+    fn a_storm_of_key_updates_is_refused_and_data_ends_it() {
+        let mut messages = Messages::from_server(false);
+        for _ in 0..3 {
+            for _ in 0..UPDATES {
+                messages.record(HANDSHAKE, &UPDATE).unwrap();
+            }
+            messages.data().unwrap();
+        }
+        for _ in 0..UPDATES {
+            messages.record(HANDSHAKE, &UPDATE).unwrap();
+        }
+        assert_eq!(alert_of(messages.record(HANDSHAKE, &UPDATE)), Some(UNEXPECTED_MESSAGE));
+    }
+
+    #[test]
+    fn a_long_message_is_refused_before_it_has_come() {
+        let mut messages = Messages::from_server(true);
+        let answer = messages.record(HANDSHAKE, &[NEW_SESSION_TICKET, 1, 0, 0]);
+        assert_eq!(alert_of(answer), Some(DECODE_ERROR));
+    }
+
+    #[test]
+    fn an_alert_closes_says_nothing_or_is_a_fault_that_none_answers() {
+        let mut messages = Messages::from_server(true);
+        assert_eq!(messages.record(ALERT, &[WARNING, CLOSE_NOTIFY]).unwrap(), Note::Closed);
+        for _ in 0..WARNINGS {
+            assert_eq!(messages.record(ALERT, &[1, USER_CANCELED]).unwrap(), Note::Nothing);
+        }
+        assert_eq!(alert_of(messages.record(ALERT, &[1, USER_CANCELED])), Some(UNEXPECTED_MESSAGE));
+        assert_eq!(alert_of(messages.record(ALERT, &[FATAL, 40])), None);
+        for content in [&[][..], &[1], &[2, 40, 0]] {
+            assert_eq!(alert_of(messages.record(ALERT, content)), Some(DECODE_ERROR));
+        }
+    }
+
+    #[test]
+    fn other_types_of_content_are_refused() {
+        for kind in (0..=255).filter(|kind| !(ALERT..=DATA).contains(kind)) {
+            let answer = Messages::from_server(true).record(kind, &[1]);
+            assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE), "{kind}");
+        }
+    }
+}

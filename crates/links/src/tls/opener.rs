@@ -1,0 +1,151 @@
+//! The half of a TLS 1.3 connection that receives: cuts the stream into records, and opens them one
+//! after another (RFC 8446, section 5).
+
+use rustls::{Error, InvalidMessage, PeerMisbehaved};
+
+use super::keys::{Cipher, HEADER, RecordKeys, TAG};
+use super::messages::{BAD_RECORD_MAC, Breach, DATA, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, refuse};
+use super::sealer::RECORD;
+use super::secrets::Secret;
+
+/// The most bytes behind a header (5.2).
+const LONGEST: usize = RECORD + 256;
+
+/// Opens records under one direction's keys.
+pub(super) struct Opener {
+    secret: Secret,
+    cipher: Cipher,
+    keys: RecordKeys,
+    number: u64,
+    /// The front of a record whose rest has not come.
+    partial: Vec<u8>,
+}
+
+/// What a record held.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// Data, which now stands at the end of the plain bytes.
+    Data,
+    /// Content of another type.
+    Other(u8, Vec<u8>),
+}
+
+impl Opener {
+    /// Goes on behind what the library has opened under this secret: so many records.
+    pub(super) fn new(secret: Secret, cipher: Cipher, number: u64) -> Opener {
+        let keys = RecordKeys::of(&secret, cipher);
+        Opener { secret, cipher, keys, number, partial: Vec::new() }
+    }
+
+    /// Opens the next record of what is kept and of `bytes`, which begin behind it then, and
+    /// appends its data to `plain`. `None`: all bytes are taken and no record is whole.
+    ///
+    /// # Errors
+    /// The record is none, too long, or not the peer's.
+    pub(super) fn next(
+        &mut self,
+        bytes: &mut &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<Option<Opened>, Breach> {
+        if self.partial.is_empty() {
+            let Some(length) = length(bytes)?.filter(|length| *length <= bytes.len()) else {
+                self.partial.extend_from_slice(std::mem::take(bytes));
+                return Ok(None);
+            };
+            let (record, rest) = bytes.split_at(length);
+            *bytes = rest;
+            return self.open(record, plain).map(Some);
+        }
+        self.complete(HEADER, bytes);
+        let Some(length) = length(&self.partial)? else { return Ok(None) };
+        self.complete(length, bytes);
+        if self.partial.len() < length {
+            return Ok(None);
+        }
+        let mut record = std::mem::take(&mut self.partial);
+        let opened = self.open(&record, plain);
+        record.clear();
+        self.partial = record;
+        opened.map(Some)
+    }
+
+    /// Takes bytes until so many are kept.
+    fn complete(&mut self, length: usize, bytes: &mut &[u8]) {
+        let missing = length.saturating_sub(self.partial.len()).min(bytes.len());
+        let (taken, rest) = bytes.split_at(missing);
+        self.partial.extend_from_slice(taken);
+        *bytes = rest;
+    }
+
+    fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<Opened, Breach> {
+        let before = plain.len();
+        let Some((header, sealed)) = record.split_first_chunk::<HEADER>() else {
+            return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
+        };
+        plain.extend_from_slice(sealed);
+        let Some(length) = self.keys.open(self.number, *header, &mut plain[before..]) else {
+            plain.truncate(before);
+            return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
+        };
+        self.number += 1;
+        plain.truncate(before + length);
+        match unpadded(&plain[before..]) {
+            Ok((DATA, length)) => {
+                plain.truncate(before + length);
+                Ok(Opened::Data)
+            }
+            Ok((kind, length)) => {
+                let content = plain[before..before + length].to_vec();
+                plain.truncate(before);
+                Ok(Opened::Other(kind, content))
+            }
+            Err(breach) => {
+                plain.truncate(before);
+                Err(breach)
+            }
+        }
+    }
+
+    /// Takes the peer's next keys: its KeyUpdate has come.
+    pub(super) fn update(&mut self) {
+        self.secret = self.secret.next();
+        self.keys = RecordKeys::of(&self.secret, self.cipher);
+        self.number = 0;
+    }
+
+    /// Gives back the room of a record that came in parts, if none is under way: how many bytes
+    /// that was.
+    pub(super) fn rest(&mut self) -> usize {
+        let before = self.partial.capacity();
+        self.partial.shrink_to_fit();
+        before - self.partial.capacity()
+    }
+}
+
+/// The length of the record that begins here, with its header; `None` if the header is not whole.
+fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
+    let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
+    if kind != DATA {
+        return Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::InvalidContentType));
+    }
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > LONGEST {
+        return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));
+    }
+    if length < TAG {
+        return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
+    }
+    Ok(Some(HEADER + length))
+}
+
+/// The type of a record's content and the content's length: behind it come the type and zeros
+/// (5.4).
+fn unpadded(inner: &[u8]) -> Result<(u8, usize), Breach> {
+    if inner.len() > RECORD + 1 {
+        return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));
+    }
+    match inner.iter().rposition(|byte| *byte != 0) {
+        Some(length) => Ok((inner[length], length)),
+        None => Err(refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::IllegalTlsInnerPlaintext)),
+    }
+}

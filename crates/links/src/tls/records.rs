@@ -1,0 +1,127 @@
+//! A TLS 1.3 connection after its handshake: our own record layer (RFC 8446, section 5).
+//!
+//! Each record is opened and sealed in place, with one copy between the network's bytes and the
+//! plain ones. The library's layer has four on the way in and two on the way out; and it opens
+//! records in their order only, which an unordered link cannot wait for.
+
+use super::TRICKLE;
+use super::keys::Cipher;
+use super::messages::{Breach, Messages, Note};
+use super::opener::{Opened, Opener};
+use super::sealer::Sealer;
+use super::secrets::{Secret, TrafficSecrets};
+
+/// Both directions of a connection.
+pub(super) struct Records {
+    sealer: Sealer,
+    opener: Opener,
+    messages: Messages,
+    exporter: Secret,
+    /// The peer asked for new keys of ours, and was not answered yet.
+    owes_update: bool,
+}
+
+/// Where the library's own record layer stopped.
+pub(super) struct Handover {
+    pub(super) secrets: TrafficSecrets,
+    pub(super) cipher: Cipher,
+    pub(super) is_client: bool,
+    /// Records sealed under our traffic secret, and opened under the peer's.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    /// What the library has still to send.
+    pub(super) out: Vec<u8>,
+}
+
+impl Records {
+    pub(super) fn new(handover: Handover) -> Records {
+        let Handover { secrets, cipher, is_client, sent, received, out } = handover;
+        let TrafficSecrets { client, server, exporter } = secrets;
+        let (own, peers) = if is_client { (client, server) } else { (server, client) };
+        Records {
+            sealer: Sealer::new(own, cipher, sent, out),
+            opener: Opener::new(peers, cipher, received),
+            messages: Messages::from_server(is_client),
+            exporter,
+            owes_update: false,
+        }
+    }
+
+    /// Takes bytes from the network and appends the plain ones; true once the peer has said that
+    /// nothing follows.
+    ///
+    /// # Errors
+    /// What the peer must not do: in the library's words. The alert about it is to be sent.
+    pub(super) fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, rustls::Error> {
+        match self.take(&mut bytes, plain) {
+            Ok(closed) => Ok(closed),
+            Err(Breach { alert, error }) => {
+                if let Some(description) = alert {
+                    self.sealer.fault(description);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &mut &[u8], plain: &mut Vec<u8>) -> Result<bool, Breach> {
+        while let Some(opened) = self.opener.next(bytes, plain)? {
+            let note = match opened {
+                Opened::Data => self.messages.data().map(|()| Note::Nothing)?,
+                Opened::Other(kind, content) => self.messages.record(kind, &content)?,
+            };
+            match note {
+                Note::Nothing => {}
+                Note::Update { requested } => {
+                    self.opener.update();
+                    self.owes_update |= requested;
+                }
+                Note::Closed => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Seals data for the peer.
+    pub(super) fn write(&mut self, plain: &[u8]) {
+        self.answer_update();
+        self.sealer.data(plain);
+    }
+
+    /// Appends what is to be sent.
+    pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
+        self.answer_update();
+        self.sealer.transmit(into);
+    }
+
+    /// Changes our keys, and asks the peer to change its own.
+    pub(super) fn refresh(&mut self) {
+        self.sealer.update(true);
+    }
+
+    /// Says that nothing follows.
+    pub(super) fn close(&mut self) {
+        self.sealer.close();
+    }
+
+    /// Keying material; `None` if the label is too long.
+    pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
+        self.exporter.export(label, context)
+    }
+
+    /// Gives back the room that bursts took: how many bytes.
+    pub(super) fn rest(&mut self) -> usize {
+        self.sealer.rest(TRICKLE) + self.opener.rest()
+    }
+
+    /// Many requests while we are silent are answered once, before any data (4.6.3).
+    fn answer_update(&mut self) {
+        if std::mem::take(&mut self.owes_update) {
+            self.sealer.update(false);
+        }
+    }
+}

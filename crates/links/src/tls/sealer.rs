@@ -1,0 +1,100 @@
+//! The half of a TLS 1.3 connection that sends: records, one after another (RFC 8446, section 5).
+
+use super::keys::{Cipher, HEADER, RecordKeys, TAG};
+use super::messages::{ALERT, CLOSE_NOTIFY, DATA, FATAL, HANDSHAKE, KEY_UPDATE, WARNING};
+use super::secrets::Secret;
+
+/// Plain bytes in a full record (5.1).
+pub(super) const RECORD: usize = 1 << 14;
+
+/// Seals records under one direction's keys, which it changes in time.
+pub(super) struct Sealer {
+    secret: Secret,
+    cipher: Cipher,
+    keys: RecordKeys,
+    number: u64,
+    /// Nothing may follow: the peer was told so, or told of its fault.
+    finished: bool,
+    /// What is to be sent.
+    out: Vec<u8>,
+}
+
+impl Sealer {
+    /// Goes on behind what the library has sent under this secret: so many records, the last of
+    /// which `out` may still hold.
+    pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
+        let keys = RecordKeys::of(&secret, cipher);
+        Sealer { secret, cipher, keys, number, finished: false, out }
+    }
+
+    /// Seals data in as few records as it fits in.
+    pub(super) fn data(&mut self, plain: &[u8]) {
+        let records = plain.len().div_ceil(RECORD);
+        self.out.reserve(plain.len() + records * (HEADER + 1 + TAG));
+        for content in plain.chunks(RECORD) {
+            // The update itself has the last number that the key may seal.
+            if self.number + 1 >= self.cipher.limit && self.number > 0 {
+                self.update(true);
+            }
+            self.record(DATA, content);
+        }
+    }
+
+    /// Tells the peer that our keys change, and changes them (4.6.3).
+    pub(super) fn update(&mut self, requested: bool) {
+        self.record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, u8::from(requested)]);
+        self.secret = self.secret.next();
+        self.keys = RecordKeys::of(&self.secret, self.cipher);
+        self.number = 0;
+    }
+
+    /// Tells the peer of its fault, as the last record.
+    pub(super) fn fault(&mut self, description: u8) {
+        self.record(ALERT, &[FATAL, description]);
+        self.finished = true;
+    }
+
+    /// Tells the peer that nothing follows.
+    pub(super) fn close(&mut self) {
+        self.record(ALERT, &[WARNING, CLOSE_NOTIFY]);
+        self.finished = true;
+    }
+
+    /// Seals one record of this type, of at most [`RECORD`] bytes.
+    fn record(&mut self, kind: u8, content: &[u8]) {
+        self.padded(kind, content, 0);
+    }
+
+    /// The same with so many zeros behind the type (5.4): both together at most [`RECORD`] bytes.
+    pub(super) fn padded(&mut self, kind: u8, content: &[u8], padding: usize) {
+        if self.finished {
+            return;
+        }
+        let [high, low] = ((content.len() + 1 + padding + TAG) as u16).to_be_bytes();
+        let header = [DATA, 3, 3, high, low];
+        self.out.extend_from_slice(&header);
+        let start = self.out.len();
+        self.out.extend_from_slice(content);
+        self.out.push(kind);
+        self.out.resize(self.out.len() + padding, 0);
+        let tag = self.keys.seal(self.number, header, &mut self.out[start..]);
+        self.out.extend_from_slice(tag.as_ref());
+        self.number += 1;
+    }
+
+    /// Appends all that is sealed.
+    pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
+        if into.is_empty() {
+            std::mem::swap(into, &mut self.out);
+        } else {
+            into.append(&mut self.out);
+        }
+    }
+
+    /// Keeps room for so many bytes: how many that gave back.
+    pub(super) fn rest(&mut self, room: usize) -> usize {
+        let before = self.out.capacity();
+        self.out.shrink_to(room);
+        before - self.out.capacity()
+    }
+}
