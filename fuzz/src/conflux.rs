@@ -12,14 +12,13 @@ use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_g
 /// The first byte says what the rest is: the data of LINKs and SWITCH, or what two ends do.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
-    match which % 5 {
+    match which % 4 {
         0 => {
             messages(data);
             resilient_messages(data);
         }
         1 => play(data, || Box::new(Counted::new())),
         2 => play(data, || Box::new(Explicit::new())),
-        3 => play(data, || Box::new(Explicit::once())),
         _ => play(data, || Box::new(Adaptive::new())),
     }
 }

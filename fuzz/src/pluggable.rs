@@ -1,7 +1,9 @@
 //! Pluggable transports: bridge lines, arguments, what a transport writes and is told, and the
 //! Extended ORPort from either side. What is accepted reads back the same; what is read is bounded.
 
-use anabranch_pt::{Args, BridgeLine, Brought, COOKIE_FILE, Environment, ExtOrClient, ExtOrServer};
+use anabranch_pt::{
+    Args, BridgeLine, COOKIE_FILE, ConnectionInfo, Environment, ExtOrClient, ExtOrServer,
+};
 use anabranch_pt::{Line, Manager};
 
 /// The first byte says what the others are.
@@ -80,7 +82,7 @@ fn extended(bytes: &[u8]) {
     let told = server.take(bytes, &mut out);
     assert!(!matches!(told, Ok(Some(_))), "nobody guesses the cookie");
     let file = [&COOKIE_FILE[..], &[7; 32]].concat();
-    let client = ExtOrClient::new(&file, [2; 32], Brought::default());
+    let client = ExtOrClient::new(&file, [2; 32], ConnectionInfo::default());
     let is_open = client.expect("it is a cookie").take(bytes, &mut out);
     assert_ne!(is_open, Ok(true), "nobody guesses the cookie");
     assert!(out.len() < 1_000, "answers are bounded");

@@ -23,7 +23,7 @@ use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
-use legs::{BereftSet, LegState};
+use legs::{LegState, LeglessSet};
 pub use testing::testing_path;
 
 mod caches;
@@ -198,7 +198,7 @@ pub struct CircuitManager {
     /// By which circuit a set is known now whose first is gone.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that have outlived all their circuits.
-    bereft: Vec<BereftSet>,
+    legless: Vec<LeglessSet>,
 }
 
 impl CircuitManager {
@@ -227,7 +227,7 @@ impl CircuitManager {
             told_few_legs: false,
             asked: None,
             heirs: BTreeMap::new(),
-            bereft: Vec::new(),
+            legless: Vec::new(),
         }
     }
 
@@ -374,7 +374,7 @@ impl CircuitManager {
         let head = self.head_of(key);
         match self.circuits.get_mut(&head) {
             Some(circuit) => circuit.streams = circuit.streams.saturating_sub(1),
-            None => self.left_bereft(head),
+            None => self.left_legless(head),
         }
     }
 
@@ -393,7 +393,7 @@ impl CircuitManager {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
         self.expire(now, unix_now);
-        self.end_bereft(now);
+        self.end_legless(now);
         let network = self.network.clone().filter(|network| {
             network.is_enough() && network.consensus().is_reasonably_live(unix_now)
         });
@@ -489,7 +489,7 @@ impl CircuitManager {
             .chain(waits.then_some(self.looked + LOOK))
             .chain(dirty)
             .chain(self.leg_due())
-            .chain(self.bereft_due())
+            .chain(self.legless_due())
             .chain(demands)
             .chain(paused.filter(|_| self.network.is_some()))
             .min()

@@ -5,7 +5,8 @@
 //! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
 //!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`]
 //!   ours; [`conformance`] holds for all.
-//! * [`keeper`]: what was sent and is not acknowledged, where a leg may die and nothing is lost.
+//! * [`retransmitter`]: what was sent and is not acknowledged, where a leg may die and nothing is
+//!   lost.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
 //! * [`Dealing`]: by which scheduler, and in which runs.
 //! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
@@ -23,11 +24,11 @@ mod design;
 pub mod ends;
 mod explicit;
 mod fault;
-pub mod keeper;
 pub(crate) mod legs;
 pub mod numbering;
 mod params;
 pub mod reorder;
+pub mod retransmitter;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,7 @@ pub use design::{Design, Over, UnknownDesign};
 pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
 pub use explicit::Explicit;
 pub use fault::{Closes, ConfluxFault};
-pub use keeper::{Errand, Keeper, Kept};
 pub use numbering::{Bases, Mark, Numbering, is_counted};
 pub use params::ConfluxParams;
 pub use reorder::{Held, Offer, ReorderQueue};
+pub use retransmitter::{LegAction, Retransmitter, SentMessage};

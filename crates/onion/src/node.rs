@@ -39,7 +39,7 @@ pub(crate) enum Timer {
     /// A leg of the set may have waited for its other end for too long.
     Linking(SetId),
     /// Something is to be said by the legs of a set that outlives them, or one is to be closed.
-    Errands(SetId),
+    LegActions(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -200,7 +200,7 @@ impl<R: NodeRole> Node<R> {
             match timer {
                 Timer::Streams(set) => self.pump(now, set),
                 Timer::Linking(set) => self.look_for_late_legs(now, set),
-                Timer::Errands(set) => self.tend(now, set),
+                Timer::LegActions(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {

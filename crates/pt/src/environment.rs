@@ -60,21 +60,21 @@ pub struct ServerMethod {
 
 /// Why it makes no sense, as the line that its manager is to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused(pub Line);
+pub struct EnvironmentError(pub Line);
 
 impl Environment {
     /// Reads the variables; `get` gives the value of one.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Environment, Refused> {
+    /// [`EnvironmentError`]
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Environment, EnvironmentError> {
         let needed = |name: &str| {
             let value = get(name).filter(|value| !value.is_empty());
             value.ok_or_else(|| wrong(format!("{name} is not set")))
         };
         let versions = needed("TOR_PT_MANAGED_TRANSPORT_VER")?;
         if !versions.split(',').any(|version| version == VERSION) {
-            return Err(Refused(Line::VersionError("no-version".to_owned())));
+            return Err(EnvironmentError(Line::VersionError("no-version".to_owned())));
         }
         let state = needed("TOR_PT_STATE_LOCATION")?;
         let ends_with_input = get("TOR_PT_EXIT_ON_STDIN_CLOSE").as_deref() == Some("1");
@@ -94,11 +94,11 @@ impl Environment {
     }
 }
 
-fn wrong(why: impl Into<String>) -> Refused {
-    Refused(Line::EnvError(why.into()))
+fn wrong(why: impl Into<String>) -> EnvironmentError {
+    EnvironmentError(Line::EnvError(why.into()))
 }
 
-fn transports(names: &str) -> Result<Vec<String>, Refused> {
+fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let checked = |name: &str| match is_name(name) {
         true => Ok(name.to_owned()),
         false => Err(wrong(format!("'{name}' names no transport"))),
@@ -106,7 +106,10 @@ fn transports(names: &str) -> Result<Vec<String>, Refused> {
     names.split(',').map(checked).collect()
 }
 
-fn server(get: &impl Fn(&str) -> Option<String>, names: &[String]) -> Result<Server, Refused> {
+fn server(
+    get: &impl Fn(&str) -> Option<String>,
+    names: &[String],
+) -> Result<Server, EnvironmentError> {
     let address = |name: &str| {
         let value = get(name).filter(|value| !value.is_empty());
         let read = |value: String| {
@@ -124,7 +127,7 @@ fn server(get: &impl Fn(&str) -> Option<String>, names: &[String]) -> Result<Ser
         let options = options_of(name, &options)?;
         Ok(ServerMethod { name: name.clone(), address: address.map(read).transpose()?, options })
     };
-    let methods = names.iter().map(method).collect::<Result<_, Refused>>()?;
+    let methods = names.iter().map(method).collect::<Result<_, EnvironmentError>>()?;
     let relay = address("TOR_PT_ORPORT")?;
     let extended = address("TOR_PT_EXTENDED_SERVER_PORT")?;
     let cookie = get("TOR_PT_AUTH_COOKIE_FILE").filter(|file| !file.is_empty());
@@ -144,7 +147,7 @@ fn server(get: &impl Fn(&str) -> Option<String>, names: &[String]) -> Result<Ser
 }
 
 /// The options of one transport: `name:key=value;name:key=value`, `:` and `;` escaped, too.
-fn options_of(name: &str, all: &str) -> Result<Args, Refused> {
+fn options_of(name: &str, all: &str) -> Result<Args, EnvironmentError> {
     let prefix = format!("{name}:");
     let own: Vec<&str> = split(all, ';').filter_map(|part| part.strip_prefix(&prefix)).collect();
     Args::parse(&own.join(";"), ';')
@@ -155,7 +158,7 @@ fn options_of(name: &str, all: &str) -> Result<Args, Refused> {
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Environment, Refused> {
+    fn read(pairs: &[(&str, &str)]) -> Result<Environment, EnvironmentError> {
         let usual = [("TOR_PT_MANAGED_TRANSPORT_VER", "1,2"), ("TOR_PT_STATE_LOCATION", "/s")];
         let of = |name: &str| {
             let found = pairs.iter().chain(&usual).find(|(one, _)| *one == name);

@@ -56,7 +56,7 @@ impl std::error::Error for ExtOrError {}
 
 /// What a transport says of a connection that it brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Brought {
+pub struct ConnectionInfo {
     /// Where the client is.
     pub user: Option<SocketAddr>,
     /// The transport's name.
@@ -105,7 +105,7 @@ fn put(command: u16, body: &[u8], out: &mut Vec<u8>) {
 pub struct ExtOrClient {
     key: [u8; 32],
     nonce: [u8; NONCE],
-    brought: Brought,
+    info: ConnectionInfo,
     inbox: Inbox,
     stage: ClientStage,
 }
@@ -123,10 +123,10 @@ impl ExtOrClient {
     /// With what a cookie's file holds, a nonce that nobody can guess, and what to say of the
     /// connection. `None`: the file holds no cookie.
     #[must_use]
-    pub fn new(cookie_file: &[u8], nonce: [u8; 32], brought: Brought) -> Option<ExtOrClient> {
+    pub fn new(cookie_file: &[u8], nonce: [u8; 32], info: ConnectionInfo) -> Option<ExtOrClient> {
         let key = cookie(cookie_file)?;
         let (inbox, stage) = (Inbox::default(), ClientStage::Types);
-        Some(ExtOrClient { key, nonce, brought, inbox, stage })
+        Some(ExtOrClient { key, nonce, info, inbox, stage })
     }
 
     /// Takes bytes of the relay's; appends answers to `out`. True once the connection is the
@@ -197,10 +197,10 @@ impl ExtOrClient {
     }
 
     fn introduce(&self, out: &mut Vec<u8>) {
-        if let Some(user) = self.brought.user {
+        if let Some(user) = self.info.user {
             put(USER_ADDRESS, user.to_string().as_bytes(), out);
         }
-        if let Some(transport) = &self.brought.transport {
+        if let Some(transport) = &self.info.transport {
             put(TRANSPORT, transport.as_bytes(), out);
         }
         put(DONE, &[], out);
@@ -214,7 +214,7 @@ pub struct ExtOrServer {
     nonce: [u8; NONCE],
     inbox: Inbox,
     stage: ServerStage,
-    brought: Brought,
+    info: ConnectionInfo,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl ExtOrServer {
     pub fn new(cookie: [u8; 32], nonce: [u8; 32], out: &mut Vec<u8>) -> ExtOrServer {
         out.extend(TYPES);
         let (inbox, stage) = (Inbox::default(), ServerStage::Nonce);
-        ExtOrServer { key: cookie, nonce, inbox, stage, brought: Brought::default() }
+        ExtOrServer { key: cookie, nonce, inbox, stage, info: ConnectionInfo::default() }
     }
 
     /// Takes bytes of the transport's; appends answers to `out`. What it says of the connection,
@@ -240,11 +240,15 @@ impl ExtOrServer {
     ///
     /// # Errors
     /// [`ExtOrError`]: it is to be closed once what is in `out` has been sent.
-    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Brought>, ExtOrError> {
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<ConnectionInfo>, ExtOrError> {
         self.inbox.0.extend_from_slice(bytes);
         while self.stage != ServerStage::Open && self.step(out)? {}
         match self.stage {
-            ServerStage::Open => Ok(Some(self.brought.clone())),
+            ServerStage::Open => Ok(Some(self.info.clone())),
             _ if self.inbox.0.len() > HEAD + BODY => Err(ExtOrError::Nonsense),
             _ => Ok(None),
         }
@@ -294,11 +298,11 @@ impl ExtOrServer {
             }
             USER_ADDRESS => {
                 let user = text()?.parse().map_err(|_| ExtOrError::Nonsense)?;
-                self.brought.user = Some(user);
+                self.info.user = Some(user);
             }
             TRANSPORT => {
                 let name = Some(text()?).filter(|name| crate::is_name(name));
-                self.brought.transport = Some(name.ok_or(ExtOrError::Nonsense)?.to_owned());
+                self.info.transport = Some(name.ok_or(ExtOrError::Nonsense)?.to_owned());
             }
             // Those of later versions are passed over.
             _ => {}
@@ -315,18 +319,18 @@ mod tests {
         [&COOKIE_FILE[..], &cookie].concat()
     }
 
-    fn brought() -> Brought {
-        Brought { user: "192.0.2.1:5".parse().ok(), transport: Some("x".to_owned()) }
+    fn info() -> ConnectionInfo {
+        ConnectionInfo { user: "192.0.2.1:5".parse().ok(), transport: Some("x".to_owned()) }
     }
 
     /// Both sides, so many bytes at a time.
     fn meet(
         cookies: [[u8; 32]; 2],
         step: usize,
-    ) -> (Result<bool, ExtOrError>, Result<Option<Brought>, ExtOrError>) {
+    ) -> (Result<bool, ExtOrError>, Result<Option<ConnectionInfo>, ExtOrError>) {
         let mut down = Vec::new();
         let mut server = ExtOrServer::new(cookies[1], [2; 32], &mut down);
-        let mut client = ExtOrClient::new(&file(cookies[0]), [1; 32], brought()).unwrap();
+        let mut client = ExtOrClient::new(&file(cookies[0]), [1; 32], info()).unwrap();
         let (mut is_open, mut up, mut told) = (Ok(false), Vec::new(), Ok(None));
         while !down.is_empty() || !up.is_empty() {
             let part: Vec<u8> = down.drain(..step.min(down.len())).collect();
@@ -345,7 +349,7 @@ mod tests {
     #[test]
     fn who_has_the_cookie_is_let_in_and_says_whose_connection_it_is() {
         for step in [1, 7, 1_000] {
-            assert_eq!(meet([[7; 32]; 2], step), (Ok(true), Ok(Some(brought()))));
+            assert_eq!(meet([[7; 32]; 2], step), (Ok(true), Ok(Some(info()))));
         }
     }
 
@@ -363,10 +367,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_bounded_and_told() {
-        assert!(ExtOrClient::new(b"short", [0; 32], Brought::default()).is_none());
-        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], brought()).unwrap();
+        assert!(ExtOrClient::new(b"short", [0; 32], ConnectionInfo::default()).is_none());
+        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], info()).unwrap();
         assert_eq!(client.take(&[2, 3, 0], &mut Vec::new()), Err(ExtOrError::NoCommonProof));
-        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], brought()).unwrap();
+        let mut client = ExtOrClient::new(&file([7; 32]), [1; 32], info()).unwrap();
         assert_eq!(client.take(&[9; 300], &mut Vec::new()), Err(ExtOrError::Nonsense));
         let mut server = ExtOrServer::new([8; 32], [2; 32], &mut Vec::new());
         assert_eq!(server.take(&[2], &mut Vec::new()), Err(ExtOrError::NoCommonProof));
@@ -381,7 +385,7 @@ mod tests {
         let all =
             [&[SAFE_COOKIE][..], &[1; 32], hash.as_ref(), &[0, 99, 0, 1, 5, 0, 0, 0, 0], b"tls"];
         let told = server.take(&all.concat(), &mut out);
-        assert_eq!(told, Ok(Some(Brought::default())), "a later command is passed over");
+        assert_eq!(told, Ok(Some(ConnectionInfo::default())), "a later command is passed over");
         assert_eq!(server.rest(), b"tls");
         assert!(out.ends_with(&[0x10, 0, 0, 0]));
     }

@@ -20,7 +20,7 @@ mod manager;
 
 pub use args::{Args, ArgsError};
 pub use bridge::{BridgeError, BridgeLine};
-pub use environment::{Client, Environment, Refused, Server, ServerMethod, Side};
-pub use ext_or::{Brought, COOKIE_FILE, ExtOrClient, ExtOrError, ExtOrServer};
+pub use environment::{Client, Environment, EnvironmentError, Server, ServerMethod, Side};
+pub use ext_or::{COOKIE_FILE, ConnectionInfo, ExtOrClient, ExtOrError, ExtOrServer};
 pub use line::{Line, Protocol, Severity, is_name};
 pub use manager::{Failure, Manager, Method};

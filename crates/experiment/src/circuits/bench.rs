@@ -15,7 +15,7 @@ use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::fetch::{self, Server, fetch};
-use super::load::{Done, Loader};
+use super::load::{LoadCounters, Loader};
 use super::measured::{BULK, Measured, Repetition, WEB};
 use super::nodes::{Makers, Node, Nodes};
 use super::place::{self, Role};
@@ -111,7 +111,7 @@ struct Measurement<'a> {
 
 impl Measurement<'_> {
     fn under_load(&self, load: &[Role]) -> io::Result<Measured> {
-        let (done, end) = (Done::default(), AtomicBool::new(false));
+        let (done, end) = (LoadCounters::default(), AtomicBool::new(false));
         let settings = &self.bench.settings;
         let (place, seed) = (self.unit.place, self.unit.seed(settings.seed));
         thread::scope(|scope| {
@@ -128,7 +128,7 @@ impl Measurement<'_> {
         })
     }
 
-    fn repeat(&self, done: &Done) -> io::Result<Measured> {
+    fn repeat(&self, done: &LoadCounters) -> io::Result<Measured> {
         self.warm()?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let count = || {
@@ -194,7 +194,7 @@ impl Measurement<'_> {
         let optimistic = number % 2 == 1;
         let page = fetch(proxy, server, WEB, optimistic)?;
         let bulk = fetch(proxy, server, BULK, optimistic)?;
-        let fetch::Fetched { first_byte, whole: web } = page;
+        let fetch::FetchTimes { first_byte, whole: web } = page;
         Ok(Repetition { optimistic, first_byte, web, bulk: bulk.whole })
     }
 

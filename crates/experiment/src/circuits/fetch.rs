@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// What came of a fetch, in seconds from the SOCKS request on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Fetched {
+pub(super) struct FetchTimes {
     /// Until the first byte of the server's answer.
     pub(super) first_byte: f64,
     /// Until its last one.
@@ -38,7 +38,7 @@ pub(super) fn fetch(
     server: SocketAddrV4,
     length: usize,
     optimistic: bool,
-) -> io::Result<Fetched> {
+) -> io::Result<FetchTimes> {
     let mut link = TcpStream::connect_timeout(&proxy, PATIENCE)?;
     link.set_nodelay(true)?;
     link.set_read_timeout(Some(PATIENCE))?;
@@ -65,7 +65,7 @@ pub(super) fn fetch(
     if !optimistic {
         link.write_all(request.as_bytes())?;
     }
-    let mut came = Checked::default();
+    let mut came = AnswerCheck::default();
     let mut room = [0; 65_536];
     let mut first_byte = None;
     loop {
@@ -78,7 +78,7 @@ pub(super) fn fetch(
     }
     let whole = began.elapsed().as_secs_f64();
     match (first_byte, came.length == length) {
-        (Some(first_byte), true) => Ok(Fetched { first_byte, whole }),
+        (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
         _ => Err(io::Error::other(format!("{} of {length} bytes came", came.length))),
     }
 }
@@ -91,13 +91,13 @@ fn byte(place: usize) -> u8 {
 
 /// An answer that comes, each byte held against what the server sends.
 #[derive(Default)]
-struct Checked {
+struct AnswerCheck {
     head: Vec<u8>,
     in_body: bool,
     length: usize,
 }
 
-impl Checked {
+impl AnswerCheck {
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.in_body {
             return self.body(bytes);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_byte_that_is_another_one_and_a_short_answer_are_told() {
-        let mut came = Checked::default();
+        let mut came = AnswerCheck::default();
         came.take(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r").unwrap();
         came.take(&[b'\n', 0, 1]).unwrap();
         assert_eq!((came.length, came.in_body), (2, true));

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What the clients have done so far.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct LoadCounters {
     pub(super) fetches: AtomicU64,
     pub(super) failures: AtomicU64,
 }
@@ -34,7 +34,7 @@ pub(super) struct Loader<'a> {
 
 impl Loader<'_> {
     /// Fetches a web page, pauses, and again, until `stop` is set.
-    pub(super) fn run(&self, servers: &[SocketAddrV4], done: &Done, stop: &AtomicBool) {
+    pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);
         let looped = self.host.run(|| {

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,15 +57,16 @@ pub(super) struct Nodes<'a> {
 }
 
 impl Node<'_> {
-    fn lines(&self) -> Vec<String> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What it has written so far, to look at.
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last event of a name that it told by `--json`.
     fn event(&self, name: &str) -> Option<Value> {
-        let lines = self.lines().into_iter().rev();
-        let told = lines.filter_map(|line| serde_json::from_str(&line).ok());
-        told.into_iter().find(|event: &Value| event["event"] == name)
+        let lines = self.lines();
+        let mut told = lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
+        told.find(|event: &Value| event["event"] == name)
     }
 
     /// Waits until `found` gives something.
@@ -84,7 +85,7 @@ impl Node<'_> {
             }
             let ended = self.process.try_wait()?;
             if ended.is_some() || began.elapsed() > READY {
-                let last = self.lines().pop().unwrap_or_default();
+                let last = self.lines().last().cloned().unwrap_or_default();
                 let name = self.role.name();
                 return Err(io::Error::other(format!("{name}: no {what}; it said: {last}")));
             }

@@ -23,7 +23,7 @@ pub(super) struct Opener {
 
 /// What a record held.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum Content {
     /// Data, which now stands at the end of the plain bytes.
     Data,
     /// Content of another type.
@@ -46,7 +46,7 @@ impl Opener {
         &mut self,
         bytes: &mut &[u8],
         plain: &mut Vec<u8>,
-    ) -> Result<Option<Opened>, Breach> {
+    ) -> Result<Option<Content>, Breach> {
         if self.partial.is_empty() {
             let Some(length) = length(bytes)?.filter(|length| *length <= bytes.len()) else {
                 self.partial.extend_from_slice(std::mem::take(bytes));
@@ -77,7 +77,7 @@ impl Opener {
         *bytes = rest;
     }
 
-    fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<Opened, Breach> {
+    fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<Content, Breach> {
         let before = plain.len();
         let Some((header, sealed)) = record.split_first_chunk::<HEADER>() else {
             return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
@@ -92,12 +92,12 @@ impl Opener {
         match unpadded(&plain[before..]) {
             Ok((DATA, length)) => {
                 plain.truncate(before + length);
-                Ok(Opened::Data)
+                Ok(Content::Data)
             }
             Ok((kind, length)) => {
                 let content = plain[before..before + length].to_vec();
                 plain.truncate(before);
-                Ok(Opened::Other(kind, content))
+                Ok(Content::Other(kind, content))
             }
             Err(breach) => {
                 plain.truncate(before);

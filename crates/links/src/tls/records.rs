@@ -7,7 +7,7 @@
 use super::TRICKLE;
 use super::keys::Cipher;
 use super::messages::{Breach, Messages, Note};
-use super::opener::{Opened, Opener};
+use super::opener::{Content, Opener};
 use super::sealer::Sealer;
 use super::secrets::{Secret, TrafficSecrets};
 
@@ -71,8 +71,8 @@ impl Records {
     fn take(&mut self, bytes: &mut &[u8], plain: &mut Vec<u8>) -> Result<bool, Breach> {
         while let Some(opened) = self.opener.next(bytes, plain)? {
             let note = match opened {
-                Opened::Data => self.messages.data().map(|()| Note::Nothing)?,
-                Opened::Other(kind, content) => self.messages.record(kind, &content)?,
+                Content::Data => self.messages.data().map(|()| Note::Nothing)?,
+                Content::Other(kind, content) => self.messages.record(kind, &content)?,
             };
             match note {
                 Note::Nothing => {}

@@ -24,7 +24,7 @@ const RELEVANT: Duration = Duration::from_secs(3600);
 /// A leg that failed is not begun again before this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A set without circuits ends after this time (`docs/spec/resilient-legs.md#death`).
-const BEREFT: Duration = Duration::from_secs(10);
+const LEGLESS: Duration = Duration::from_secs(10);
 /// Circuits that are begun for one, a second apart, while none of them is built.
 const MOST_ATTEMPTS: usize = 3;
 /// Legs of a set of a design that no consensus speaks of, if the user does not say.
@@ -54,7 +54,7 @@ pub(super) struct LegState {
 
 /// A set that has outlived all its circuits: it has had streams, and goes on by a new one.
 #[derive(Clone, Debug)]
-pub(super) struct BereftSet {
+pub(super) struct LeglessSet {
     /// The circuit that the core knows it by.
     name: CircuitKey,
     since: Time,
@@ -237,8 +237,8 @@ impl CircuitManager {
         rng: &mut impl Rng,
     ) -> bool {
         let own = self.circuits.get(&head);
-        let bereft = self.bereft.iter().find(|set| set.name == head).map(|set| &set.head);
-        let Some(exit) = own.or(bereft).map(|circuit| circuit.path[2]) else { return true };
+        let legless = self.legless.iter().find(|set| set.name == head).map(|set| &set.head);
+        let Some(exit) = own.or(legless).map(|circuit| circuit.path[2]) else { return true };
         let legs = own.into_iter().chain(self.further(head).map(|(_, leg)| leg));
         // Silent legs are in nobody's way: there may be no other guards.
         let paths = legs.filter(|leg| !leg.leg.silent).map(|leg| leg.path);
@@ -327,7 +327,7 @@ impl CircuitManager {
                 }
                 self.known_as(key, name);
                 let head = gone.clone();
-                self.bereft.push(BereftSet { name, since: now, again: now, head });
+                self.legless.push(LeglessSet { name, since: now, again: now, head });
             }
             None => rest.into_iter().for_each(|leg| self.drop_circuit(leg)),
         }
@@ -371,35 +371,35 @@ impl CircuitManager {
 
     /// Looks after sets without circuits: the first that is built carries on.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
-        for place in (0..self.bereft.len()).rev() {
-            let BereftSet { name, again, .. } = self.bereft[place];
+        for place in (0..self.legless.len()).rev() {
+            let LeglessSet { name, again, .. } = self.legless[place];
             let ready = self.further(name).find(|(_, leg)| leg.is_ready()).map(|(key, _)| key);
             if let Some(heir) = ready {
-                let BereftSet { head, .. } = self.bereft.remove(place);
+                let LeglessSet { head, .. } = self.legless.remove(place);
                 self.inherit((name, name), heir, &head);
             } else if at.now >= again && self.further(name).count() < MOST_ATTEMPTS {
                 self.begin_leg(network, name, at, rng);
-                self.bereft[place].again = at.now + AGAIN;
+                self.legless[place].again = at.now + AGAIN;
             }
         }
     }
 
     /// Sets for which no circuit was built in time end; the core has ended their streams.
-    pub(super) fn end_bereft(&mut self, now: Time) {
-        let over = |set: &mut BereftSet| now >= set.since + BEREFT;
-        let over: Vec<CircuitKey> = self.bereft.extract_if(.., over).map(|set| set.name).collect();
+    pub(super) fn end_legless(&mut self, now: Time) {
+        let over = |set: &mut LeglessSet| now >= set.since + LEGLESS;
+        let over: Vec<CircuitKey> = self.legless.extract_if(.., over).map(|set| set.name).collect();
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
     /// A stream of a set without circuits has ended.
-    pub(super) fn left_bereft(&mut self, name: CircuitKey) {
-        let set = self.bereft.iter_mut().find(|set| set.name == name);
+    pub(super) fn left_legless(&mut self, name: CircuitKey) {
+        let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
     }
 
     /// When a set without circuits is to be looked after.
-    pub(super) fn bereft_due(&self) -> Option<Time> {
-        let due = self.bereft.iter().flat_map(|set| [set.again, set.since + BEREFT]);
+    pub(super) fn legless_due(&self) -> Option<Time> {
+        let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
     }
 

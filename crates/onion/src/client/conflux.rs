@@ -111,9 +111,13 @@ impl Client {
         let nonce = link.nonce;
         let said = match (self.role.design, self.role.design.ancestor()) {
             (Design::Resilient, _) => {
-                let keeper = self.several(id).and_then(|several| several.end.keeper());
-                let resumes = keeper.as_ref().is_some_and(|keeper| keeper.was_linked());
-                let serial = keeper.and_then(|keeper| keeper.serial(leg)).unwrap_or_default();
+                let retransmitter =
+                    self.several(id).and_then(|several| several.end.retransmitter_mut());
+                let resumes =
+                    retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.was_linked());
+                let serial = retransmitter
+                    .and_then(|retransmitter| retransmitter.serial(leg))
+                    .unwrap_or_default();
                 ResilientLink { resumes, nonce, serial, dealing }.write()
             }
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
@@ -162,7 +166,8 @@ impl Client {
         match message.command {
             RelayCommand::CONFLUX_LINKED | RelayCommand::ANCESTOR_LINKED => {
                 let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
-                let serial = several.end.kept().and_then(|keeper| keeper.serial(leg));
+                let serial =
+                    several.end.retransmitter().and_then(|retransmitter| retransmitter.serial(leg));
                 let linked = read_linked(several.design, serial, message)?;
                 several.end.linked(now, leg, &linked)?;
                 let (rtt, design) = (several.end.rtt(leg).unwrap_or_default(), several.design);

@@ -121,7 +121,7 @@ impl Design {
         match self {
             Design::Conflux => Box::new(Counted::new()),
             Design::Resilient => Box::new(Adaptive::new()),
-            Design::Ancestor(..) => Box::new(Explicit::once()),
+            Design::Ancestor(..) => Box::new(Explicit::new()),
         }
     }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anabranch_multipath::{PathId, Time};
 
 use super::fault::ConfluxFault;
-use super::keeper::Keeper;
 use super::legs::Legs;
 use super::numbering::{Bases, Mark, Numbering, is_counted};
 use super::reorder::{Held, Offer, ReorderQueue};
+use super::retransmitter::Retransmitter;
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::LegSwitch;
@@ -82,7 +82,7 @@ pub struct ConfluxEnd {
     maimed: bool,
     gone: bool,
     /// What was sent, where it is sent again if a leg dies with it.
-    keeper: Option<Keeper>,
+    retransmitter: Option<Retransmitter>,
 }
 
 impl ConfluxEnd {
@@ -116,26 +116,26 @@ impl ConfluxEnd {
             desired: DesiredUx::None,
             maimed: false,
             gone: false,
-            keeper: None,
+            retransmitter: None,
         }
     }
 
     /// The same, where what is lost with a leg is sent again: the set outlives its legs.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
-        let keeper = Some(Keeper::new(self.role == Role::Client));
-        ConfluxEnd { keeper, ..self }
+        let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
+        ConfluxEnd { retransmitter, ..self }
     }
 
     /// What was sent and is not acknowledged, if that is kept.
-    pub const fn keeper(&mut self) -> Option<&mut Keeper> {
-        self.keeper.as_mut()
+    pub const fn retransmitter_mut(&mut self) -> Option<&mut Retransmitter> {
+        self.retransmitter.as_mut()
     }
 
     /// The same to look at.
     #[must_use]
-    pub const fn kept(&self) -> Option<&Keeper> {
-        self.keeper.as_ref()
+    pub const fn retransmitter(&self) -> Option<&Retransmitter> {
+        self.retransmitter.as_ref()
     }
 
     /// A circuit of the client's is to be a leg: its place, and the LINK to say. It says (0, 0),
@@ -150,8 +150,8 @@ impl ConfluxEnd {
     ) -> Result<(PathId, ConfluxLink), ConfluxFault> {
         self.check(Role::Client)?;
         let leg = self.add(State::Launched(now), Bases::default())?;
-        if let Some(keeper) = &mut self.keeper {
-            keeper.launch(leg);
+        if let Some(retransmitter) = &mut self.retransmitter {
+            retransmitter.launch(leg);
         }
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }
@@ -191,9 +191,9 @@ impl ConfluxEnd {
 
     /// A leg that was linked has this number, where legs have one.
     pub fn name(&mut self, leg: PathId, serial: u32) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.join(leg, serial);
-            keeper.linked(leg);
+        if let Some(retransmitter) = &mut self.retransmitter {
+            retransmitter.join(leg, serial);
+            retransmitter.linked(leg);
         }
     }
 
@@ -217,9 +217,9 @@ impl ConfluxEnd {
             State::Launched(said) => {
                 self.desired = linked.ux;
                 self.legs.set(leg, State::Ready(now.since(said)));
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.linked(leg);
-                    keeper.measured(leg, now.since(said));
+                if let Some(retransmitter) = &mut self.retransmitter {
+                    retransmitter.linked(leg);
+                    retransmitter.measured(leg, now.since(said));
                 }
                 Ok(())
             }
@@ -236,8 +236,8 @@ impl ConfluxEnd {
         match self.state(leg)? {
             State::Linked(said) => {
                 self.legs.set(leg, State::Ready(now.since(said)));
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.measured(leg, now.since(said));
+                if let Some(retransmitter) = &mut self.retransmitter {
+                    retransmitter.measured(leg, now.since(said));
                 }
                 Ok(())
             }
@@ -324,9 +324,9 @@ impl ConfluxEnd {
             && (unacknowledged || self.current == Some(leg) || self.numbering.leads(leg));
         self.legs.remove(leg);
         self.numbering.leave(leg);
-        if let Some(keeper) = &mut self.keeper {
+        if let Some(retransmitter) = &mut self.retransmitter {
             self.current.take_if(|current| *current == leg);
-            if !keeper.lose(leg) {
+            if !retransmitter.lose(leg) {
                 self.die();
             }
             return self.fate();
@@ -352,7 +352,7 @@ impl ConfluxEnd {
         self.gone = true;
         self.legs.clear();
         self.queue.clear();
-        self.keeper.iter_mut().for_each(Keeper::clear);
+        self.retransmitter.iter_mut().for_each(Retransmitter::clear);
     }
 
     /// The legs whose other end has not answered in time. They are to be closed.
@@ -489,13 +489,13 @@ impl ConfluxEnd {
     /// Bytes that wait for others, or for their acknowledgement.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.queue.bytes() + self.keeper.as_ref().map_or(0, Keeper::bytes)
+        self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
     }
 
     /// Whether a leg does not answer any more.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.is_silent(leg))
+        self.retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.is_silent(leg))
     }
 
     const fn fate(&self) -> Fate {

@@ -15,8 +15,6 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 pub struct Explicit {
     legs: Legs<Last>,
     sent: u64,
-    /// What was lost with a leg is sent again by another.
-    resends: bool,
 }
 
 /// The last numbers of a leg.
@@ -27,15 +25,9 @@ struct Last {
 }
 
 impl Explicit {
-    /// Without legs. What was lost with a leg may be sent again by another.
+    /// Without legs.
     #[must_use]
     pub fn new() -> Explicit {
-        Explicit { resends: true, ..Explicit::default() }
-    }
-
-    /// The same where nothing is sent again, as in Conflux of 2013 and mTor.
-    #[must_use]
-    pub fn once() -> Explicit {
         Explicit::default()
     }
 }
@@ -99,15 +91,14 @@ impl Numbering for Explicit {
     }
 
     fn resends(&self) -> bool {
-        self.resends
+        false
     }
 
     fn leads(&self, leg: PathId) -> bool {
         let Ok(own) = self.legs.get(leg) else { return false };
         let others = || self.legs.iter().filter(|(at, _)| *at != leg).map(|(_, last)| last);
-        !self.resends
-            && (own.sent > others().map(|last| last.sent).max().unwrap_or(0)
-                || own.received > others().map(|last| last.received).max().unwrap_or(0))
+        own.sent > others().map(|last| last.sent).max().unwrap_or(0)
+            || own.received > others().map(|last| last.received).max().unwrap_or(0)
     }
 
     fn behind(&self, _leg: PathId) -> u64 {
@@ -155,15 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn the_leg_with_the_highest_number_leads_where_nothing_is_sent_again() {
-        for (mut end, leads) in [(Explicit::once(), true), (Explicit::new(), false)] {
-            [0, 1].iter().for_each(|leg| end.join(PathId(*leg), Bases::default()).unwrap());
-            end.send(PathId(0)).unwrap();
-            assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [leads, false]);
-            end.send(PathId(1)).unwrap();
-            end.received(PathId(0), &[0, 0, 0, 9], 1).unwrap();
-            assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [leads, leads]);
-            assert_eq!((end.resends(), end.passed(9)), (!leads, false));
-        }
+    fn the_leg_with_the_highest_number_leads_as_nothing_is_sent_again() {
+        let mut end = Explicit::new();
+        [0, 1].iter().for_each(|leg| end.join(PathId(*leg), Bases::default()).unwrap());
+        end.send(PathId(0)).unwrap();
+        assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [true, false]);
+        end.send(PathId(1)).unwrap();
+        end.received(PathId(0), &[0, 0, 0, 9], 1).unwrap();
+        assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [true, true]);
+        assert_eq!((end.resends(), end.passed(9)), (false, false));
     }
 }

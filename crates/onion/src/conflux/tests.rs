@@ -25,10 +25,6 @@ fn adaptive() -> Box<dyn Numbering> {
     Box::new(Adaptive::new())
 }
 
-fn once() -> Box<dyn Numbering> {
-    Box::new(Explicit::once())
-}
-
 fn exit() -> ConfluxEnd {
     ConfluxEnd::exit(NONCE.into(), counted(), Limits::default())
 }
@@ -59,7 +55,6 @@ fn switch(end: &mut ConfluxEnd, leg: PathId, by: u32) -> Result<(), ConfluxFault
 fn every_numbering_passes_the_conformance_suite() {
     conformance::check(counted);
     conformance::check(explicit);
-    conformance::check(once);
     conformance::check(adaptive);
 }
 

@@ -7,7 +7,9 @@ use rand_core::CryptoRng;
 
 use super::{Node, NodeRole, Timer, Why};
 use crate::channels::{Channels, Lane};
-use crate::conflux::{Arrival, Closes, ConfluxFault, Errand, Fate, Keeper, Kept, Mark, is_counted};
+use crate::conflux::{
+    Arrival, Closes, ConfluxFault, Fate, LegAction, Mark, Retransmitter, SentMessage, is_counted,
+};
 use crate::ending::{Ending, Seal};
 use crate::event::CircuitFault;
 use crate::leg::Leg;
@@ -143,8 +145,11 @@ impl<R: NodeRole> Node<R> {
             if several.next_again() != is_data {
                 break;
             }
-            let Some(kept) = several.end.keeper().and_then(Keeper::take_again) else { break };
-            let Kept { number, command, stream, ref data } = kept;
+            let Some(kept) = several.end.retransmitter_mut().and_then(Retransmitter::take_again)
+            else {
+                break;
+            };
+            let SentMessage { number, command, stream, ref data } = kept;
             let spare = port.format.most(command).saturating_sub(data.len());
             let mark = several.end.again(leg, number, spare)?;
             port.say_before(now, &mark);
@@ -152,8 +157,8 @@ impl<R: NodeRole> Node<R> {
             let pieces = [mark.prefix(), data];
             write_pieces(port.format, &mut body, (command, stream), pieces, port.rng);
             port.push(now, body, command == RelayCommand::DATA);
-            if let Some(keeper) = several.end.keeper() {
-                keeper.sent(now, leg, kept);
+            if let Some(retransmitter) = several.end.retransmitter_mut() {
+                retransmitter.sent(now, leg, kept);
             }
         }
         self.look_again(now, id, leg, index);
@@ -204,7 +209,11 @@ impl<R: NodeRole> Node<R> {
         set.streams.comes_by(Some(leg));
         let arrival = several.end.receive(leg, message);
         if arrival.is_ok() && is_counted(message.command, message.stream) {
-            several.end.keeper().into_iter().for_each(|keeper| keeper.came(now, leg));
+            several
+                .end
+                .retransmitter_mut()
+                .into_iter()
+                .for_each(|retransmitter| retransmitter.came(now, leg));
         }
         match arrival {
             Ok(Arrival::Now(data)) => {
@@ -316,7 +325,7 @@ impl<R: NodeRole> Node<R> {
         several.leg(circuit).into_iter().for_each(|leg| streams.lost(leg));
         match several.lose(circuit, unacknowledged) {
             Fate::Dies => self.end_set(id, Why::Set),
-            Fate::Lives => self.await_errands(id),
+            Fate::Lives => self.await_leg_actions(id),
         }
     }
 
@@ -354,23 +363,23 @@ impl<R: NodeRole> Node<R> {
         let streams = set.streams.len() > 0;
         let Some(several) = set.several() else { return };
         several.tends();
-        let Some(keeper) = several.end.keeper() else { return };
-        for errand in keeper.errands(now, streams) {
-            match errand {
-                Errand::Tell(leg) => self.say_received(now, id, leg, false),
-                Errand::Probe(leg) => {
+        let Some(retransmitter) = several.end.retransmitter_mut() else { return };
+        for action in retransmitter.actions(now, streams) {
+            match action {
+                LegAction::Tell(leg) => self.say_received(now, id, leg, false),
+                LegAction::Probe(leg) => {
                     self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
                 }
-                Errand::Gone(serial) => {
+                LegAction::Gone(serial) => {
                     let leg = self.several(id).and_then(|several| several.preferred());
                     self.say_by(now, id, leg, RelayCommand::RESILIENT_GONE, &put_gone(serial));
                 }
-                Errand::Silent(leg) => {
+                LegAction::Silent(leg) => {
                     let circuit = self.several(id).and_then(|several| several.circuit(leg));
                     circuit.into_iter().for_each(|circuit| R::fell_silent(self, circuit));
                 }
-                Errand::GiveUp(leg) => self.give_up_leg(id, leg),
-                Errand::Over => return self.end_set(id, Why::Set),
+                LegAction::GiveUp(leg) => self.give_up_leg(id, leg),
+                LegAction::Over => return self.end_set(id, Why::Set),
             }
         }
         self.pump(now, id);
@@ -383,8 +392,11 @@ impl<R: NodeRole> Node<R> {
 
     /// Says how much came by a leg.
     fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
-        let keeper = self.several(id).and_then(|several| several.end.keeper());
-        let Some(received) = keeper.and_then(|keeper| keeper.told(leg, asked)) else { return };
+        let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
+        let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
+        else {
+            return;
+        };
         self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_RECEIVED, &received.write());
     }
 
@@ -401,12 +413,12 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// The set's core is to look after it at that time.
-    pub(super) fn await_errands(&mut self, id: SetId) {
+    pub(super) fn await_leg_actions(&mut self, id: SetId) {
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
             return;
         };
         let due = several.tends_sooner(streams.len() > 0);
-        self.timers.extend(due.map(|time| (time, Timer::Errands(id))));
+        self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
     /// Takes what the other end says of legs of a set that outlives them.
@@ -423,16 +435,16 @@ impl<R: NodeRole> Node<R> {
         let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         let is_exit = several.end.is_exit();
-        let keeper = several.end.keeper().ok_or(ConfluxFault::Design)?;
+        let retransmitter = several.end.retransmitter_mut().ok_or(ConfluxFault::Design)?;
         match message.command {
             RelayCommand::RESILIENT_RECEIVED => {
                 let received = Received::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-                keeper.acknowledged(now, leg, received)?;
+                retransmitter.acknowledged(now, leg, received)?;
                 self.recount(id);
             }
             RelayCommand::RESILIENT_GONE => {
                 let serial = read_gone(message.data).ok_or(ConfluxFault::Unreadable)?;
-                let gone = keeper.leg_said_gone(serial, leg)?;
+                let gone = retransmitter.leg_said_gone(serial, leg)?;
                 gone.into_iter().for_each(|gone| self.give_up_leg(id, gone));
             }
             RelayCommand::RESILIENT_PROBE if is_exit => self.say_received(now, id, leg, true),

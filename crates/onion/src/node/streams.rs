@@ -80,7 +80,7 @@ impl<R: NodeRole> Node<R> {
             Some(&Route::One(leg)) => self.send_by_one(now, id, leg),
             Some(Route::Several(_)) => {
                 self.deal(now, id);
-                self.await_errands(id);
+                self.await_leg_actions(id);
             }
             None => return,
         }

@@ -180,7 +180,11 @@ impl Relay {
         if several.design != linking.design || !several.takes_format(format) {
             return Err(ConfluxFault::Design.into());
         }
-        if several.end.kept().is_some_and(|keeper| keeper.leg(linking.serial).is_some()) {
+        if several
+            .end
+            .retransmitter()
+            .is_some_and(|retransmitter| retransmitter.leg(linking.serial).is_some())
+        {
             return Err(ConfluxFault::Twice.into());
         }
         let linked = several.end.link(now, &linking.link, true, UX);

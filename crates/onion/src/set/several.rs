@@ -10,7 +10,7 @@ use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
-use crate::conflux::{ConfluxEnd, Dealing, Design, Fate, Keeper, Kept, Mark};
+use crate::conflux::{ConfluxEnd, Dealing, Design, Fate, Mark, Retransmitter, SentMessage};
 use crate::ending::Ending;
 use crate::leg::Leg;
 use crate::table::Slab;
@@ -93,7 +93,7 @@ impl Several {
 
     /// The time at which the core is to look after the set, if that is sooner than is known.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
-        let due = self.end.kept()?.next_timeout(streams)?;
+        let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
         sooner.then(|| *self.tends_at.insert(due))
     }
@@ -244,7 +244,7 @@ impl Several {
 
     /// What is to be sent again first, if anything is: whether it is data.
     pub(crate) fn next_again(&self) -> Option<bool> {
-        let next = self.end.kept()?.next_again()?;
+        let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)
     }
 
@@ -258,26 +258,28 @@ impl Several {
         message: Option<Message<'_>>,
     ) {
         let number = self.end.last_sent();
-        let (Some(keeper), Some(message)) = (self.end.keeper(), message) else { return };
+        let (Some(retransmitter), Some(message)) = (self.end.retransmitter_mut(), message) else {
+            return;
+        };
         let Message { command, stream, data } = message;
         let data = data[mark.prefix().len()..].to_vec();
-        keeper.sent(now, leg, Kept { number, command, stream, data });
+        retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
     /// The leg that a circuit is, if so much came by it that it is to be acknowledged.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
-        self.end.kept()?.owes(leg).then_some(leg)
+        self.end.retransmitter()?.owes(leg).then_some(leg)
     }
 
     /// Messages that are to be sent again.
     pub(crate) fn to_send_again(&self) -> u64 {
-        self.end.kept().map_or(0, |keeper| keeper.to_send_again() as u64)
+        self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
     /// Whether so much is kept that nothing new is to be sent.
     pub(crate) fn is_full(&self) -> bool {
-        self.end.kept().is_some_and(Keeper::is_full)
+        self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
     /// The legs that take data now, as far as their own windows go.
@@ -344,7 +346,7 @@ impl Several {
             streams: 0,
             carried: [0; 2],
             reordered: waiting.bytes(),
-            kept: self.end.kept().map_or(0, Keeper::bytes),
+            kept: self.end.retransmitter().map_or(0, Retransmitter::bytes),
             most_reordered: waiting.most(),
             budget: waiting.budget(),
             resting: self.resting,

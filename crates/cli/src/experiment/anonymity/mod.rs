@@ -11,17 +11,19 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread;
 
+use std::sync::atomic::AtomicBool;
+
+use anabranch_experiment::Programs;
 use anabranch_experiment::anonymity::claims::claims;
 use anabranch_experiment::anonymity::summary::{Summary, values};
 use anabranch_experiment::anonymity::{
     Analysed, Bench, Named, Settings, Unit, columns, open, plan,
 };
-use anabranch_experiment::{Journal, Programs, carry_out};
 use clap::Args;
 use serde_json::Value;
 
 use super::common::Results;
-use super::telling::{Teller, told_to_stop};
+use super::telling::carry_out_and_tell;
 use crate::failure::Failure;
 
 const TABLE: &str = "anonymity.parquet";
@@ -83,7 +85,9 @@ impl AnonymityArgs {
         let nobody = Programs::new(None);
         let mut journal = results.journal(settings.header(), &nobody)?;
         let units = plan(&settings);
-        let whole = self.compute(&settings, &units, &mut journal);
+        let (told, bench) = (("anonymity", self.results.json), Bench::new(&settings));
+        let work = |unit: &Unit, _: &AtomicBool| bench.analyse(unit);
+        let whole = carry_out_and_tell(told, &units, &mut journal, words::outcome, work);
         self.tell(journal.header(), journal.records())?;
         results.verdict(whole?, &units, journal.records())
     }
@@ -114,21 +118,6 @@ impl AnonymityArgs {
             seed: self.results.seed,
             threads: self.threads.map_or_else(all, usize::from),
         }
-    }
-
-    /// True if all was computed, false if somebody said stop.
-    fn compute(
-        &self,
-        settings: &Settings,
-        units: &[Unit],
-        journal: &mut Journal<Analysed>,
-    ) -> Result<bool, Failure> {
-        let (stop, bench) = (told_to_stop()?, Bench::new(settings));
-        let mut teller = Teller::new("anonymity", self.results.json, words::outcome);
-        let work = |unit: &Unit| bench.analyse(unit);
-        let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
-        teller.end();
-        whole.map_err(Failure::trouble)
     }
 
     /// Makes table, picture, page and Markdown of what there is, and says in short what came of it.

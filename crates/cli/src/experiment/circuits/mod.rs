@@ -4,15 +4,16 @@ mod markdown;
 mod page;
 mod words;
 
+use std::sync::atomic::AtomicBool;
+
 use anabranch_experiment::circuits::{
     Bench, Design, Measured, Place, Settings, Unit, columns, plan, summary,
 };
-use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
 use super::common::{Common, patience};
-use super::telling::{Teller, told_to_stop};
+use super::telling::carry_out_and_tell;
 use crate::failure::Failure;
 
 const TABLE: &str = "circuits.parquet";
@@ -75,7 +76,9 @@ impl CircuitsArgs {
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
         let mut journal = common.journal(settings.header(), bench.programs())?;
         let units = plan(&settings);
-        let whole = self.measure(&units, &bench, &mut journal);
+        let (name, json) = ("circuits", common.results.json);
+        let work = |unit: &Unit, stop: &AtomicBool| bench.measure(unit, stop);
+        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
         self.tell(journal.header(), journal.records())?;
         common.results.verdict(whole?, &units, journal.records())
     }
@@ -101,21 +104,6 @@ impl CircuitsArgs {
             pauses,
             seed: self.common.results.seed,
         })
-    }
-
-    /// True if all was measured, false if somebody said stop.
-    fn measure(
-        &self,
-        units: &[Unit],
-        bench: &Bench,
-        journal: &mut Journal<Measured>,
-    ) -> Result<bool, Failure> {
-        let stop = told_to_stop()?;
-        let mut teller = Teller::new("circuits", self.common.results.json, words::outcome);
-        let work = |unit: &Unit| bench.measure(unit, &stop);
-        let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
-        teller.end();
-        whole.map_err(Failure::trouble)
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.

@@ -4,15 +4,16 @@ mod markdown;
 mod page;
 mod words;
 
+use std::sync::atomic::AtomicBool;
+
 use anabranch_experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
-use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
 use super::common::{Common, SplitWords};
-use super::telling::{Teller, told_to_stop};
+use super::telling::carry_out_and_tell;
 use crate::failure::Failure;
 
 const TABLE: &str = "overhead.parquet";
@@ -79,9 +80,12 @@ impl OverheadArgs {
         let (own, programs) = common.programs()?;
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
         let mut journal = common.journal(settings.header(), bench.programs())?;
-        let whole = self.measure(&settings, &bench, &mut journal);
+        let units = plan(&settings);
+        let (name, json) = ("overhead", common.results.json);
+        let work = |unit: &Unit, stop: &AtomicBool| bench.measure(unit, stop);
+        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
         self.tell(journal.header(), journal.records())?;
-        common.results.verdict(whole?, &plan(&settings), journal.records())
+        common.results.verdict(whole?, &units, journal.records())
     }
 
     fn settings(&self) -> Settings {
@@ -113,21 +117,6 @@ impl OverheadArgs {
             seed: self.common.results.seed,
             splitter: self.words.split.clone(),
         }
-    }
-
-    /// True if all was measured, false if somebody said stop.
-    fn measure(
-        &self,
-        settings: &Settings,
-        bench: &Bench,
-        journal: &mut Journal<Measured>,
-    ) -> Result<bool, Failure> {
-        let stop = told_to_stop()?;
-        let mut teller = Teller::new("overhead", self.common.results.json, words::outcome);
-        let work = |unit: &Unit| bench.measure(unit, &stop);
-        let whole = carry_out(&plan(settings), journal, &stop, work, |p, e| teller.hear(p, e));
-        teller.end();
-        whole.map_err(Failure::trouble)
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.

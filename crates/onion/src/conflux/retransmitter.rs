@@ -1,8 +1,8 @@
 //! What one end of a set sent and the other has not acknowledged: kept, and sent again by another
 //! leg if its own dies (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! The keeper knows no circuit and no bytes of cells. It is told what was sent, what came and what
-//! was acknowledged by which leg, and says what is to be done when ([`Errand`]).
+//! It knows no circuit and no bytes of cells. It is told what was sent, what came and what
+//! was acknowledged by which leg, and says what is to be done when ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -33,7 +33,7 @@ const MOST_GONE: usize = 64;
 
 /// A message that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SentMessage {
     /// Its number in the set.
     pub number: u64,
     /// What it is.
@@ -44,7 +44,7 @@ pub struct Kept {
     pub data: Vec<u8>,
 }
 
-impl Kept {
+impl SentMessage {
     fn cost(&self) -> usize {
         self.data.len() + BESIDES
     }
@@ -52,8 +52,8 @@ impl Kept {
 
 /// What is to be done, because time has passed or a leg has come or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
-    /// Say [`Keeper::told`] by this leg.
+pub enum LegAction {
+    /// Say [`Retransmitter::told`] by this leg.
     Tell(PathId),
     /// Say PROBE by this leg.
     Probe(PathId),
@@ -74,7 +74,7 @@ struct OnLeg {
     /// Both ends have it: it may be sent by.
     linked: bool,
     /// What went by it and is not acknowledged, oldest first, and when it went.
-    kept: VecDeque<(Time, Kept)>,
+    kept: VecDeque<(Time, SentMessage)>,
     /// Messages that the other end has got by it, as it says.
     acknowledged: u32,
     /// Messages that came by it, and how many of them the other end was told of.
@@ -105,12 +105,12 @@ impl OnLeg {
 
 /// What is kept of one end of a set.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Retransmitter {
     is_client: bool,
     legs: Legs<OnLeg>,
     last_serial: u32,
     /// What is to be sent again, by number.
-    again: BTreeMap<u64, Kept>,
+    again: BTreeMap<u64, SentMessage>,
     bytes: usize,
     /// Legs that the other end is to be told of.
     gone: VecDeque<u32>,
@@ -123,11 +123,11 @@ pub struct Keeper {
     alone: Option<Time>,
 }
 
-impl Keeper {
+impl Retransmitter {
     /// Without legs.
     #[must_use]
-    pub fn new(is_client: bool) -> Keeper {
-        Keeper {
+    pub fn new(is_client: bool) -> Retransmitter {
+        Retransmitter {
             is_client,
             legs: Legs::default(),
             last_serial: 0,
@@ -234,7 +234,7 @@ impl Keeper {
     }
 
     /// A message went by a leg.
-    pub fn sent(&mut self, now: Time, leg: PathId, kept: Kept) {
+    pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
             on.kept.push_back((now, kept));
@@ -243,12 +243,12 @@ impl Keeper {
 
     /// The next message that is to be sent again.
     #[must_use]
-    pub fn next_again(&self) -> Option<&Kept> {
+    pub fn next_again(&self) -> Option<&SentMessage> {
         self.again.values().next()
     }
 
-    /// Takes it: [`Keeper::sent`] follows.
-    pub fn take_again(&mut self) -> Option<Kept> {
+    /// Takes it: [`Retransmitter::sent`] follows.
+    pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();
         Some(kept)
@@ -334,7 +334,7 @@ impl Keeper {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        *self = Keeper { was_linked: self.was_linked, ..Keeper::new(self.is_client) };
+        *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
 
     fn has_living(&self) -> bool {
@@ -375,36 +375,36 @@ impl Keeper {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// What is to be done now. A leg that is to be told is, by [`Keeper::told`].
-    pub fn errands(&mut self, now: Time, streams: bool) -> Vec<Errand> {
-        let mut errands = Vec::new();
+    /// What is to be done now. A leg that is to be told is, by [`Retransmitter::told`].
+    pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
+        let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);
         self.probing |= quiet;
         for (leg, on) in self.legs.iter_mut() {
             if on.tell_at.is_some_and(|at| at <= now) {
-                errands.push(Errand::Tell(leg));
+                actions.push(LegAction::Tell(leg));
             }
             if quiet && on.is_living() && on.probed.is_none() {
                 on.probed = Some(now);
-                errands.push(Errand::Probe(leg));
+                actions.push(LegAction::Probe(leg));
             }
             if !on.silent && on.linked && on.silent_at().is_some_and(|at| at <= now) {
                 on.silent = true;
-                errands.push(Errand::Silent(leg));
+                actions.push(LegAction::Silent(leg));
             }
         }
         self.alone = if self.has_living() { None } else { self.alone.or(Some(now)) };
         if self.alone.is_none() {
             let silent = self.legs.iter().filter(|(_, on)| on.silent).map(|(leg, _)| leg);
-            errands.retain(|errand| !matches!(errand, Errand::Silent(_)));
-            errands.extend(silent.map(Errand::GiveUp));
-            errands.extend(self.gone.drain(..).map(Errand::Gone));
+            actions.retain(|action| !matches!(action, LegAction::Silent(_)));
+            actions.extend(silent.map(LegAction::GiveUp));
+            actions.extend(self.gone.drain(..).map(LegAction::Gone));
         }
         let over = self.over_at().is_some_and(|at| at <= now) || self.is_idle(streams);
         if self.was_linked && over {
-            errands.push(Errand::Over);
+            actions.push(LegAction::Over);
         }
-        errands
+        actions
     }
 }
 
@@ -420,20 +420,20 @@ mod tests {
         Time::from_millis(1_000 + millis)
     }
 
-    fn kept(number: u64) -> Kept {
-        Kept { number, command: RelayCommand::DATA, stream: 1, data: vec![0; 400] }
+    fn message(number: u64) -> SentMessage {
+        SentMessage { number, command: RelayCommand::DATA, stream: 1, data: vec![0; 400] }
     }
 
     /// Two linked legs.
-    fn linked(is_client: bool) -> Keeper {
-        let mut keeper = Keeper::new(is_client);
+    fn linked(is_client: bool) -> Retransmitter {
+        let mut retransmitter = Retransmitter::new(is_client);
         for leg in [ONE, TWO] {
-            keeper.launch(leg);
-            keeper.linked(leg);
-            keeper.measured(leg, RTT);
+            retransmitter.launch(leg);
+            retransmitter.linked(leg);
+            retransmitter.measured(leg, RTT);
         }
-        assert_eq!(keeper.errands(at(0), true), []);
-        keeper
+        assert_eq!(retransmitter.actions(at(0), true), []);
+        retransmitter
     }
 
     fn own(count: u32) -> Received {
@@ -442,158 +442,161 @@ mod tests {
 
     #[test]
     fn what_is_acknowledged_is_forgotten_and_what_was_not_sent_is_refused() {
-        let mut keeper = linked(false);
-        (1..=5).for_each(|number| keeper.sent(at(0), ONE, kept(number)));
-        assert_eq!(keeper.bytes(), 5 * 496);
-        assert_eq!(keeper.acknowledged(at(100), ONE, own(3)), Ok(()));
-        assert_eq!(keeper.bytes(), 2 * 496);
+        let mut retransmitter = linked(false);
+        (1..=5).for_each(|number| retransmitter.sent(at(0), ONE, message(number)));
+        assert_eq!(retransmitter.bytes(), 5 * 496);
+        assert_eq!(retransmitter.acknowledged(at(100), ONE, own(3)), Ok(()));
+        assert_eq!(retransmitter.bytes(), 2 * 496);
         for (leg, count) in [(ONE, 3), (ONE, 2), (ONE, 6), (ONE, 1 << 31), (TWO, 1)] {
-            let refused = keeper.acknowledged(at(100), leg, own(count));
+            let refused = retransmitter.acknowledged(at(100), leg, own(count));
             assert_eq!(refused, Err(ConfluxFault::Unsent), "{count}");
         }
         let asked = Received { asked: true, count: 5 };
-        assert_eq!(keeper.acknowledged(at(100), ONE, asked), Err(ConfluxFault::Unsent));
-        assert_eq!(keeper.acknowledged(at(100), PathId(7), own(1)), Err(ConfluxFault::NotLinked));
-        assert_eq!(keeper.acknowledged(at(100), ONE, own(5)), Ok(()));
-        assert!(keeper.is_empty());
+        assert_eq!(retransmitter.acknowledged(at(100), ONE, asked), Err(ConfluxFault::Unsent));
+        assert_eq!(
+            retransmitter.acknowledged(at(100), PathId(7), own(1)),
+            Err(ConfluxFault::NotLinked)
+        );
+        assert_eq!(retransmitter.acknowledged(at(100), ONE, own(5)), Ok(()));
+        assert!(retransmitter.is_empty());
     }
 
     #[test]
     fn every_31st_message_is_acknowledged_at_once_and_fewer_after_50_ms() {
-        let mut keeper = linked(false);
+        let mut retransmitter = linked(false);
         for number in 1..=62 {
-            keeper.came(at(0), ONE);
-            assert_eq!(keeper.owes(ONE), number % 31 == 0, "{number}");
-            if keeper.owes(ONE) {
-                assert_eq!(keeper.told(ONE, false), Some(own(number)));
+            retransmitter.came(at(0), ONE);
+            assert_eq!(retransmitter.owes(ONE), number % 31 == 0, "{number}");
+            if retransmitter.owes(ONE) {
+                assert_eq!(retransmitter.told(ONE, false), Some(own(number)));
             }
         }
-        assert_eq!(keeper.next_timeout(true), None);
-        keeper.came(at(10), TWO);
-        assert_eq!(keeper.next_timeout(true), Some(at(60)));
-        assert_eq!(keeper.errands(at(60), true), [Errand::Tell(TWO)]);
-        assert_eq!(keeper.told(TWO, false), Some(own(1)));
-        assert_eq!(keeper.next_timeout(true), None);
+        assert_eq!(retransmitter.next_timeout(true), None);
+        retransmitter.came(at(10), TWO);
+        assert_eq!(retransmitter.next_timeout(true), Some(at(60)));
+        assert_eq!(retransmitter.actions(at(60), true), [LegAction::Tell(TWO)]);
+        assert_eq!(retransmitter.told(TWO, false), Some(own(1)));
+        assert_eq!(retransmitter.next_timeout(true), None);
     }
 
     #[test]
     fn what_went_by_a_dead_leg_is_sent_again_in_its_order_and_the_other_end_is_told() {
-        let mut keeper = linked(false);
+        let mut retransmitter = linked(false);
         for (leg, number) in [(ONE, 1), (TWO, 2), (ONE, 3)] {
-            keeper.sent(at(0), leg, kept(number));
+            retransmitter.sent(at(0), leg, message(number));
         }
-        assert!(keeper.lose(ONE));
-        assert_eq!((keeper.to_send_again(), keeper.bytes()), (2, 3 * 496));
-        assert_eq!(keeper.next_timeout(true), Some(Time::ZERO));
-        assert_eq!(keeper.errands(at(1), true), [Errand::Gone(1)]);
+        assert!(retransmitter.lose(ONE));
+        assert_eq!((retransmitter.to_send_again(), retransmitter.bytes()), (2, 3 * 496));
+        assert_eq!(retransmitter.next_timeout(true), Some(Time::ZERO));
+        assert_eq!(retransmitter.actions(at(1), true), [LegAction::Gone(1)]);
         for number in [1, 3] {
-            assert_eq!(keeper.next_again().map(|kept| kept.number), Some(number));
-            let kept = keeper.take_again().unwrap();
-            keeper.sent(at(1), TWO, kept);
+            assert_eq!(retransmitter.next_again().map(|kept| kept.number), Some(number));
+            let kept = retransmitter.take_again().unwrap();
+            retransmitter.sent(at(1), TWO, kept);
         }
-        assert_eq!((keeper.take_again(), keeper.bytes()), (None, 3 * 496));
-        assert_eq!(keeper.acknowledged(at(101), TWO, own(3)), Ok(()));
-        assert!(keeper.is_empty());
+        assert_eq!((retransmitter.take_again(), retransmitter.bytes()), (None, 3 * 496));
+        assert_eq!(retransmitter.acknowledged(at(101), TWO, own(3)), Ok(()));
+        assert!(retransmitter.is_empty());
     }
 
     #[test]
     fn a_leg_that_owes_an_answer_for_a_second_is_given_up_while_another_answers() {
-        let mut keeper = linked(false);
-        keeper.sent(at(0), ONE, kept(1));
-        assert_eq!(keeper.next_timeout(true), Some(at(900)), "a round trip less");
-        keeper.sent(at(500), ONE, kept(2));
-        keeper.acknowledged(at(600), ONE, own(1)).unwrap();
-        let due = keeper.next_timeout(true).unwrap();
+        let mut retransmitter = linked(false);
+        retransmitter.sent(at(0), ONE, message(1));
+        assert_eq!(retransmitter.next_timeout(true), Some(at(900)), "a round trip less");
+        retransmitter.sent(at(500), ONE, message(2));
+        retransmitter.acknowledged(at(600), ONE, own(1)).unwrap();
+        let due = retransmitter.next_timeout(true).unwrap();
         assert!(at(1_300) < due && due < at(1_600), "it counts from the last answer");
-        assert_eq!(keeper.errands(due, true), [Errand::GiveUp(ONE)]);
-        assert!(keeper.is_silent(ONE) && !keeper.is_silent(TWO));
+        assert_eq!(retransmitter.actions(due, true), [LegAction::GiveUp(ONE)]);
+        assert!(retransmitter.is_silent(ONE) && !retransmitter.is_silent(TWO));
     }
 
     #[test]
     fn three_long_round_trips_are_waited_for() {
-        let mut keeper = linked(false);
-        keeper.measured(ONE, Duration::from_millis(600));
-        keeper.sent(at(0), ONE, kept(1));
-        assert_eq!(keeper.next_timeout(true), Some(at(1_200)));
+        let mut retransmitter = linked(false);
+        retransmitter.measured(ONE, Duration::from_millis(600));
+        retransmitter.sent(at(0), ONE, message(1));
+        assert_eq!(retransmitter.next_timeout(true), Some(at(1_200)));
     }
 
     #[test]
     fn legs_that_are_all_silent_stay_and_the_set_ends_after_ten_seconds() {
         for (is_client, ends) in [(true, 10_900), (false, 20_900)] {
-            let mut keeper = linked(is_client);
-            [ONE, TWO].iter().for_each(|leg| keeper.sent(at(0), *leg, kept(1)));
-            let silent = [Errand::Silent(ONE), Errand::Silent(TWO)];
-            assert_eq!(keeper.errands(at(900), true), silent);
-            assert_eq!(keeper.next_timeout(true), Some(at(ends)));
-            assert_eq!(keeper.errands(at(ends), true), [Errand::Over]);
+            let mut retransmitter = linked(is_client);
+            [ONE, TWO].iter().for_each(|leg| retransmitter.sent(at(0), *leg, message(1)));
+            let silent = [LegAction::Silent(ONE), LegAction::Silent(TWO)];
+            assert_eq!(retransmitter.actions(at(900), true), silent);
+            assert_eq!(retransmitter.next_timeout(true), Some(at(ends)));
+            assert_eq!(retransmitter.actions(at(ends), true), [LegAction::Over]);
             // Before that, one that answers again is enough.
-            keeper.acknowledged(at(ends), TWO, own(1)).unwrap();
-            assert_eq!(keeper.next_timeout(true), Some(Time::ZERO));
-            assert_eq!(keeper.errands(at(ends), true), [Errand::GiveUp(ONE)]);
+            retransmitter.acknowledged(at(ends), TWO, own(1)).unwrap();
+            assert_eq!(retransmitter.next_timeout(true), Some(Time::ZERO));
+            assert_eq!(retransmitter.actions(at(ends), true), [LegAction::GiveUp(ONE)]);
         }
     }
 
     #[test]
     fn a_set_without_legs_waits_for_a_new_one_unless_nobody_needs_it() {
-        let mut keeper = linked(false);
-        keeper.sent(at(0), ONE, kept(1));
-        assert!(keeper.lose(ONE) && keeper.lose(TWO));
-        assert_eq!(keeper.errands(at(1), false), [], "the last message is not acknowledged");
-        keeper.join(TWO, 3);
-        assert_eq!(keeper.next_timeout(false), Some(at(20_001)), "it is not linked");
-        keeper.linked(TWO);
-        let gone = [Errand::Gone(1), Errand::Gone(2)];
-        assert_eq!(keeper.errands(at(2), false), gone);
-        let again = keeper.take_again().unwrap();
-        keeper.sent(at(2), TWO, again);
-        keeper.acknowledged(at(3), TWO, own(1)).unwrap();
-        assert!(keeper.lose(TWO));
-        assert_eq!(keeper.errands(at(4), true), []);
-        assert_eq!(keeper.errands(at(4), false), [], "a stream may be on its way");
-        assert_eq!(keeper.errands(at(20_004), false), [Errand::Over]);
+        let mut retransmitter = linked(false);
+        retransmitter.sent(at(0), ONE, message(1));
+        assert!(retransmitter.lose(ONE) && retransmitter.lose(TWO));
+        assert_eq!(retransmitter.actions(at(1), false), [], "the last message is not acknowledged");
+        retransmitter.join(TWO, 3);
+        assert_eq!(retransmitter.next_timeout(false), Some(at(20_001)), "it is not linked");
+        retransmitter.linked(TWO);
+        let gone = [LegAction::Gone(1), LegAction::Gone(2)];
+        assert_eq!(retransmitter.actions(at(2), false), gone);
+        let again = retransmitter.take_again().unwrap();
+        retransmitter.sent(at(2), TWO, again);
+        retransmitter.acknowledged(at(3), TWO, own(1)).unwrap();
+        assert!(retransmitter.lose(TWO));
+        assert_eq!(retransmitter.actions(at(4), true), []);
+        assert_eq!(retransmitter.actions(at(4), false), [], "a stream may be on its way");
+        assert_eq!(retransmitter.actions(at(20_004), false), [LegAction::Over]);
         let mut client = linked(true);
         assert!(client.lose(ONE) && client.lose(TWO));
-        assert_eq!(client.errands(at(4), true), []);
-        assert_eq!(client.errands(at(4), false), [Errand::Over]);
+        assert_eq!(client.actions(at(4), true), []);
+        assert_eq!(client.actions(at(4), false), [LegAction::Over]);
     }
 
     #[test]
     fn a_set_that_never_had_a_linked_leg_goes_with_its_last() {
-        let mut keeper = Keeper::new(true);
-        [ONE, TWO].iter().for_each(|leg| assert!(keeper.launch(*leg) > 0));
-        assert!(keeper.lose(ONE));
-        assert!(!keeper.lose(TWO));
+        let mut retransmitter = Retransmitter::new(true);
+        [ONE, TWO].iter().for_each(|leg| assert!(retransmitter.launch(*leg) > 0));
+        assert!(retransmitter.lose(ONE));
+        assert!(!retransmitter.lose(TWO));
     }
 
     #[test]
     fn a_client_that_nothing_reaches_asks_once_and_an_answer_is_an_answer() {
-        let mut keeper = linked(true);
-        assert_eq!(keeper.next_timeout(true), None, "nothing came yet");
-        keeper.came(at(0), ONE);
-        keeper.told(ONE, false);
-        assert_eq!(keeper.next_timeout(false), None, "nobody waits for anything");
-        assert_eq!(keeper.next_timeout(true), Some(at(1_000)));
-        let asks = [Errand::Probe(ONE), Errand::Probe(TWO)];
-        assert_eq!(keeper.errands(at(1_000), true), asks);
+        let mut retransmitter = linked(true);
+        assert_eq!(retransmitter.next_timeout(true), None, "nothing came yet");
+        retransmitter.came(at(0), ONE);
+        retransmitter.told(ONE, false);
+        assert_eq!(retransmitter.next_timeout(false), None, "nobody waits for anything");
+        assert_eq!(retransmitter.next_timeout(true), Some(at(1_000)));
+        let asks = [LegAction::Probe(ONE), LegAction::Probe(TWO)];
+        assert_eq!(retransmitter.actions(at(1_000), true), asks);
         let answer = Received { asked: true, count: 0 };
-        keeper.acknowledged(at(1_100), ONE, answer).unwrap();
-        assert_eq!(keeper.acknowledged(at(1_100), ONE, answer), Err(ConfluxFault::Unsent));
-        assert_eq!(keeper.next_timeout(true), Some(at(1_900)));
-        assert_eq!(keeper.errands(at(1_900), true), [Errand::GiveUp(TWO)]);
-        keeper.lose(TWO);
-        keeper.errands(at(1_900), true);
-        assert_eq!(keeper.next_timeout(true), None, "it asks no more until something comes");
+        retransmitter.acknowledged(at(1_100), ONE, answer).unwrap();
+        assert_eq!(retransmitter.acknowledged(at(1_100), ONE, answer), Err(ConfluxFault::Unsent));
+        assert_eq!(retransmitter.next_timeout(true), Some(at(1_900)));
+        assert_eq!(retransmitter.actions(at(1_900), true), [LegAction::GiveUp(TWO)]);
+        retransmitter.lose(TWO);
+        retransmitter.actions(at(1_900), true);
+        assert_eq!(retransmitter.next_timeout(true), None, "it asks no more until something comes");
     }
 
     #[test]
     fn nothing_new_is_sent_while_too_much_is_kept() {
-        let mut keeper = linked(false);
+        let mut retransmitter = linked(false);
         let most = (16 << 20) / 496;
-        (0..most).for_each(|number| keeper.sent(at(0), ONE, kept(number)));
-        assert!(!keeper.is_full());
-        keeper.sent(at(0), ONE, kept(most));
-        assert!(keeper.is_full());
-        keeper.clear();
-        assert!(keeper.is_empty() && keeper.was_linked());
+        (0..most).for_each(|number| retransmitter.sent(at(0), ONE, message(number)));
+        assert!(!retransmitter.is_full());
+        retransmitter.sent(at(0), ONE, message(most));
+        assert!(retransmitter.is_full());
+        retransmitter.clear();
+        assert!(retransmitter.is_empty() && retransmitter.was_linked());
     }
 }
