@@ -1,5 +1,7 @@
 //! `anabranch status`: what runs now, and what each run keeps posted for it.
 
+pub(crate) mod pace;
+
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 

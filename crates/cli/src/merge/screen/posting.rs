@@ -8,22 +8,21 @@ use serde_json::Value;
 
 use super::json;
 use crate::status::Standing;
-
-/// What is posted is at most this old.
-const FRESH: Duration = Duration::from_secs(1);
+use crate::status::pace::{FRESH, Pace};
 
 /// A screen before which another stands.
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
-    /// When `inner` wants its next counters.
-    next: Time,
+    /// Of what is posted, and of the counters that `inner` wants.
+    posts: Pace,
+    shows: Pace,
 }
 
 impl<'s> Posting<'s> {
     /// Posts what happens, and shows it on `inner`.
     pub(in crate::merge) fn new(inner: &'s mut dyn Screen) -> Posting<'s> {
-        Posting { inner, standing: Standing::of("merge"), next: Time::ZERO }
+        Posting { inner, standing: Standing::of("merge"), posts: Pace::new(), shows: Pace::new() }
     }
 
     fn post(&mut self, name: &str, value: Value) {
@@ -49,10 +48,12 @@ impl Screen for Posting<'_> {
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        self.post("stats", json::counters(snapshot));
-        if now >= self.next {
-            // Half a turn of ours early rather than a whole one late.
-            self.next = now + self.inner.interval() - self.interval() / 2;
+        let tick = self.interval();
+        // A view wants counters ten times as often as anybody reads what is posted.
+        if self.posts.is_due(now, FRESH, tick) {
+            self.post("stats", json::counters(snapshot));
+        }
+        if self.shows.is_due(now, self.inner.interval(), tick) {
             self.inner.snapshot(now, snapshot);
         }
     }

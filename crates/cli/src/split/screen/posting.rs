@@ -9,10 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::book::Book;
 use super::json;
+use crate::status::pace::{FRESH, Pace};
 use crate::status::{Standing, now};
-
-/// What is posted is at most this old.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// A screen before which another stands.
 pub(in crate::split) struct Posting<'s> {
@@ -23,8 +21,9 @@ pub(in crate::split) struct Posting<'s> {
     /// 1970.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// When `inner` wants its next counters.
-    next: Time,
+    /// Of what is posted, and of the counters that `inner` wants.
+    posts: Pace,
+    shows: Pace,
 }
 
 impl<'s> Posting<'s> {
@@ -34,7 +33,7 @@ impl<'s> Posting<'s> {
         standing: Option<Standing>,
     ) -> Posting<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
-        Posting { inner, standing, book, answers, counts, next: Time::ZERO }
+        Posting { inner, standing, book, answers, counts, posts: Pace::new(), shows: Pace::new() }
     }
 
     fn begin(&mut self, now: Time, about: &Listening) {
@@ -78,12 +77,14 @@ impl Screen for Posting<'_> {
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        self.note(snapshot);
-        self.post("answers", Value::Object(self.answers.clone()));
-        self.post("stats", json::stats(&self.book, snapshot));
-        if now >= self.next {
-            // Half a turn of ours early rather than a whole one late.
-            self.next = now + self.inner.interval() - self.interval() / 2;
+        let tick = self.interval();
+        // A view wants counters ten times as often as anybody reads what is posted.
+        if self.posts.is_due(now, FRESH, tick) {
+            self.note(snapshot);
+            self.post("answers", Value::Object(self.answers.clone()));
+            self.post("stats", json::stats(&self.book, snapshot));
+        }
+        if self.shows.is_due(now, self.inner.interval(), tick) {
             self.inner.snapshot(now, snapshot);
         }
     }

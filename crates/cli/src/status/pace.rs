@@ -1,0 +1,42 @@
+//! How often a run is posted, and shown, of a clock that ticks for both.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// What is posted is at most this old.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
+
+/// Turns that are taken every so often, of a clock that ticks as often or more.
+pub(crate) struct Pace(Time);
+
+impl Pace {
+    /// The first tick is a turn.
+    pub(crate) const fn new() -> Pace {
+        Pace(Time::ZERO)
+    }
+
+    /// Whether a turn is due, which is taken then: one every `every`, half a tick early rather
+    /// than a whole one late.
+    pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
+        let is_due = now >= self.0;
+        if is_due {
+            self.0 = now + every - tick / 2;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_keep_their_pace_though_ticks_come_a_little_early() {
+        let (every, tick) = (FRESH, Duration::from_millis(100));
+        let mut pace = Pace::new();
+        // Each tick a millisecond early.
+        let due = (0..100).filter(|n| pace.is_due(Time::from_millis(n * 99), every, tick));
+        assert_eq!(due.collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+    }
+}
