@@ -389,6 +389,23 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
+# The most lines of the README: what a newcomer reads before the program runs.
+README_LINES = 120
+
+
+def short_readme(repository: Repository) -> Iterator[str]:
+    """The README is short and as narrow as code; what is longer is a guide."""
+    for name, text in repository.of(".md"):
+        if name != "README.md":
+            continue
+        lines = text.splitlines()
+        if len(lines) > README_LINES:
+            yield f"{name}: {len(lines)} lines, at most {README_LINES}: move some to docs/guide"
+        for number, line in enumerate(lines, 1):
+            if len(line) > COMMENT_WIDTH and not line.startswith("|"):
+                yield f"{name}:{number}: {len(line)} columns"
+
+
 def one_scheduler(repository: Repository) -> Iterator[str]:
     """Python uses the schedulers of `multipath`; it has none of its own."""
     for name, text in repository.of(".py", "lab/"):
@@ -446,8 +463,8 @@ def one_version(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, one_scheduler, default_schedule,
-    one_version,
+    fuzz_targets, forbidden_words, plain_words, comment_width, short_readme, one_scheduler,
+    default_schedule, one_version,
 )  # fmt: skip
 
 

@@ -85,6 +85,13 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
         self.assert_told(guards.comment_width, {name: f"fn f() {{}}\n{wide}"}, f"{name}:2")
 
+    def test_short_readme(self) -> None:
+        short, long = "a\n" * 120, "a\n" * 121
+        self.assert_told(guards.short_readme, {"README.md": short, "docs/long.md": long})
+        self.assert_told(guards.short_readme, {"README.md": long}, "README.md: 121 lines")
+        wide = f"| {'x' * 120} |\n{'x' * 101}\n"
+        self.assert_told(guards.short_readme, {"README.md": wide}, "README.md:2")
+
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
         tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"
