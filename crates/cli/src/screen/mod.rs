@@ -46,11 +46,11 @@ pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
 
 /// The last events in words, the newest last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recent(VecDeque<Told>);
+pub(crate) struct Recent(VecDeque<EventLine>);
 
 /// One of them.
 #[derive(Clone, Debug)]
-struct Told {
+struct EventLine {
     time: Time,
     words: String,
     is_warning: bool,
@@ -59,16 +59,16 @@ struct Told {
 impl Recent {
     /// Keeps one more; the oldest goes when there are too many.
     pub(crate) fn keep(&mut self, time: Time, words: String) {
-        self.push(Told { time, words, is_warning: false });
+        self.push(EventLine { time, words, is_warning: false });
     }
 
     /// The same of what is not as it should be.
     pub(crate) fn warn(&mut self, time: Time, words: String) {
-        self.push(Told { time, words, is_warning: true });
+        self.push(EventLine { time, words, is_warning: true });
     }
 
-    fn push(&mut self, told: Told) {
-        self.0.push_back(told);
+    fn push(&mut self, line: EventLine) {
+        self.0.push_back(line);
         if self.0.len() > RECENT {
             self.0.pop_front();
         }
@@ -76,18 +76,18 @@ impl Recent {
 
     /// The newest.
     pub(crate) fn last(&self) -> Option<&str> {
-        self.0.back().map(|told| told.words.as_str())
+        self.0.back().map(|line| line.words.as_str())
     }
 
     /// As many as there is room for.
     pub(crate) fn text(&self, room: u16, palette: Palette) -> Text<'_> {
         let skip = self.0.len().saturating_sub(usize::from(room));
         let newest = self.0.iter().skip(skip);
-        let line = |told: &Told| {
-            let style = if told.is_warning { palette.doubtful() } else { palette.faint() };
-            Line::styled(format!("{:9.3}  {}", told.time.secs_f64(), told.words), style)
+        let styled = |line: &EventLine| {
+            let style = if line.is_warning { palette.doubtful() } else { palette.faint() };
+            Line::styled(format!("{:9.3}  {}", line.time.secs_f64(), line.words), style)
         };
-        newest.map(line).collect()
+        newest.map(styled).collect()
     }
 }
 

@@ -117,13 +117,13 @@ pub(super) struct Proxies {
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
-    desk: Desk,
+    sender: AnswerSender,
     bell: UnixStream,
 }
 
 /// Where the threads of dialogues leave their answers.
 #[derive(Clone, Debug)]
-struct Desk {
+struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
     ring: Arc<UnixStream>,
 }
@@ -142,9 +142,9 @@ impl Proxies {
         let (bell, ring) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         ring.set_nonblocking(true)?;
-        let desk = Desk { answered, ring: Arc::new(ring) };
+        let sender = AnswerSender { answered, ring: Arc::new(ring) };
         let mut proxies =
-            Proxies { places: BTreeMap::new(), generation: 0, fwmark, answers, desk, bell };
+            Proxies { places: BTreeMap::new(), generation: 0, fwmark, answers, sender, bell };
         for (index, (spec, egress)) in specs.iter().zip(egresses).enumerate() {
             if let Some(proxy) = &spec.proxy {
                 proxies.add(PathId::at(index), &spec.name, proxy, egress);
@@ -184,7 +184,7 @@ impl Proxies {
     fn add(&mut self, path: PathId, name: &str, proxy: &Proxy, egress: &Egress) {
         let mut place = ProxyPath::new(name, proxy);
         place.vigil.begin(Time::ZERO, 1);
-        self.desk.ask(path, &place, egress, self.fwmark, false);
+        self.sender.ask(path, &place, egress, self.fwmark, false);
         self.places.insert(path, place);
     }
 
@@ -285,7 +285,7 @@ impl Proxies {
             for _ in 0..place.vigil.begin(now, wanted) {
                 // What is gone from here may be elsewhere.
                 let afresh = place.vigil.is_broken();
-                self.desk.ask(path, place, ways.of(path), self.fwmark, afresh);
+                self.sender.ask(path, place, ways.of(path), self.fwmark, afresh);
             }
         }
     }
@@ -411,7 +411,7 @@ impl AsFd for Proxies {
     }
 }
 
-impl Desk {
+impl AnswerSender {
     /// Begins an attempt on a thread of its own. `afresh`: the proxy's name is looked up again.
     fn ask(
         &self,
@@ -421,7 +421,7 @@ impl Desk {
         fwmark: Option<u32>,
         afresh: bool,
     ) {
-        let (desk, proxy, era) = (self.clone(), place.proxy.clone(), place.era);
+        let (sender, proxy, era) = (self.clone(), place.proxy.clone(), place.era);
         let at = egress.remote(egress.peer());
         let reach = Reach {
             proxy: at,
@@ -429,7 +429,7 @@ impl Desk {
             device: egress.device.clone(),
             mark: fwmark,
         };
-        let work = move || desk.answer(path, era, attempt(&proxy, &reach, afresh));
+        let work = move || sender.answer(path, era, attempt(&proxy, &reach, afresh));
         if let Err(error) = thread::Builder::new().name("proxy".into()).spawn(work) {
             self.answer(path, era, Outcome::Fault(ProxyFault::Io(error)));
         }
