@@ -183,7 +183,7 @@ experiment-pages: web  ## hours: page loads in Chromium, split and undefended, a
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 
-lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped
+lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped (SWEEPS=schedules: those alone; OTHERS=FILE: these on further loads)
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results

@@ -512,3 +512,15 @@ def test_the_sweep_of_modes_asks_for_each_with_each_draw() -> None:
         for mode in ("together", "follow")
         for draw in ("load", "session:20", "silence:1s")
     }
+
+
+def test_the_sweep_of_schedules_asks_for_the_size_beside_each_number() -> None:
+    path = Path(__file__).parents[2] / "results" / "schedules.toml"
+    asked: dict[str, set[str]] = {}
+    for unit in read(path, Path("loads.parquet")):
+        settings = unit.spec.to_dict()
+        name = settings.pop("attack")
+        asked.setdefault(json.dumps(settings, sort_keys=True), set()).add(name)
+        assert unit.spec.observer == "largest"
+    assert len(asked) > 50
+    assert all(attacks == {"rocket", "size"} for attacks in asked.values())

@@ -153,3 +153,64 @@ def test_curves_and_differences_are_drawn() -> None:
     for draw, given in cases:
         with pytest.raises(SettingError, match=r"world|no result"):
             draw(given)
+
+
+def of_key(made: page.Page, key: str) -> Table | None:
+    parts = [part for section in made.sections for part in section.parts]
+    tables = (part for part in parts if isinstance(part, Table))
+    return next((table for table in tables if table.key == key), None)
+
+
+def test_each_number_stands_beside_what_the_size_tells(tmp_path: Path) -> None:
+    other = {**FOUR, "every": "20ms"}
+    seen: dict[str, Any] = {"attack": "rocket", "observer": "largest"}
+    found = [
+        result(0.4, **FOUR, **seen),
+        result(0.2, **FOUR, attack="size", observer="largest", loads=60),
+        result(0.3, **other, **seen),
+    ]
+    elsewhere = replace(result(0.6, **FOUR, **seen), data="e" * 64)
+    table = of_key(built([*found, elsewhere], tmp_path / "a"), "sizes")
+    assert table is not None
+    (row,) = table.rows
+    assert [cell.text for cell in row[:3]] == ["WR:4 100 ms × 2", "rocket", "the largest path"]
+    texts = [[value.text for value in cell.values] for cell in row[3:]]
+    wanted = [percent(each.metrics["accuracy"]["value"]) for each in (*found[:2], elsewhere)]
+    assert texts == [[wanted[0]], [wanted[1]], [wanted[2]], []]
+    assert row[6].missing, "of the other data no size was measured"
+    # The twin: without a number of the size there is nothing to stand beside.
+    assert of_key(built([found[0], found[2]], tmp_path / "b"), "sizes") is None
+
+
+def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text(
+        'runs = [{ schedule = "weighted:4", every = ["100ms", "20ms"], paths = 2 }]\n'
+        '[common]\nattack = ["rocket", "size"]\nobserver = "largest"\nbootstrap = 50\n'
+    )
+    seen: dict[str, Any] = {"observer": "largest"}
+    found = [
+        result(0.4, **FOUR, **seen, attack="rocket"),
+        result(0.1, **FOUR, **seen, attack="size"),
+    ]
+    folder = save_all(found, tmp_path / "some.results")
+    out = tmp_path / "out"
+    done = lab(folder, "--out", out, "--planned", sweep)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = " ".join(plain_text(out / "report.html").split())
+    assert "--planned sweep.toml" in text
+    assert "2 of 4 planned evaluations are done; not run: WR:4 20 ms × 2." in text
+    assert "Least: WR:4 100 ms × 2 by rocket" in text
+    # The twin: all that is planned is there.
+    other = {**FOUR, "every": "20ms"}
+    more = [result(0.3, **other, **seen, attack=name) for name in ("rocket", "size")]
+    save_all([*found, *more], folder)
+    assert lab(folder, "--out", out, "--planned", sweep).returncode == 0
+    text = " ".join(plain_text(out / "report.html").split())
+    assert "4 of 4 planned evaluations are done." in text
+    assert "; not run" not in text
+    (tmp_path / "bad.toml").write_text("[common]\nattacks = 3\n")
+    failed = lab(folder, "--out", out, "--planned", tmp_path / "bad.toml")
+    assert failed.returncode == 2
+    assert failed.stderr.count("\n") == 1
+    assert "bad.toml" in failed.stderr

@@ -8,6 +8,7 @@
 | `tables` | a table before it is HTML or Markdown; how numbers are written |
 | `comparison` | the paper's Tables 3, 4 and 5 beside ours |
 | `beyond` | tables that the paper has no like of |
+| `sizes` | each number beside what the size alone tells; what of a planned sweep is there |
 | `summary` | the findings in plain words, from the numbers |
 | `drawing` | what all figures share: colours, text, SVG |
 | `curves`, `dots` | Figures 6 and 7; accuracy of settings, observers, shares |

@@ -63,19 +63,26 @@ class Collection:
         entries: ordered by setting, attack, observer, protocol, world and design.
         paper: whether the report has the CoMPS paper's tables whole, where each place without a
             result says so; else it has what there are results of.
+        planned: evaluations that a sweep asks for; where one has no result yet, the report says so.
     """
 
-    def __init__(self, entries: Iterable[Entry], *, paper: bool = False) -> None:
+    def __init__(
+        self, entries: Iterable[Entry], *, paper: bool = False, planned: Sequence[Spec] = ()
+    ) -> None:
         self.entries = tuple(sorted(_told_apart(list(entries)), key=_place))
         self.paper = paper
+        self.planned = tuple(planned)
 
     @classmethod
-    def read(cls, sources: Sequence[Path], *, paper: bool = False) -> Collection:
+    def read(
+        cls, sources: Sequence[Path], *, paper: bool = False, planned: Sequence[Spec] = ()
+    ) -> Collection:
         """All results of `sources`; of equal ones that stand in several, one.
 
         Args:
             sources: folders of results (`*.json`), and files as `lines` makes them (`*.jsonl`).
             paper: as the attribute.
+            planned: as the attribute.
 
         Raises:
             TraceError: if one cannot be read or holds none, or a file is no result.
@@ -85,7 +92,7 @@ class Collection:
         entries = {
             _identity(result): _entry(file, result, several) for file, result in reversed(found)
         }
-        return cls(entries.values(), paper=paper)
+        return cls(entries.values(), paper=paper, planned=planned)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)

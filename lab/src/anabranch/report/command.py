@@ -45,6 +45,12 @@ def report(
             "--paper", help="All tables and figures of the CoMPS paper; what has no result says so."
         ),
     ] = False,
+    planned: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SWEEP.toml", help="Says which evaluations of this sweep have no result yet."
+        ),
+    ] = None,
     note: Annotated[
         str, typer.Option(help="A line to stand at the top, such as the machine.")
     ] = "",
@@ -74,9 +80,14 @@ def report(
         raise TraceError(str(error)) from error
     from anabranch.report import export, files, page
     from anabranch.report.collection import Collection
+    from anabranch.sweep import read
 
-    collection = Collection.read(sources, paper=paper)
+    # Where the data are does not matter: nothing is read of them.
+    units = [] if planned is None else read(planned, Path("data"))
+    asked = [unit.spec for unit in units]
+    collection = Collection.read(sources, paper=paper, planned=asked)
     options = {"markdown": document, "numbers": numbers, "csv": csv, "latex": latex}
+    options |= {"planned": planned}
     built = page.build(collection, _command(sources, out, options, paper=paper), note)
     made = ((numbers, Collection.lines), (csv, export.csv), (latex, export.latex))
     others = {file: make(collection) for file, make in made if file is not None}

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from anabranch import __version__
-from anabranch.report import beyond, comparison, counter, curves, dots, published, summary
+from anabranch.report import (
+    beyond,
+    comparison,
+    counter,
+    curves,
+    dots,
+    published,
+    sizes,
+    summary,
+)
 from anabranch.report.collection import Collection
 from anabranch.report.drawing import Figure
 from anabranch.report.summary import Finding
@@ -69,9 +78,17 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
         (
             Finding("What these numbers rest on", tuple(counter.findings(collection))),
             *summary.findings(collection),
+            *_sized(collection),
         ),
         tuple(_sections(collection, pictures)),
     )
+
+
+def _sized(collection: Collection) -> list[Finding]:
+    """Of reports of a sweep that is planned: what there is of it."""
+    if not collection.planned:
+        return []
+    return [Finding("How far the sweep is", tuple(sizes.findings(collection)))]
 
 
 def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
@@ -95,6 +112,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
     everything = [
         Section("reading", "How to read this", _reading()),
         Section("counter-section", "A counter in clear", (counter.table(collection),)),
+        Section("sizes-section", "How much of it is size", (sizes.table(collection),)),
         *beside,
         Section(
             "closed-section",

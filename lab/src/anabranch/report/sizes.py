@@ -1,0 +1,176 @@
+"""Each number beside what the size alone tells: how much of an attack is the page's length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from anabranch.evaluate import Spec
+from anabranch.report import published
+from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.counter import COUNTER
+from anabranch.report.setting import Setting, attack, attack_place, design, observer
+from anabranch.report.tables import (
+    NOT_RUN,
+    Cell,
+    Table,
+    estimated,
+    inline,
+    listed,
+    missing,
+    plural,
+)
+
+SIZE = "size"
+"""The attack that knows nothing but packets and bytes of each direction."""
+
+Row = tuple[Setting, str, str]
+"""A setting, the attack and the observer."""
+
+
+def table(collection: Collection) -> Table:
+    """Accuracy of each attack on each setting, for each data set, and beside it the size alone."""
+    places = data(collection)
+    twins = _twins(collection)
+    rows = [
+        (
+            Cell(str(setting), head=True),
+            Cell(attack(name)),
+            Cell("all there is" if rule == WHOLE else observer(rule)),
+            *(cell for place in places for cell in _pair(collection, twins, place, row)),
+        )
+        for row in wanted(collection)
+        for setting, name, rule in (row,)
+    ]
+    note = (
+        "Closed-world accuracy, honest protocol, 95 % intervals by page; no counter shows. Size "
+        "alone: a forest over packets and bytes of each direction, without order and time. It is "
+        "of the same data, setting, observer and seed, in the design that stands there. What it "
+        "finds the share of a path has not hidden, and no delay can."
+    )
+    shown = [name for place in places for name in (_name(place, places), "size alone")]
+    header = ("setting", "attack", "observer", *shown)
+    return Table("sizes", "What the size alone tells", note, header, tuple(rows))
+
+
+def findings(collection: Collection) -> Iterator[str]:
+    """What of a planned sweep is there, and the strongest attack's least and most for each data."""
+    places = data(collection)
+    for place in places if collection.planned else []:
+        done = {_settings(entry.spec) for entry in collection if entry.result.data == place}
+        left = [spec for spec in collection.planned if _settings(spec) not in done]
+        names = dict.fromkeys(str(Setting.of(spec)) for spec in left)
+        rest = f"; {NOT_RUN}: {listed(list(names), 6)}" if left else ""
+        yield (
+            f"{_short(place)}: {len(collection.planned) - len(left)} of "
+            f"{len(collection.planned)} planned evaluations are done{rest}."
+        )
+    for place in places:
+        found = [entry for entry in _attacks(collection, place) if entry.setting.splits]
+        for rule in dict.fromkeys(entry.observer for entry in found):
+            yield _ends(place, rule, [entry for entry in found if entry.observer == rule])
+
+
+def _ends(place: str, rule: str, found: list[Entry]) -> str:
+    ordered = sorted(found, key=_accuracy)
+    least, most = ordered[0], ordered[-1]
+    said = " ".join(
+        f"{word}: {entry.setting} by {attack(entry.spec.attack)}, "
+        f"{inline(entry.estimate('accuracy'))}."
+        for word, entry in (("Least", least), ("Most", most))
+    )
+    return (
+        f"{_short(place)}, {observer(rule)}, {plural(len(found), 'result')} of split loads. {said}"
+    )
+
+
+def data(collection: Collection) -> list[str]:
+    """Digests of the data that have a row, that with most results first."""
+    found = [entry.result.data for entry in collection if _counts(entry)]
+    return sorted(dict.fromkeys(found), key=lambda each: (-found.count(each), each))
+
+
+def wanted(collection: Collection) -> list[Row]:
+    """Rows: what has a result with its size or is planned; all attacks in a whole report."""
+    found = {_row(entry) for entry in collection if _counts(entry) and entry.spec.attack != SIZE}
+    sized = {
+        (entry.setting, entry.observer)
+        for entry in collection
+        if _counts(entry) and entry.spec.attack == SIZE
+    }
+    if not collection.paper:
+        found = {row for row in found if (row[0], row[2]) in sized or collection.planned}
+    for spec in collection.planned:
+        setting = Setting.of(spec)
+        if spec.attack != SIZE and spec.world == "closed":
+            found.add((setting, spec.attack, spec.observer if setting.splits else WHOLE))
+    return sorted(found, key=lambda row: (row[0].place, attack_place(row[1]), row[2]))
+
+
+def _pair(
+    collection: Collection, twins: dict[tuple[object, ...], Entry], place: str, row: Row
+) -> tuple[Cell, Cell]:
+    """The numbers of one data set: of the attack, and of the size alone."""
+    entries = [entry for entry in _attacks(collection, place) if _row(entry) == row]
+    if not entries:
+        # The size may be there first.
+        bare = [twin for key, twin in twins.items() if key[:3] == (place, row[0], row[2])]
+        return missing(), _cell(bare[:1])
+    keys = dict.fromkeys(_twin(entry) for entry in entries)
+    return _cell(entries), _cell([twins[key] for key in keys if key in twins])
+
+
+def _cell(entries: list[Entry]) -> Cell:
+    if not entries:
+        return missing()
+    values = [
+        estimated(entry.estimate("accuracy"), design(entry.spec, whole=False), shaded=True)
+        for entry in entries
+    ]
+    return Cell(values=tuple(values))
+
+
+def _twins(collection: Collection) -> dict[tuple[object, ...], Entry]:
+    """Results of the size alone; of several designs the one with most loads."""
+    sizes = [each for each in collection if _counts(each) and each.spec.attack == SIZE]
+    return {_twin(entry): entry for entry in sorted(sizes, key=lambda each: each.full)}
+
+
+def _twin(entry: Entry) -> tuple[object, ...]:
+    """What a number and that of the size alone have in common."""
+    return (entry.result.data, entry.setting, entry.observer, entry.spec.seed)
+
+
+def _attacks(collection: Collection, place: str) -> list[Entry]:
+    return [
+        entry
+        for entry in collection
+        if _counts(entry) and entry.spec.attack != SIZE and entry.result.data == place
+    ]
+
+
+def _counts(entry: Entry) -> bool:
+    spec = entry.spec
+    plain = not entry.observer.endswith(COUNTER)
+    return spec.world == "closed" and spec.protocol == "honest" and plain
+
+
+def _row(entry: Entry) -> Row:
+    return (entry.setting, entry.spec.attack, entry.observer)
+
+
+def _accuracy(entry: Entry) -> float:
+    return entry.estimate("accuracy")["value"] or 0.0
+
+
+def _settings(spec: Spec) -> str:
+    return json.dumps(spec.to_dict(), sort_keys=True)
+
+
+def _short(place: str) -> str:
+    """A data set's name, without what it is."""
+    return published.data_name(place).partition(" (")[0]
+
+
+def _name(place: str, places: list[str]) -> str:
+    return "accuracy" if len(places) == 1 else _short(place)
