@@ -43,6 +43,7 @@ fn main() -> Outcome {
     write(&corpus.join("recognise"), &packets)?;
     write(&corpus.join("quic_packets"), &quic())?;
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
+    write(&corpus.join("camouflage"), &camouflage())?;
     write(&corpus.join("conflux"), &sets())?;
     write(&corpus.join("consensuses"), &consensuses())?;
     write(&corpus.join("core_driver"), &scripts())?;
@@ -657,6 +658,54 @@ fn pluggable() -> Seeds {
         ("cookie", 5, &cookie),
     ];
     texts.map(|(name, kind, text)| (name, [&[kind], text.as_bytes()].concat())).to_vec()
+}
+
+/// As the target reads them: the first byte is the kind. Steps of a network are a kind (with 126
+/// more for the way down), a connection, and what they take.
+fn camouflage() -> Seeds {
+    let key = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
+    let text = |text: &str| [&[0], text.as_bytes()].concat();
+    let noise: Vec<u8> = (0..120u8).map(|n| n.wrapping_mul(97)).collect();
+    // How much is replayed, how much noise follows, the noise, the order, and a pause.
+    let one = |kept: u8, order: u8| [&[0, kept, 120][..], &noise, &[order, 9]].concat();
+    let strangers = [one(0, 0), one(56, 1), one(80, 1), one(24, 2)].concat();
+    let server = |joined: u8| [&[2, 0, 0, joined, 0, 120][..], &noise, &[20, 1, 60, 7, 7]].concat();
+    let (write, down, pass) = ([6, 0, 40, 0], [132, 0, 200, 0], [10, 0, 3]);
+    let (open, kill, change) = ([0, 1], [5, 0, 3], [130, 0, 1, 0, 64]);
+    let (cut, wait, one_told, tight) = ([1, 1, 0, 40], [9, 0, 60, 0], [5, 1, 1], [11, 0, 0, 90]);
+    let steps = [
+        &write[..],
+        &down,
+        &open,
+        &pass,
+        &kill,
+        &down,
+        &cut,
+        &change,
+        &wait,
+        &pass,
+        &one_told,
+        &tight,
+        &write,
+        &wait,
+        &wait,
+        &pass,
+        &[8, 0],
+    ]
+    .concat();
+    let network = |profile: u8| [&[3, profile, 0][..], &steps, &steps, &steps].concat();
+    vec![
+        ("key", text(key)),
+        ("profile", text("nosteg-short")),
+        ("strangers", [&[1, 0, 0][..], &strangers].concat()),
+        ("strangers-rr", [&[1, 2, 1][..], &strangers].concat()),
+        ("foreign-server", server(0)),
+        ("foreign-server-late", server(1)),
+        ("network", network(0)),
+        ("network-short", network(1)),
+        ("network-rr", network(2)),
+        ("reset", [&[3, 0, 3][..], &steps, &[13, 0, 255]].concat()),
+    ]
 }
 
 fn texts() -> Seeds {

@@ -7,6 +7,7 @@
 //! A new target: write its module, add its line to [`TARGETS`], its `[[bin]]`, its file in
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
 
+pub mod camouflage;
 pub mod censor;
 pub mod conflux;
 pub mod consensuses;
@@ -42,6 +43,7 @@ pub type Check = fn(&[u8]);
 
 /// Every target: its name, which is that of its corpus too, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
+    ("camouflage", camouflage::check),
     ("censor", censor::check),
     ("conflux", conflux::check),
     ("consensuses", consensuses::check),

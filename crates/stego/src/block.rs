@@ -1,0 +1,313 @@
+//! Blocks: sealed, cut out of a byte stream, and opened.
+//!
+//! ```text
+//! block = tag (16) · masked(number (3) · length (2)) · AEAD(frames)
+//! ```
+//!
+//! The AEAD's nonce is the whole number of the block in its direction (64 bits), never the same
+//! twice. Its number's lowest 24 bits and the length are hidden as QUIC hides packet numbers (RFC
+//! 9001, 5.4), by a cipher over the tag. The key changes every 65,536 blocks, which is every
+//! GiB at most: each follows from the one before, which is forgotten.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Replay;
+use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+
+use crate::secrets::{Key, follow};
+
+/// Bytes that a block has more than its frames.
+pub(crate) const OVERHEAD: usize = TAG + HEADER;
+/// Bytes of frames in a block at most.
+pub(crate) const MOST: usize = 16_640;
+const TAG: usize = 16;
+const HEADER: usize = 5;
+/// Blocks that one key seals.
+const ROUND: u64 = 1 << 16;
+/// Keys of which blocks are still opened, and keys that may be ahead of the newest.
+const KEPT: usize = 2;
+const AHEAD: u64 = 4;
+
+/// What is wrong with the bytes of a connection: they are none of the other end's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forged;
+
+/// Seals the blocks of one direction.
+pub(crate) struct Sealer {
+    mask: HeaderProtectionKey,
+    ratchet: Ratchet,
+    key: LessSafeKey,
+    number: u64,
+}
+
+/// Opens those of the other direction.
+pub(crate) struct Opener {
+    mask: HeaderProtectionKey,
+    aes: bool,
+    /// The newest keys, and what the next follows from.
+    keys: VecDeque<(u64, LessSafeKey)>,
+    ratchet: Ratchet,
+    replay: Replay,
+}
+
+/// What the keys of a direction follow from, one after the other.
+#[derive(Clone)]
+struct Ratchet {
+    secret: Key,
+    /// The round that it stands at.
+    round: u64,
+}
+
+impl Ratchet {
+    fn key(&self, aes: bool) -> LessSafeKey {
+        let algorithm = if aes { &AES_256_GCM } else { &CHACHA20_POLY1305 };
+        let key = UnboundKey::new(algorithm, &follow::<32>(&self.secret, b"blocks"));
+        LessSafeKey::new(key.expect("a key of 32 bytes"))
+    }
+
+    fn turn(&mut self) {
+        self.secret = follow(&self.secret, b"ratchet");
+        self.round += 1;
+    }
+}
+
+fn mask_key(secret: &Key) -> HeaderProtectionKey {
+    HeaderProtectionKey::new(&AES_128, &follow::<16>(secret, b"headers"))
+        .expect("a key of 16 bytes")
+}
+
+fn nonce(number: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn header(number: u64, length: usize) -> [u8; HEADER] {
+    let [.., a, b, c] = number.to_be_bytes();
+    let [.., d, e] = length.to_be_bytes();
+    [a, b, c, d, e]
+}
+
+impl Sealer {
+    /// Of a direction's secret.
+    pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
+        let ratchet = Ratchet { secret: *secret, round: 0 };
+        Sealer { mask: mask_key(secret), key: ratchet.key(aes), ratchet, number: 0 }
+    }
+
+    /// Appends a block with the frames that `write` appends, at most [`MOST`] bytes.
+    pub(crate) fn seal(&mut self, aes: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.len();
+        out.resize(start + OVERHEAD, 0);
+        write(out);
+        let (number, length) = (self.number, out.len() - start - OVERHEAD);
+        debug_assert!(length <= MOST, "a block of {length} bytes");
+        if number / ROUND > self.ratchet.round {
+            self.ratchet.turn();
+            self.key = self.ratchet.key(aes);
+        }
+        self.number += 1;
+        let (head, body) = out[start..].split_at_mut(OVERHEAD);
+        let header = header(number, length);
+        let tag = self.key.seal_in_place_separate_tag(nonce(number), Aad::from(header), body);
+        head[..TAG].copy_from_slice(tag.expect("a block is short").as_ref());
+        let mask = mask(&self.mask, &head[..TAG]);
+        let hidden = header.iter().zip(mask).map(|(byte, mask)| byte ^ mask);
+        head[TAG..].iter_mut().zip(hidden).for_each(|(byte, hidden)| *byte = hidden);
+    }
+
+    /// Blocks sealed so far.
+    #[cfg(test)]
+    pub(crate) fn leap_to(&mut self, number: u64, aes: bool) {
+        self.number = number;
+        while self.ratchet.round < number / ROUND {
+            self.ratchet.turn();
+        }
+        self.key = self.ratchet.key(aes);
+    }
+}
+
+fn mask(key: &HeaderProtectionKey, tag: &[u8]) -> [u8; HEADER] {
+    key.new_mask(tag).expect("a tag has 16 bytes")
+}
+
+impl Opener {
+    /// Of a direction's secret.
+    pub(crate) fn new(secret: &Key, aes: bool) -> Opener {
+        let ratchet = Ratchet { secret: *secret, round: 0 };
+        let keys = VecDeque::from([(0, ratchet.key(aes))]);
+        Opener { mask: mask_key(secret), aes, keys, ratchet, replay: Replay::new() }
+    }
+
+    /// Opens the first block of `bytes`: how long it is, with its frames in `frames`. `None` if
+    /// more bytes have to come first.
+    ///
+    /// # Errors
+    /// It is none of the other end's, or came before.
+    pub(crate) fn open(
+        &mut self,
+        bytes: &[u8],
+        frames: &mut Vec<u8>,
+    ) -> Result<Option<usize>, Forged> {
+        let Some((tag, rest)) = bytes.split_first_chunk::<TAG>() else { return Ok(None) };
+        let Some((hidden, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
+        let mask = mask(&self.mask, tag);
+        let shown: [u8; HEADER] = std::array::from_fn(|place| hidden[place] ^ mask[place]);
+        let [a, b, c, d, e] = shown;
+        let length = usize::from(u16::from_be_bytes([d, e]));
+        if length > MOST {
+            return Err(Forged);
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let number = whole(self.replay.next(), u64::from(u32::from_be_bytes([0, a, b, c])));
+        frames.resize(length, 0);
+        self.decrypt(number, shown, (body, tag), frames).ok_or(Forged)?;
+        if !self.replay.accept(number) {
+            return Err(Forged);
+        }
+        Ok(Some(OVERHEAD + length))
+    }
+
+    /// Nothing changes for a block that nobody sealed.
+    fn decrypt(
+        &mut self,
+        number: u64,
+        header: [u8; HEADER],
+        (body, tag): (&[u8], &[u8; TAG]),
+        frames: &mut [u8],
+    ) -> Option<()> {
+        let (round, newest) = (number / ROUND, self.ratchet.round);
+        let mut open = |key: &LessSafeKey| {
+            key.open_separate_gather(nonce(number), Aad::from(header), body, tag, frames).ok()
+        };
+        if round <= newest {
+            return self.keys.iter().find(|(of, _)| *of == round).and_then(|(_, key)| open(key));
+        }
+        (round <= newest + AHEAD).then_some(())?;
+        let mut ratchet = self.ratchet.clone();
+        (newest..round).for_each(|_| ratchet.turn());
+        let key = ratchet.key(self.aes);
+        open(&key)?;
+        self.keys.push_back((round, key));
+        self.ratchet = ratchet;
+        if self.keys.len() > KEPT {
+            self.keys.pop_front();
+        }
+        Some(())
+    }
+}
+
+/// The number nearest to `near` that ends in these 24 bits (RFC 9000, A.3).
+fn whole(near: u64, short: u64) -> u64 {
+    const CYCLE: u64 = 1 << 24;
+    let candidate = near & !(CYCLE - 1) | short;
+    if candidate + CYCLE / 2 <= near {
+        candidate + CYCLE
+    } else if candidate > near + CYCLE / 2 && candidate >= CYCLE {
+        candidate - CYCLE
+    } else {
+        candidate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(aes: bool) -> (Sealer, Opener) {
+        (Sealer::new(&[1; 32], aes), Opener::new(&[1; 32], aes))
+    }
+
+    fn block(sealer: &mut Sealer, aes: bool, frames: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        sealer.seal(aes, &mut out, |out| out.extend_from_slice(frames));
+        out
+    }
+
+    #[test]
+    fn blocks_are_opened_however_they_are_cut_and_in_any_order() {
+        for aes in [false, true] {
+            let (mut sealer, mut opener) = pair(aes);
+            let blocks: Vec<_> = (0..9u8).map(|n| block(&mut sealer, aes, &[n; 40])).collect();
+            let mut frames = Vec::new();
+            for place in [3, 0, 8, 1, 2, 7, 6, 5, 4usize] {
+                let block = &blocks[place];
+                for cut in 0..block.len() {
+                    assert_eq!(opener.open(&block[..cut], &mut frames), Ok(None), "{cut}");
+                }
+                assert_eq!(opener.open(block, &mut frames), Ok(Some(40 + OVERHEAD)));
+                assert_eq!(frames, [place as u8; 40]);
+                assert_eq!(opener.open(block, &mut frames), Err(Forged), "it came before");
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_block_is_forged_or_never_whole() {
+        let (mut sealer, mut opener) = pair(true);
+        let block = block(&mut sealer, true, &[7; 10]);
+        for place in 0..block.len() {
+            let mut changed = block.clone();
+            changed[place] ^= 0x20;
+            let opened = opener.open(&changed, &mut Vec::new());
+            assert!(!matches!(opened, Ok(Some(_))), "byte {place}");
+        }
+        assert!(opener.open(&block, &mut Vec::new()).is_ok());
+    }
+
+    #[test]
+    fn keys_change_and_what_was_under_way_is_still_opened() {
+        for aes in [false, true] {
+            let (mut sealer, mut opener) = pair(aes);
+            sealer.leap_to(ROUND - 2, aes);
+            // As if all before had come.
+            let early = block(&mut sealer, aes, b"a");
+            let late = block(&mut sealer, aes, b"b");
+            let next = block(&mut sealer, aes, b"c");
+            let mut frames = Vec::new();
+            for block in [&early, &next, &late] {
+                assert!(matches!(opener.open(block, &mut frames), Ok(Some(_))));
+            }
+            assert_eq!(opener.ratchet.round, 1);
+            sealer.leap_to(3 * ROUND, aes);
+            let leap = block(&mut sealer, aes, b"d");
+            assert!(matches!(opener.open(&leap, &mut frames), Ok(Some(_))));
+            assert_eq!((opener.ratchet.round, opener.keys.len()), (3, KEPT));
+        }
+    }
+
+    #[test]
+    fn a_forged_header_does_not_move_the_keys() {
+        let (mut sealer, mut opener) = pair(true);
+        sealer.leap_to(2 * ROUND, true);
+        let mut block = block(&mut sealer, true, b"x");
+        *block.last_mut().unwrap() ^= 1;
+        assert_eq!(opener.open(&block, &mut Vec::new()), Err(Forged));
+        assert_eq!((opener.ratchet.round, opener.keys.len()), (0, 1));
+    }
+
+    #[test]
+    fn no_byte_of_blocks_tells_of_numbers_or_lengths() {
+        let (mut sealer, _) = pair(true);
+        let blocks: Vec<_> =
+            (0..4096usize).map(|n| block(&mut sealer, true, &vec![0; 16 + n % 3])).collect();
+        for place in 0..OVERHEAD + 16 {
+            let mut counts = [0u32; 256];
+            blocks.iter().for_each(|block| counts[usize::from(block[place])] += 1);
+            // 255 degrees of freedom: 99.99 % of uniform bytes stay below 348.
+            let chi: f64 = counts.iter().map(|&n| (f64::from(n) - 16.0).powi(2) / 16.0).sum();
+            assert!(chi < 380.0, "byte {place}: {chi}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_made_whole_around_what_came_last() {
+        const CYCLE: u64 = 1 << 24;
+        for near in [0, 5, CYCLE - 1, CYCLE, 7 * CYCLE - 2] {
+            for number in near.saturating_sub(20_000)..near + 20_000 {
+                assert_eq!(whole(near, number % CYCLE), number);
+            }
+        }
+    }
+}

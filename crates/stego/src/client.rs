@@ -1,0 +1,610 @@
+//! A client's end: one link, its handshake, and the connections that it needs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Boundary, Splitter, Time, seed};
+use rand_core::CryptoRng;
+
+use crate::cover::{ConnId, Cover, Input};
+use crate::handshake::{ANSWER, Greeting, HELLO};
+use crate::inbox::Budget;
+use crate::keys::BridgeKey;
+use crate::link::{Broken, Link, Opening, Side};
+use crate::secrets::LinkSecrets;
+use crate::slot::{Hidden, Profile};
+use crate::token::Purse;
+
+/// How long an answer to a handshake is awaited.
+const GREETING: Duration = Duration::from_secs(10);
+/// The first pause after a connection that came to nothing, and the longest.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// After so long without a byte a connection is asked whether it lives: while the link is active,
+/// and otherwise.
+const QUIET: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(20);
+/// How long a client that is done waits for its server to hang up: it may not know yet.
+const LINGERS: Duration = Duration::from_secs(5);
+/// How long a link lives without a connection.
+pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
+/// Memory of one link beyond its first MiB.
+const MEMORY: usize = 15 << 20;
+
+/// What a client's driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientOutput {
+    /// Open a connection to the server, and call it by this number.
+    Dial(ConnId),
+    /// Write these bytes.
+    Send(ConnId, Vec<u8>),
+    /// Close it behind what was written.
+    Close(ConnId),
+    /// The server is there: the link is up.
+    Up,
+    /// The link is over.
+    Over(Ending),
+}
+
+/// How a link ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Both streams ended, and both ends know.
+    Done,
+    /// The other end ended it at once, or ours did.
+    Reset,
+    /// There was no way to the other end for 5 minutes.
+    Lost,
+}
+
+/// What a client is made of.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The server's key.
+    pub key: BridgeKey,
+    /// What its bridge line names.
+    pub profile: Profile,
+    /// Which connection takes the next chunk.
+    pub schedule: Spec,
+    /// Seconds since 1970 when the run began.
+    pub wall: u64,
+    /// Whether AES is quick on this machine.
+    pub aes: bool,
+}
+
+/// A client's end of a link.
+pub struct Client<R> {
+    config: ClientConfig,
+    rng: R,
+    stage: Stage,
+    conns: BTreeMap<ConnId, Conn>,
+    next_conn: u64,
+    outputs: VecDeque<ClientOutput>,
+    budget: Budget,
+    /// Whether anything changed since all was looked at, and when it is to be looked at again.
+    changed: bool,
+    timer: Time,
+    failures: u32,
+    /// When the next connection may be opened.
+    dial: Time,
+    /// When the server was heard last.
+    heard: Time,
+    /// When both streams had ended.
+    done: Option<Time>,
+    /// What was written before the link was up, and whether it ends there.
+    early: (Vec<u8>, bool),
+}
+
+/// Bytes that may be written before the link is up.
+const EARLY: usize = 64 << 10;
+
+enum Stage {
+    Alone,
+    Greeted(Box<Greeted>),
+    Up(Box<Link>, Box<Purse>),
+    Over,
+}
+
+/// A handshake is under way.
+struct Greeted {
+    conn: ConnId,
+    greeting: Greeting,
+    since: Time,
+    answer: Vec<u8>,
+}
+
+struct Conn {
+    cover: Cover,
+    seat: Seat,
+}
+
+/// A connection's state beside its cover.
+struct Seat {
+    place: usize,
+    opened: bool,
+    /// Whether anything of the server's came by it.
+    heard: bool,
+    /// The token of the present exchange; `None` if there is none, or it is the handshake's.
+    token: Option<u32>,
+    exchange: bool,
+    /// Bytes of padding that still come.
+    skip: usize,
+}
+
+impl<R: CryptoRng> Client<R> {
+    /// An end that opens its link at once.
+    #[must_use]
+    pub fn new(config: ClientConfig, rng: R) -> Client<R> {
+        Client {
+            config,
+            rng,
+            stage: Stage::Alone,
+            conns: BTreeMap::new(),
+            next_conn: 0,
+            outputs: VecDeque::new(),
+            budget: Budget::new(MEMORY),
+            changed: true,
+            timer: Time::ZERO,
+            failures: 0,
+            dial: Time::ZERO,
+            heard: Time::ZERO,
+            done: None,
+            early: (Vec::new(), false),
+        }
+    }
+
+    /// Something happened to a connection.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.changed = true;
+        match input {
+            Input::Opened(id) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.seat.opened = true;
+                }
+            }
+            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
+            Input::Room(id, room) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.cover.socket = room;
+                }
+            }
+            Input::Closed(id) => self.gone(now, id),
+        }
+    }
+
+    /// Takes bytes for the server: how many.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = match &mut self.stage {
+            Stage::Up(link, _) => link.write(bytes),
+            Stage::Over => 0,
+            Stage::Alone | Stage::Greeted(_) => {
+                let taken = bytes.len().min(self.room());
+                self.early.0.extend_from_slice(&bytes[..taken]);
+                taken
+            }
+        };
+        self.changed |= taken > 0;
+        taken
+    }
+
+    /// Bytes that [`Client::write`] takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        match &self.stage {
+            Stage::Up(link, _) => link.room(),
+            Stage::Over => 0,
+            Stage::Alone | Stage::Greeted(_) if self.early.1 => 0,
+            Stage::Alone | Stage::Greeted(_) => EARLY - self.early.0.len(),
+        }
+    }
+
+    /// Nothing more will be written.
+    pub fn finish(&mut self) {
+        self.changed = true;
+        match &mut self.stage {
+            Stage::Up(link, _) => link.finish(),
+            _ => self.early.1 = true,
+        }
+    }
+
+    /// The link ends at once.
+    pub fn reset(&mut self) {
+        self.changed = true;
+        match &mut self.stage {
+            Stage::Up(link, _) => link.reset(),
+            _ => self.end(Ending::Reset),
+        }
+    }
+
+    /// The next bytes of the server.
+    pub fn read(&mut self, now: Time) -> Option<Vec<u8>> {
+        let Stage::Up(link, _) = &mut self.stage else { return None };
+        let bytes = link.read(now, &mut self.budget);
+        self.changed |= bytes.is_some();
+        bytes
+    }
+
+    /// Whether the server's stream has ended, and all of it was read.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        match &self.stage {
+            Stage::Up(link, _) => link.has_ended(),
+            Stage::Over => true,
+            Stage::Alone | Stage::Greeted(_) => false,
+        }
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self, now: Time) -> Option<ClientOutput> {
+        if self.outputs.is_empty() && (self.changed || now >= self.timer) {
+            self.changed = false;
+            self.work(now);
+            self.timer = self.next_of_all(now);
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When [`Client::poll`] has to be called at the latest.
+    #[must_use]
+    pub fn next_timeout(&self) -> Time {
+        if self.changed { Time::ZERO } else { self.timer }
+    }
+
+    fn next_of_all(&self, now: Time) -> Time {
+        let dial = self.dial.max(now);
+        match &self.stage {
+            Stage::Over => Time::MAX,
+            Stage::Alone if self.conns.is_empty() => dial,
+            Stage::Alone => Time::MAX,
+            Stage::Greeted(greeted) => greeted.since + GREETING,
+            Stage::Up(link, _) => self.next_of(now, link),
+        }
+    }
+
+    fn next_of(&self, now: Time, link: &Link) -> Time {
+        let places = self.conns.values();
+        let conns = places.filter_map(|conn| {
+            let carrier = link.carrier(conn.seat.place)?;
+            let closes = carrier.silent().map(|since| since + carrier.patience());
+            let quiet = carrier.heard() + self.quiet(now, link);
+            let asks = conn.cover.slot.streams() && !carrier.is_asked();
+            [closes, asks.then_some(quiet), conn.cover.due()].into_iter().flatten().min()
+        });
+        let dials = self.done.is_none() && self.conns.len() < self.wanted(now, link);
+        let dial = dials.then_some(self.dial);
+        let lost = self.done.map_or(self.heard + SURVIVES, |since| since + LINGERS);
+        let all = conns.chain(link.next_timeout(now)).chain(dial).chain([lost]);
+        all.min().unwrap_or(lost)
+    }
+
+    fn quiet(&self, now: Time, link: &Link) -> Duration {
+        if link.is_active(now) { QUIET } else { IDLE }
+    }
+
+    fn wanted(&self, now: Time, link: &Link) -> usize {
+        let profile = self.config.profile;
+        let busy = link.is_active(now);
+        if busy { profile.connections() } else { profile.idle_connections() }
+    }
+
+    fn minute(&self, now: Time) -> u32 {
+        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
+        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
+    }
+
+    /// Does all that is to be done now.
+    fn work(&mut self, now: Time) {
+        self.greet(now);
+        let (mut link, mut purse) = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Up(link, purse) => (link, purse),
+            other => {
+                self.stage = other;
+                return;
+            }
+        };
+        link.tick(now);
+        self.judge(now, &mut link);
+        self.begin(now, &mut link, &mut purse);
+        self.flush(now, &mut link);
+        if self.done.is_none() {
+            self.dial(now, self.wanted(now, &link));
+        }
+        let ending = self.ending(now, &link);
+        self.stage = Stage::Up(link, purse);
+        if let Some(ending) = ending {
+            self.end(ending);
+        }
+    }
+
+    /// Whether the link has ended, and how.
+    fn ending(&mut self, now: Time, link: &Link) -> Option<Ending> {
+        if link.is_done() && link.has_ended() {
+            let since = *self.done.get_or_insert(now);
+            let mut conns = self.conns.values();
+            let left = conns.all(|conn| !conn.seat.exchange && !conn.cover.slot.streams());
+            let over = left || now >= since + LINGERS;
+            return over.then_some(Ending::Done);
+        }
+        if link.is_reset() {
+            return Some(Ending::Reset);
+        }
+        (now >= self.heard + SURVIVES).then_some(Ending::Lost)
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.stage = Stage::Over;
+        for (id, _) in std::mem::take(&mut self.conns) {
+            self.outputs.push_back(ClientOutput::Close(id));
+        }
+        self.outputs.push_back(ClientOutput::Over(ending));
+    }
+
+    /// Shakes hands by the first connection that is open; forgets one that does not answer.
+    fn greet(&mut self, now: Time) {
+        if let Stage::Greeted(greeted) = &self.stage
+            && now >= greeted.since + GREETING
+        {
+            let id = greeted.conn;
+            self.outputs.push_back(ClientOutput::Close(id));
+            self.gone(now, id);
+        }
+        if !matches!(self.stage, Stage::Alone) {
+            return;
+        }
+        let lost = now >= self.heard + SURVIVES;
+        if lost {
+            return self.end(Ending::Lost);
+        }
+        let open = self.conns.iter_mut().find(|(_, conn)| conn.seat.opened);
+        let Some((&id, _)) = open else { return self.dial(now, 1) };
+        self.say_hello(now, id);
+    }
+
+    fn say_hello(&mut self, now: Time, id: ConnId) {
+        let minute = self.minute(now);
+        let drawn = usize::from(draw(&mut self.rng, self.config.profile.padding()));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let padding = conn.cover.slot.fit(HELLO + drawn) - HELLO;
+        let padding = u16::try_from(padding).unwrap_or(u16::MAX);
+        let (mut hello, mut out) = (Vec::new(), Vec::new());
+        let own = (self.config.aes, padding);
+        let greeting = Greeting::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
+        // None only where the bridge line's key is a point of low order.
+        let Some(greeting) = greeting else { return self.end(Ending::Lost) };
+        conn.cover.say(now, &hello, &mut out);
+        (conn.seat.exchange, conn.seat.token) = (true, None);
+        self.outputs.push_back(ClientOutput::Send(id, out));
+        let greeted = Greeted { conn: id, greeting, since: now, answer: Vec::new() };
+        self.stage = Stage::Greeted(Box::new(greeted));
+    }
+
+    /// Opens connections until there are `wanted`.
+    fn dial(&mut self, now: Time, wanted: usize) {
+        while self.conns.len() < wanted && now >= self.dial {
+            let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
+                self.conns.values().any(|conn| conn.seat.place == *place)
+            });
+            let place = (0..self.config.profile.connections()).find(|place| !taken(place));
+            let Some(place) = place else { return };
+            self.next_conn += 1;
+            let cover = Cover::new(self.config.profile.client_slot());
+            let seat =
+                Seat { place, opened: false, heard: false, token: None, exchange: false, skip: 0 };
+            self.conns.insert(id, Conn { cover, seat });
+            self.outputs.push_back(ClientOutput::Dial(id));
+            if self.failures > 0 {
+                self.dial = now + self.pause();
+            }
+        }
+    }
+
+    /// A pause after failures: up to half as much again, so that clients do not keep step.
+    fn pause(&mut self) -> Duration {
+        let pause = (PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
+        pause + pause / 2 * u32::from(draw(&mut self.rng, 256)) / 256
+    }
+
+    /// A connection came to nothing: others wait. Those that fail together count once.
+    fn failed(&mut self, now: Time) {
+        if now >= self.dial {
+            self.failures += 1;
+            self.dial = now + self.pause();
+        }
+    }
+
+    /// A connection is gone.
+    fn gone(&mut self, now: Time, id: ConnId) {
+        let Some(conn) = self.conns.remove(&id) else { return };
+        if !conn.seat.heard {
+            self.failed(now);
+        }
+        match &mut self.stage {
+            Stage::Up(link, _) => link.lost(now, conn.seat.place),
+            Stage::Greeted(greeted) if greeted.conn == id => self.stage = Stage::Alone,
+            _ => {}
+        }
+    }
+
+    /// Closes connections that have been silent for long or have had their share, and asks those
+    /// that are quiet.
+    fn judge(&mut self, now: Time, link: &mut Link) {
+        let quiet = self.quiet(now, link);
+        let mut gone = Vec::new();
+        for (&id, conn) in &self.conns {
+            let carrier = link.carrier(conn.seat.place);
+            let dead = carrier.is_some_and(|carrier| {
+                carrier.silent().is_some_and(|since| now >= since + carrier.patience())
+            });
+            if dead || conn.cover.slot.is_spent() && carrier.is_none_or(|one| one.is_even()) {
+                gone.push((id, dead));
+                continue;
+            }
+            let asks = carrier
+                .is_some_and(|carrier| !carrier.is_asked() && now >= carrier.heard() + quiet);
+            if asks && conn.cover.slot.streams() {
+                link.ping(now, conn.seat.place);
+            }
+        }
+        for (id, dead) in gone {
+            let Some(conn) = self.conns.remove(&id) else { continue };
+            link.lost(now, conn.seat.place);
+            self.outputs.push_back(ClientOutput::Close(id));
+            if dead && !conn.seat.heard {
+                self.failed(now);
+            }
+        }
+    }
+
+    /// Begins exchanges: by connections that are one, at once; by others if there is something to
+    /// say, or the server has something.
+    fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
+        let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
+        let asks = if link.backlog() > 0 { self.config.profile.connections() } else { 1 };
+        let mut missing = asks.saturating_sub(open);
+        for conn in self.conns.values_mut() {
+            let Conn { cover, seat } = conn;
+            if !seat.opened || seat.exchange || !(cover.slot.streams() || cover.slot.begins()) {
+                continue;
+            }
+            if !cover.slot.streams() && missing == 0 && !link.wants(now) {
+                continue;
+            }
+            missing = missing.saturating_sub(1);
+            let (number, token) = purse.spend();
+            let id = u64::from(number) + 1;
+            let hold = cover.slot.hold();
+            link.open(now, (seat.place, id), Opening::Asks(hold), &token);
+            (seat.exchange, seat.token) = (true, Some(number));
+        }
+    }
+
+    /// Seals what waits, and sends it.
+    fn flush(&mut self, now: Time, link: &mut Link) {
+        let mut rooms = vec![0; self.config.profile.connections()];
+        for conn in self.conns.values_mut().filter(|conn| conn.seat.exchange) {
+            let place = conn.seat.place;
+            rooms[place] = conn.cover.room(now, link.held_at(place));
+        }
+        link.deal(now, &mut rooms);
+        for (&id, conn) in &mut self.conns {
+            if !conn.seat.exchange {
+                continue;
+            }
+            if let Some((out, _)) = conn.cover.emit(now, link, conn.seat.place) {
+                self.outputs.push_back(ClientOutput::Send(id, out));
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
+        let Some(Conn { mut cover, mut seat }) = self.conns.remove(&id) else { return };
+        let mut broken = false;
+        let mut each = |hidden: Hidden<'_>| {
+            broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
+        };
+        let taken = cover.slot.receive(now, bytes, &mut each);
+        if taken.is_err() || broken {
+            self.outputs.push_back(ClientOutput::Close(id));
+            self.conns.insert(id, Conn { cover, seat });
+            self.gone(now, id);
+        } else {
+            self.conns.insert(id, Conn { cover, seat });
+        }
+    }
+
+    fn hidden(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        seat: &mut Seat,
+        hidden: Hidden<'_>,
+    ) -> Result<(), Broken> {
+        match hidden {
+            Hidden::End => {
+                seat.exchange = false;
+                if let Stage::Up(link, _) = &mut self.stage {
+                    link.over(seat.place);
+                }
+                Ok(())
+            }
+            Hidden::Bytes(bytes) => self.hidden_bytes(now, id, seat, bytes),
+        }
+    }
+
+    fn hidden_bytes(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        seat: &mut Seat,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let skipped = seat.skip.min(bytes.len());
+        seat.skip -= skipped;
+        let bytes = &bytes[skipped..];
+        match &mut self.stage {
+            Stage::Up(link, purse) => {
+                if link.came(now, seat.place, bytes)? > 0 {
+                    (self.heard, self.failures, seat.heard) = (now, 0, true);
+                    seat.token.into_iter().for_each(|token| purse.took(token));
+                }
+                Ok(())
+            }
+            Stage::Greeted(greeted) if greeted.conn == id => {
+                greeted.answer.extend_from_slice(bytes);
+                self.answered(now, seat)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the answer to our handshake, once it is whole.
+    fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), Broken> {
+        let Stage::Greeted(greeted) = &self.stage else { return Ok(()) };
+        let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
+            return Ok(());
+        };
+        let (secrets, padding) = greeted.greeting.finish(answer).ok_or(Broken)?;
+        let (rest, trip) = (rest.to_vec(), now.since(greeted.since));
+        let mut link = self.link(&secrets);
+        link.measured(trip);
+        link.open(now, (seat.place, 0), Opening::Asks(Duration::ZERO), &[]);
+        link.write(&self.early.0);
+        if self.early.1 {
+            link.finish();
+        }
+        self.early.0 = Vec::new();
+        self.stage = Stage::Up(Box::new(link), Box::new(Purse::new(&secrets.tokens)));
+        self.outputs.push_back(ClientOutput::Up);
+        (self.heard, self.failures, seat.heard) = (now, 0, true);
+        seat.skip = padding.into();
+        let skipped = seat.skip.min(rest.len());
+        seat.skip -= skipped;
+        let Stage::Up(link, _) = &mut self.stage else { return Ok(()) };
+        link.came(now, seat.place, &rest[skipped..]).map(drop)
+    }
+
+    fn link(&mut self, secrets: &LinkSecrets) -> Link {
+        let places = self.config.profile.connections();
+        let splitter = splitter(&self.config.schedule, places, &mut self.rng);
+        Link::new(secrets, Side::Client, (splitter, places), self.config.profile.chunk())
+    }
+}
+
+/// A number below `end`.
+pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
+    ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
+}
+
+/// What chooses connections, chunk by chunk.
+pub(crate) fn splitter(schedule: &Spec, places: usize, rng: &mut impl CryptoRng) -> Splitter {
+    let seed = rng.next_u64();
+    let stream = |purpose| seed::stream(seed, 0, purpose);
+    let scheduler = schedule.build(places, stream("scheduler"));
+    // Whoever made the configuration had it checked for as many places.
+    let scheduler =
+        scheduler.unwrap_or_else(|_| Box::new(anabranch_multipath::schedule::RoundRobin::new()));
+    let every = schedule.family().every.unwrap_or("1p").parse();
+    let every = every.expect("published run lengths are read by a test of multipath");
+    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
+}

@@ -1,0 +1,257 @@
+//! What is in a block: frames, one behind the other.
+//!
+//! Numbers are of variable length, as QUIC writes them (RFC 9000, section 16).
+
+use std::ops::Range;
+
+/// Ranges of chunks that an acknowledgement has at most.
+pub(crate) const RANGES: usize = 32;
+/// Connections that it tells of at most.
+pub(crate) const RECEIPTS: usize = 32;
+/// The greatest number that can be written.
+const GREATEST: u64 = (1 << 62) - 1;
+
+const PAD: u8 = 0;
+const DATA: u8 = 1;
+const FIN: u8 = 2;
+const RESET: u8 = 3;
+const ACK: u8 = 4;
+const PING: u8 = 5;
+const PONG: u8 = 6;
+const SEAT: u8 = 7;
+
+/// A frame, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    /// A chunk of the stream, by its number from 0.
+    Data { chunk: u64, bytes: &'a [u8] },
+    /// The stream ends: this is the number behind the last chunk's.
+    Fin { chunk: u64 },
+    /// The link ends at once.
+    Reset,
+    /// What has come.
+    Ack(Ack),
+    /// Whether this connection carries anything; to be answered by it.
+    Ping,
+    /// It does.
+    Pong,
+    /// The client's connections have seats: this one takes the seat of one that is gone, if the
+    /// server still has that.
+    Seat(u64),
+}
+
+/// What has come of the other end's stream, and what may follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The first chunk that has not come.
+    pub(crate) next: u64,
+    /// Ranges of chunks beyond that have, ascending, with gaps between them.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// Bytes that the stream may have in all, so far.
+    pub(crate) limit: u64,
+    /// Bytes that wait here to be sent, or have not been acknowledged.
+    pub(crate) backlog: u64,
+    /// Of connections by their token's number (0 for the first, else number + 1): how many blocks
+    /// came by each.
+    pub(crate) receipts: Vec<(u64, u64)>,
+}
+
+/// A block's frames that are none: its sender does not keep to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl<'a> Frame<'a> {
+    /// Reads the first frame of `bytes` and moves behind it; `None` where only padding follows.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn read(bytes: &mut &'a [u8]) -> Result<Option<Frame<'a>>, Malformed> {
+        let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
+        *bytes = rest;
+        Frame::read_kind(kind, bytes).ok_or(Malformed)
+    }
+
+    #[allow(clippy::option_option, reason = "padding is no fault and no frame")]
+    fn read_kind(kind: u8, bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
+        let frame = match kind {
+            PAD => return bytes.iter().all(|&byte| byte == 0).then_some(None),
+            DATA => {
+                let (chunk, length) = (take_number(bytes)?, take_number(bytes)?);
+                let data = bytes.split_off(..usize::try_from(length).ok()?)?;
+                Frame::Data { chunk, bytes: data }
+            }
+            FIN => Frame::Fin { chunk: take_number(bytes)? },
+            RESET => Frame::Reset,
+            ACK => Frame::Ack(Ack::read(bytes)?),
+            PING => Frame::Ping,
+            PONG => Frame::Pong,
+            SEAT => Frame::Seat(take_number(bytes)?),
+            _ => return None,
+        };
+        Some(Some(frame))
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Frame::Data { chunk, bytes } => {
+                out.push(DATA);
+                put_number(*chunk, out);
+                put_number(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
+            }
+            Frame::Fin { chunk } => {
+                out.push(FIN);
+                put_number(*chunk, out);
+            }
+            Frame::Reset => out.push(RESET),
+            Frame::Ack(ack) => ack.write(out),
+            Frame::Ping => out.push(PING),
+            Frame::Pong => out.push(PONG),
+            Frame::Seat(seat) => {
+                out.push(SEAT);
+                put_number(*seat, out);
+            }
+        }
+    }
+}
+
+/// Bytes that a DATA frame has more than its chunk, at most.
+pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
+
+impl Ack {
+    fn read(bytes: &mut &[u8]) -> Option<Ack> {
+        let (next, limit, backlog) =
+            (take_number(bytes)?, take_number(bytes)?, take_number(bytes)?);
+        let count = usize::from(take_byte(bytes)?);
+        let (mut ranges, mut end) = (Vec::new(), next);
+        (count <= RANGES).then_some(())?;
+        for _ in 0..count {
+            let (gap, length) = (take_number(bytes)?, take_number(bytes)?);
+            let start = end.checked_add(gap)?;
+            (gap > 0 && length > 0).then_some(())?;
+            end = start.checked_add(length).filter(|&end| end <= GREATEST)?;
+            ranges.push(start..end);
+        }
+        let count = usize::from(take_byte(bytes)?);
+        (count <= RECEIPTS).then_some(())?;
+        let receipt = |_| Some((take_number(bytes)?, take_number(bytes)?));
+        let receipts = (0..count).map(receipt).collect::<Option<_>>()?;
+        Some(Ack { next, ranges, limit, backlog, receipts })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(ACK);
+        [self.next, self.limit, self.backlog].into_iter().for_each(|one| put_number(one, out));
+        let count = self.ranges.len().min(RANGES);
+        out.push(count as u8);
+        let mut end = self.next;
+        for range in &self.ranges[..count] {
+            put_number(range.start - end, out);
+            put_number(range.end - range.start, out);
+            end = range.end;
+        }
+        let count = self.receipts.len().min(RECEIPTS);
+        out.push(count as u8);
+        for (connection, blocks) in &self.receipts[..count] {
+            put_number(*connection, out);
+            put_number(*blocks, out);
+        }
+    }
+}
+
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+    bytes.split_off_first().copied()
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let first = *bytes.first()?;
+    let taken = bytes.split_off(..1 << (first >> 6))?;
+    let rest = taken.iter().skip(1);
+    Some(rest.fold(u64::from(first & 0x3f), |number, &byte| number << 8 | u64::from(byte)))
+}
+
+fn put_number(number: u64, out: &mut Vec<u8>) {
+    let number = number.min(GREATEST);
+    let bytes = number.to_be_bytes();
+    let (length, form) = match number {
+        0..0x40 => (1, 0),
+        0x40..0x4000 => (2, 0x40),
+        0x4000..0x4000_0000 => (4, 0x80),
+        _ => (8, 0xc0),
+    };
+    let start = out.len();
+    out.extend_from_slice(&bytes[8 - length..]);
+    out[start] |= form;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack() -> Ack {
+        Ack {
+            next: 70,
+            ranges: vec![72..80, 90..91, 100_000..1 << 40],
+            limit: 1 << 20,
+            backlog: 17,
+            receipts: vec![(0, 3), (300, 1 << 33)],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let frames = [
+            Frame::Data { chunk: GREATEST, bytes: b"bytes" },
+            Frame::Data { chunk: 0, bytes: b"" },
+            Frame::Fin { chunk: 5 },
+            Frame::Reset,
+            Frame::Ack(ack()),
+            Frame::Ack(Ack::default()),
+            Frame::Ping,
+            Frame::Pong,
+            Frame::Seat(70),
+        ];
+        let mut out = Vec::new();
+        frames.iter().for_each(|frame| frame.write(&mut out));
+        out.extend([0; 9]);
+        let (mut rest, mut read) = (&out[..], Vec::new());
+        while let Some(frame) = Frame::read(&mut rest).unwrap() {
+            read.push(frame);
+        }
+        assert_eq!(read, frames);
+    }
+
+    #[test]
+    fn numbers_are_as_short_as_they_can_be() {
+        for (number, length) in
+            [(0, 1), (63, 1), (64, 2), (16_383, 2), (16_384, 4), (1 << 30, 8), (GREATEST, 8)]
+        {
+            let mut out = Vec::new();
+            put_number(number, &mut out);
+            assert_eq!(out.len(), length);
+            assert_eq!(take_number(&mut &out[..]), Some(number));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_senseless_is_malformed() {
+        let mut whole = Vec::new();
+        Frame::Ack(ack()).write(&mut whole);
+        for cut in 1..whole.len() {
+            assert_eq!(Frame::read(&mut &whole[..cut]), Err(Malformed), "{cut}");
+        }
+        let cases: [&[u8]; 7] = [
+            &[9],
+            &[DATA, 0, 4, 1, 2, 3],
+            &[PAD, 0, 1],
+            &[ACK, 0, 0, 0, 33],
+            // A range without a gap, one without a length, too many receipts.
+            &[ACK, 0, 0, 0, 1, 0, 1, 0],
+            &[ACK, 0, 0, 0, 1, 1, 0, 0],
+            &[ACK, 0, 0, 0, 0, 33],
+        ];
+        for bytes in cases {
+            assert_eq!(Frame::read(&mut { bytes }), Err(Malformed), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The handshake of a new link, in one round trip (`docs/spec/camouflage.md`, "handshake").
+//!
+//! ```text
+//! HELLO  = share (32) · AEAD(version, capabilities, minute, padding) (24) · padding
+//! ANSWER = share (32) · AEAD(version, capabilities, padding) (20) · padding
+//! ```
+//!
+//! Shares are Elligator 2 representatives, so every byte of both is as random. A HELLO is opened
+//! by who has the server's secret key; it is made by who knows its public key, which is what a
+//! bridge line says. Keys of blocks follow from a further agreement between the two shares, which
+//! both ends forget: who learns the server's key later reads nothing.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use rand_core::CryptoRng;
+
+use crate::elligator::{self, HiddenPair, Representative};
+use crate::keys::{BridgeKey, ServerKey};
+use crate::secrets::{Chain, Key, LinkSecrets};
+
+const NAME: &[u8] = b"anabranch stego 1";
+/// What knows no more than we do refuses later versions.
+const VERSION: u8 = 1;
+/// The capability to seal by AES at speed.
+const AES: u8 = 1;
+const TAG: usize = 16;
+const SHARE: usize = 32;
+const HELLO_TEXT: usize = 8;
+const ANSWER_TEXT: usize = 4;
+/// Bytes of a HELLO and of an ANSWER before their padding.
+pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
+pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
+/// Minutes that clocks may differ.
+const DRIFT: u32 = 60;
+/// HELLOs that are remembered: beyond, new links wait for minutes to pass.
+const REMEMBERED: usize = 100_000;
+
+/// A client's half of a handshake that is under way.
+pub(crate) struct Greeting {
+    pair: HiddenPair,
+    chain: Chain,
+    aes: bool,
+}
+
+impl Greeting {
+    /// Appends a HELLO, with random bytes up to `padding` behind it. `minute` is the wall clock's,
+    /// since 1970; `aes` whether AES is quick here.
+    pub(crate) fn begin(
+        server: &BridgeKey,
+        minute: u32,
+        (aes, padding): (bool, u16),
+        rng: &mut impl CryptoRng,
+        out: &mut Vec<u8>,
+    ) -> Option<Greeting> {
+        let pair = HiddenPair::generate(rng);
+        let mut chain = Chain::new(NAME, &server.0);
+        chain.say(&pair.representative);
+        chain.learn(&pair.agree(&server.0)?);
+        let mut text = [0; HELLO_TEXT];
+        text[..2].copy_from_slice(&[VERSION, u8::from(aes) * AES]);
+        text[2..6].copy_from_slice(&minute.to_be_bytes());
+        text[6..].copy_from_slice(&padding.to_be_bytes());
+        out.extend_from_slice(&pair.representative);
+        seal(&mut chain, b"hello", &text, out);
+        pad(padding, rng, out);
+        Some(Greeting { pair, chain, aes })
+    }
+
+    /// Reads the answer's first [`ANSWER`] bytes: the link's keys, and how many bytes of padding
+    /// follow. `None` if it is none of this server's.
+    pub(crate) fn finish(&self, answer: &[u8; ANSWER]) -> Option<(LinkSecrets, u16)> {
+        let (share, sealed) = answer.split_first_chunk::<SHARE>()?;
+        let mut chain = self.chain.clone();
+        chain.say(share);
+        chain.learn(&self.pair.agree(&elligator::public_key(share))?);
+        let text: [u8; ANSWER_TEXT] = open(&mut chain, b"answer", sealed)?;
+        let [version, capabilities, padding @ ..] = text;
+        let aes = self.aes && capabilities & AES != 0;
+        let secrets = (version == VERSION).then(|| secrets(&chain, aes))?;
+        Some((secrets, u16::from_be_bytes(padding)))
+    }
+}
+
+/// A HELLO that was read.
+pub(crate) struct Welcome {
+    chain: Chain,
+    share: [u8; 32],
+    aes: bool,
+    /// Bytes of padding that follow the HELLO.
+    pub(crate) padding: u16,
+}
+
+/// What remembers HELLOs.
+#[derive(Debug, Default)]
+pub(crate) struct Doorman {
+    /// The share of each, and the minute after which it would be refused anyway.
+    seen: BTreeMap<Representative, u32>,
+}
+
+impl Doorman {
+    /// Reads a HELLO. `None` if it is of nobody who knows the key, of another time, or was here
+    /// before: then nothing is to be answered.
+    pub(crate) fn read(
+        &mut self,
+        key: &ServerKey,
+        minute: u32,
+        hello: &[u8; HELLO],
+    ) -> Option<Welcome> {
+        let (share, sealed) = hello.split_first_chunk::<SHARE>()?;
+        let point = elligator::public_key(share);
+        let mut chain = Chain::new(NAME, &key.public().0);
+        chain.say(share);
+        chain.learn(&key.agree(&point)?);
+        let text: [u8; HELLO_TEXT] = open(&mut chain, b"hello", sealed)?;
+        let (said, padding) = (&text[2..6], [text[6], text[7]]);
+        let said = u32::from_be_bytes(said.try_into().ok()?);
+        let now = text[0] == VERSION && said.abs_diff(minute) <= DRIFT;
+        if !now || !self.is_new(share, minute) {
+            return None;
+        }
+        let padding = u16::from_be_bytes(padding);
+        Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
+    }
+
+    /// A HELLO is taken for 60 minutes before and after its own, so it is remembered for 120.
+    fn is_new(&mut self, share: &Representative, minute: u32) -> bool {
+        if self.seen.len() >= REMEMBERED {
+            self.seen.retain(|_, until| *until >= minute);
+        }
+        if self.seen.len() >= REMEMBERED || self.seen.contains_key(share) {
+            return false;
+        }
+        self.seen.insert(*share, minute.saturating_add(2 * DRIFT));
+        true
+    }
+}
+
+impl Welcome {
+    /// Appends the ANSWER and up to `padding` random bytes, and gives the link's keys. `aes` is
+    /// whether AES is quick here.
+    pub(crate) fn answer(
+        mut self,
+        (aes, padding): (bool, u16),
+        rng: &mut impl CryptoRng,
+        out: &mut Vec<u8>,
+    ) -> Option<LinkSecrets> {
+        let (pair, aes) = (HiddenPair::generate(rng), aes && self.aes);
+        self.chain.say(&pair.representative);
+        self.chain.learn(&pair.agree(&self.share)?);
+        let [high, low] = padding.to_be_bytes();
+        out.extend_from_slice(&pair.representative);
+        seal(&mut self.chain, b"answer", &[VERSION, u8::from(aes) * AES, high, low], out);
+        pad(padding, rng, out);
+        Some(secrets(&self.chain, aes))
+    }
+}
+
+fn secrets(chain: &Chain, aes: bool) -> LinkSecrets {
+    let [up, down, tokens] = [&b"up"[..], b"down", b"tokens"].map(|name| chain.derive(name));
+    LinkSecrets { up, down, tokens, aes }
+}
+
+fn pad(count: u16, rng: &mut impl CryptoRng, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + usize::from(count), 0);
+    rng.fill_bytes(&mut out[start..]);
+}
+
+/// Keys of the handshake's two texts are used once: the nonce is zero.
+fn cipher(key: &Key) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of 32 bytes"))
+}
+
+fn seal(chain: &mut Chain, purpose: &[u8], text: &[u8], out: &mut Vec<u8>) {
+    let (start, aad) = (out.len(), Aad::from(*chain.transcript()));
+    out.extend_from_slice(text);
+    let nonce = Nonce::assume_unique_for_key([0; 12]);
+    let cipher = cipher(&chain.derive(purpose));
+    let tag = cipher.seal_in_place_separate_tag(nonce, aad, &mut out[start..]);
+    out.extend_from_slice(tag.expect("a text is short").as_ref());
+    chain.say(&out[start..]);
+}
+
+fn open<const N: usize>(chain: &mut Chain, purpose: &[u8], sealed: &[u8]) -> Option<[u8; N]> {
+    let (body, tag) = sealed.split_last_chunk::<TAG>()?;
+    let (mut text, aad) = ([0; N], Aad::from(*chain.transcript()));
+    let nonce = Nonce::assume_unique_for_key([0; 12]);
+    (body.len() == N).then_some(())?;
+    let cipher = cipher(&chain.derive(purpose));
+    cipher.open_separate_gather(nonce, aad, body, tag, &mut text).ok()?;
+    chain.say(sealed);
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::{Stream, stream};
+
+    use super::*;
+
+    const MINUTE: u32 = 29_000_000;
+
+    fn key() -> ServerKey {
+        ServerKey::of([5; 32])
+    }
+
+    fn dice(entity: u64) -> Stream {
+        stream(1, entity, "handshake")
+    }
+
+    fn greeting(minute: u32, aes: bool) -> (Greeting, Vec<u8>) {
+        let mut out = Vec::new();
+        let key = key().public();
+        let begun = Greeting::begin(&key, minute, (aes, 11), &mut dice(1), &mut out);
+        (begun.unwrap(), out)
+    }
+
+    fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+        bytes.first_chunk().unwrap()
+    }
+
+    #[test]
+    fn both_ends_come_to_the_same_keys_in_one_round_trip() {
+        for (near, far) in [(true, true), (true, false), (false, true)] {
+            let (greeting, hello) = greeting(MINUTE, near);
+            assert_eq!(hello.len(), HELLO + 11);
+            let mut doorman = Doorman::default();
+            let welcome = doorman.read(&key(), MINUTE + 5, first(&hello)).unwrap();
+            assert_eq!(welcome.padding, 11);
+            let mut answer = Vec::new();
+            let theirs = welcome.answer((far, 7), &mut dice(2), &mut answer).unwrap();
+            assert_eq!(answer.len(), ANSWER + 7);
+            let (ours, padding) = greeting.finish(first(&answer)).unwrap();
+            assert!(ours == theirs && padding == 7);
+            assert_eq!(ours.aes, near && far);
+            assert!(ours.up != ours.down && ours.up != ours.tokens);
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_key_changes_or_repeats_is_nobody() {
+        let (_, hello) = greeting(MINUTE, true);
+        let mut doorman = Doorman::default();
+        let mut changed = *first::<HELLO>(&hello);
+        for place in 0..HELLO {
+            changed[place] ^= 0x40;
+            assert!(doorman.read(&key(), MINUTE, &changed).is_none(), "byte {place}");
+            changed[place] ^= 0x40;
+        }
+        assert!(doorman.read(&ServerKey::of([6; 32]), MINUTE, &changed).is_none());
+        assert!(doorman.read(&key(), MINUTE, &changed).is_some());
+        assert!(doorman.read(&key(), MINUTE, &changed).is_none(), "a replay");
+        assert!(doorman.read(&key(), MINUTE + 2 * DRIFT, &changed).is_none(), "an old replay");
+    }
+
+    #[test]
+    fn clocks_may_differ_by_an_hour() {
+        for (minute, taken) in [(MINUTE - 60, true), (MINUTE + 60, true), (MINUTE + 61, false)] {
+            let (_, hello) = greeting(minute, true);
+            let read = Doorman::default().read(&key(), MINUTE, first(&hello));
+            assert_eq!(read.is_some(), taken, "{minute}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_somebody_else_is_none() {
+        let (greeting, hello) = greeting(MINUTE, true);
+        let welcome = Doorman::default().read(&key(), MINUTE, first(&hello)).unwrap();
+        let mut answer = Vec::new();
+        welcome.answer((true, 0), &mut dice(2), &mut answer).unwrap();
+        for place in 0..ANSWER {
+            let mut changed = *first::<ANSWER>(&answer);
+            changed[place] ^= 1;
+            assert!(greeting.finish(&changed).is_none(), "byte {place}");
+        }
+    }
+
+    #[test]
+    fn memory_of_handshakes_is_bounded_and_forgets_the_oldest_hours() {
+        let mut doorman = Doorman::default();
+        let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
+        (0..REMEMBERED as u64).for_each(|n| assert!(doorman.is_new(&share(n), MINUTE)));
+        assert!(!doorman.is_new(&share(REMEMBERED as u64), MINUTE + 120), "full");
+        assert!(doorman.is_new(&share(REMEMBERED as u64), MINUTE + 121));
+        assert!(doorman.seen.len() < 10);
+    }
+}

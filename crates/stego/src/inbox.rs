@@ -1,0 +1,342 @@
+//! What has come: chunks in order again, and what the other end is told of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use anabranch_multipath::{Insertion, Merger, PathId, Time};
+
+use crate::frame::{Ack, RANGES, RECEIPTS};
+use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW};
+
+/// An acknowledgement waits for others so long, and for so many chunks.
+const DELAY: Duration = Duration::from_millis(20);
+const CHUNKS: u32 = 4;
+/// A window that is used up within so many round trips was too small.
+const QUICK: u32 = 4;
+/// How often a receipt is told.
+const TOLD: u8 = 2;
+
+/// The other end does not keep to what it was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overrun;
+
+/// Memory that the links of one process may promise together beyond 1 MiB each.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    /// So many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Budget {
+        Budget { left: bytes }
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let enough = self.left >= bytes;
+        self.left -= if enough { bytes } else { 0 };
+        enough
+    }
+
+    /// Bytes that nobody has been promised.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+}
+
+/// One direction's bytes, as their receiver puts them in order.
+pub(crate) struct Inbox {
+    merger: Merger<Chunk>,
+    /// Ranges of chunks that wait for others, by their first.
+    ranges: BTreeMap<u64, u64>,
+    /// Chunks in order, not read yet.
+    ready: VecDeque<Vec<u8>>,
+    /// Bytes that came, bytes that were read, and bytes that may come in all.
+    came: u64,
+    read: u64,
+    limit: u64,
+    window: usize,
+    /// When the limit was raised last.
+    raised: Time,
+    ended: bool,
+    told_end: bool,
+    due: Due,
+    /// Blocks that came by connections, and how often the other end was told since.
+    receipts: BTreeMap<u64, (u64, u8)>,
+}
+
+/// A unit of the stream.
+enum Chunk {
+    Bytes(Vec<u8>),
+    End,
+}
+
+/// When an acknowledgement is due.
+#[derive(Default)]
+struct Due {
+    at: Option<Time>,
+    chunks: u32,
+}
+
+impl Inbox {
+    /// For chunks that come by so many places.
+    pub(crate) fn new(places: usize) -> Inbox {
+        Inbox {
+            merger: Merger::new(places, 0, AHEAD, None),
+            ranges: BTreeMap::new(),
+            ready: VecDeque::new(),
+            came: 0,
+            read: 0,
+            limit: LEAST_WINDOW as u64,
+            window: LEAST_WINDOW,
+            raised: Time::ZERO,
+            ended: false,
+            told_end: false,
+            due: Due::default(),
+            receipts: BTreeMap::new(),
+        }
+    }
+
+    /// A chunk came by a place; `None` is the stream's end.
+    ///
+    /// # Errors
+    /// It is more than the other end was allowed to send.
+    pub(crate) fn chunk(
+        &mut self,
+        now: Time,
+        place: PathId,
+        number: u64,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), Overrun> {
+        self.due.chunks += 1;
+        let length = bytes.map_or(0, <[u8]>::len) as u64;
+        if number < self.merger.next_number() || self.merger.holds(number) {
+            return Ok(());
+        }
+        if self.came + length > self.limit || number >= self.merger.next_number() + AHEAD as u64 {
+            return Err(Overrun);
+        }
+        self.came += length;
+        let chunk = bytes.map_or(Chunk::End, |bytes| Chunk::Bytes(bytes.to_vec()));
+        if self.merger.pass(place, number) {
+            self.deliver(chunk);
+            return Ok(());
+        }
+        let taken = self.merger.handle(now, place, number, chunk);
+        debug_assert_eq!(taken, Insertion::Taken, "fewer wait than may be ahead");
+        self.note(number);
+        while let Some((number, chunk)) = self.merger.poll(now) {
+            self.forget(number);
+            self.deliver(chunk);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Bytes(bytes) if self.ended => self.read += bytes.len() as u64,
+            Chunk::Bytes(bytes) => self.ready.push_back(bytes),
+            Chunk::End => self.ended = true,
+        }
+    }
+
+    /// Chunk `number` waits: the range that it begins, goes on or joins.
+    fn note(&mut self, number: u64) {
+        let mut range = number..number + 1;
+        if let Some(end) = self.ranges.remove(&range.end) {
+            range.end = end;
+        }
+        let before = self.ranges.range_mut(..number).next_back();
+        match before.filter(|(_, end)| **end == number) {
+            Some((_, end)) => *end = range.end,
+            None => drop(self.ranges.insert(range.start, range.end)),
+        }
+    }
+
+    /// Chunk `number`, the first of those that waited, waits no more.
+    fn forget(&mut self, number: u64) {
+        if let Some(end) = self.ranges.remove(&number)
+            && end > number + 1
+        {
+            self.ranges.insert(number + 1, end);
+        }
+    }
+
+    /// The next bytes in order.
+    pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.ready.pop_front()?;
+        self.read += bytes.len() as u64;
+        Some(bytes)
+    }
+
+    /// Whether the stream has ended and all of it was read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ended && self.ready.is_empty()
+    }
+
+    /// Whether the stream has ended, and the other end was told that all of it came.
+    pub(crate) fn has_told_end(&self) -> bool {
+        self.told_end
+    }
+
+    /// A block came by connection `id`, the `count`th; `asks` is whether it is to be acknowledged.
+    pub(crate) fn block(&mut self, now: Time, id: u64, count: u64, asks: bool) {
+        if asks {
+            self.receipts.insert(id, (count, 0));
+            self.due.at = Some(self.due.at.unwrap_or(now + DELAY));
+        }
+    }
+
+    /// Raises the limit where much of the window was read; more quickly than `QUICK` round trips,
+    /// and the window grows, if the budget has it.
+    pub(crate) fn raise(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
+        let open = self.limit.saturating_sub(self.read) as usize;
+        if open > self.window / 2 {
+            return;
+        }
+        let quick = now.since(self.raised) < rtt * QUICK && self.raised > Time::ZERO;
+        if quick && self.window < MOST_WINDOW && budget.take(self.window) {
+            self.window *= 2;
+        }
+        self.raised = now;
+        self.limit = self.read + self.window as u64;
+        self.due.at = Some(now);
+    }
+
+    /// Gives back what was promised.
+    pub(crate) fn release(&mut self, budget: &mut Budget) {
+        budget.left += self.window - LEAST_WINDOW;
+        self.window = LEAST_WINDOW;
+    }
+
+    /// When the other end is to be told what came.
+    pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
+        self.due.at.map(|due| if self.due.chunks >= CHUNKS { now } else { due })
+    }
+
+    /// What the other end was told may not have come: it is told again at once, if it was anything.
+    pub(crate) fn tell_again(&mut self, now: Time) {
+        if self.merger.next_number() > 0 || !self.ranges.is_empty() {
+            self.due.at = Some(now);
+        }
+    }
+
+    /// The acknowledgement; `backlog` is what waits here in the other direction.
+    pub(crate) fn ack(&mut self, backlog: u64) -> Ack {
+        self.due = Due::default();
+        self.told_end = self.ended;
+        let ranges = self.ranges.iter().take(RANGES).map(|(&start, &end)| Range { start, end });
+        Ack {
+            next: self.merger.next_number(),
+            ranges: ranges.collect(),
+            limit: self.limit,
+            backlog,
+            receipts: self.tell_receipts(),
+        }
+    }
+
+    /// Counts of blocks, each told twice: an acknowledgement may be lost with its connection.
+    fn tell_receipts(&mut self) -> Vec<(u64, u64)> {
+        let told = self.receipts.iter_mut().take(RECEIPTS).map(|(&id, (count, told))| {
+            *told += 1;
+            (id, *count)
+        });
+        let told = told.collect();
+        self.receipts.retain(|_, (_, told)| *told < TOLD);
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: PathId = PathId(0);
+
+    fn inbox() -> Inbox {
+        Inbox::new(1)
+    }
+
+    fn take(inbox: &mut Inbox, number: u64, bytes: &[u8]) -> Result<(), Overrun> {
+        inbox.chunk(Time::ZERO, PLACE, number, Some(bytes))
+    }
+
+    #[test]
+    fn chunks_come_out_in_order_and_ranges_tell_of_those_that_wait() {
+        let mut inbox = inbox();
+        for number in [0, 2, 3, 7, 5, 2] {
+            take(&mut inbox, number, &[number as u8]).unwrap();
+        }
+        let ack = inbox.ack(0);
+        assert_eq!((ack.next, ack.ranges), (1, vec![2..4, 5..6, 7..8]));
+        take(&mut inbox, 6, &[6]).unwrap();
+        assert_eq!(inbox.ack(0).ranges, vec![2..4, 5..8]);
+        take(&mut inbox, 1, &[1]).unwrap();
+        take(&mut inbox, 4, &[4]).unwrap();
+        inbox.chunk(Time::ZERO, PLACE, 8, None).unwrap();
+        let read: Vec<u8> = std::iter::from_fn(|| inbox.read()).flatten().collect();
+        assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(inbox.is_done() && inbox.ranges.is_empty());
+        assert_eq!(inbox.ack(0).next, 9);
+    }
+
+    #[test]
+    fn more_than_was_allowed_is_an_overrun() {
+        let mut inbox = inbox();
+        assert_eq!(take(&mut inbox, AHEAD as u64, b"x"), Err(Overrun));
+        assert_eq!(take(&mut inbox, 3, &vec![0; LEAST_WINDOW]), Ok(()));
+        assert_eq!(take(&mut inbox, 4, b"x"), Err(Overrun));
+        assert_eq!(take(&mut inbox, 3, b"x"), Ok(()), "again");
+        assert!(inbox.read().is_none());
+    }
+
+    #[test]
+    fn windows_grow_for_who_uses_them_up_and_only_within_the_budget() {
+        let mut budget = Budget::new(5 << 20);
+        let mut inboxes = [inbox(), inbox()];
+        let (rtt, mut now) = (Duration::from_millis(100), Time::from_secs(1));
+        for number in 0..200 {
+            now += Duration::from_millis(100);
+            for inbox in &mut inboxes {
+                take(inbox, number, &vec![0; 600 << 10]).unwrap();
+                inbox.read().unwrap();
+                inbox.raise(now, rtt, &mut budget);
+            }
+        }
+        let windows: Vec<usize> = inboxes.iter().map(|inbox| inbox.window >> 20).collect();
+        assert_eq!((windows, budget.left()), (vec![4, 2], 1 << 20));
+        inboxes.iter_mut().for_each(|inbox| inbox.release(&mut budget));
+        assert_eq!(budget.left(), 5 << 20);
+    }
+
+    #[test]
+    fn who_does_not_read_gets_no_more() {
+        let mut inbox = inbox();
+        for number in 0..1024 {
+            take(&mut inbox, number, &[0; 1024]).unwrap();
+        }
+        inbox.raise(Time::ZERO, Duration::ZERO, &mut Budget::new(0));
+        assert_eq!(inbox.limit, LEAST_WINDOW as u64);
+        assert_eq!(take(&mut inbox, 1024, &[0]), Err(Overrun));
+    }
+
+    #[test]
+    fn acknowledgements_wait_a_little_and_tell_of_connections() {
+        let (mut inbox, now) = (inbox(), Time::from_secs(1));
+        inbox.block(now, 4, 1, false);
+        assert_eq!(inbox.ack_due(now), None);
+        for number in 0..CHUNKS {
+            assert!(inbox.ack_due(now) != Some(now));
+            inbox.block(now, 5, u64::from(number) + 1, true);
+            take(&mut inbox, number.into(), b"x").unwrap();
+        }
+        assert_eq!(inbox.ack_due(now), Some(now));
+        assert_eq!(inbox.ack(9).receipts, [(5, u64::from(CHUNKS))]);
+        assert_eq!(inbox.ack_due(now), None);
+        assert_eq!(inbox.ack(9).receipts, [(5, u64::from(CHUNKS))], "one may be lost");
+        assert_eq!(inbox.ack(9).receipts, []);
+    }
+}

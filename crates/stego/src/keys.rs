@@ -1,0 +1,121 @@
+//! What a bridge line says of a server: its key.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use rand_core::CryptoRng;
+
+use crate::elligator;
+
+/// Characters of a key in a bridge line.
+const CHARACTERS: usize = 43;
+
+/// A server's public key: who knows it may come in. 43 characters of base64url in a bridge line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BridgeKey(pub [u8; 32]);
+
+/// A text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeKeyError;
+
+/// A server's key pair.
+#[derive(Clone)]
+pub struct ServerKey {
+    secret: [u8; 32],
+    public: BridgeKey,
+}
+
+impl ServerKey {
+    /// A new pair.
+    #[must_use]
+    pub fn generate(rng: &mut impl CryptoRng) -> ServerKey {
+        let mut secret = [0; 32];
+        rng.fill_bytes(&mut secret);
+        ServerKey::of(secret)
+    }
+
+    /// The pair of this secret key.
+    #[must_use]
+    pub fn of(secret: [u8; 32]) -> ServerKey {
+        ServerKey { secret, public: BridgeKey(elligator::public_of(&secret)) }
+    }
+
+    /// The secret key, to be kept.
+    #[must_use]
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+
+    /// What clients are told.
+    #[must_use]
+    pub fn public(&self) -> BridgeKey {
+        self.public
+    }
+
+    /// X25519 with a client's share.
+    pub(crate) fn agree(&self, share: &[u8; 32]) -> Option<[u8; 32]> {
+        elligator::agree(&self.secret, share)
+    }
+}
+
+impl fmt::Debug for ServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerKey").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for BridgeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Base64UrlUnpadded::encode_string(&self.0))
+    }
+}
+
+impl fmt::Debug for BridgeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, ..] = self.0;
+        write!(f, "BridgeKey({a:02x}{b:02x}…)")
+    }
+}
+
+impl FromStr for BridgeKey {
+    type Err = BridgeKeyError;
+
+    fn from_str(text: &str) -> Result<BridgeKey, BridgeKeyError> {
+        let mut key = [0; 32];
+        let read = Base64UrlUnpadded::decode(text, &mut key).map_err(|_| BridgeKeyError)?;
+        (read.len() == key.len() && key != [0; 32]).then_some(BridgeKey(key)).ok_or(BridgeKeyError)
+    }
+}
+
+impl fmt::Display for BridgeKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key has {CHARACTERS} characters of A-Z, a-z, 0-9, - and _")
+    }
+}
+
+impl std::error::Error for BridgeKeyError {}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_written_and_read_and_none_is_shown() {
+        let key = ServerKey::generate(&mut stream(1, 0, "keys"));
+        let text = key.public().to_string();
+        assert_eq!(text.len(), CHARACTERS);
+        assert_eq!(text.parse(), Ok(key.public()));
+        assert_eq!(ServerKey::of(*key.secret()).public(), key.public());
+        assert!(!format!("{key:?} {:?}", key.public()).contains(&text[..6]));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for text in ["", "AAAA", &"A".repeat(43), &"x".repeat(44), &"=".repeat(43), "ä"] {
+            assert_eq!(text.parse::<BridgeKey>(), Err(BridgeKeyError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What is to be sent: bytes that wait, and chunks that have not been acknowledged.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::frame::{Ack, DATA_OVERHEAD, Frame};
+
+/// Chunks that may be ahead of the first that has not come.
+pub(crate) const AHEAD: usize = 8_192;
+/// The least window, and the greatest: bytes of a stream that are under way or wait.
+pub(crate) const LEAST_WINDOW: usize = 1 << 20;
+pub(crate) const MOST_WINDOW: usize = 16 << 20;
+/// A chunk is not cut shorter than this for want of room.
+const SHORTEST: usize = 256;
+/// Chunks to be sent again that are looked at for one that fits.
+const LOOK: usize = 16;
+
+/// One direction's bytes, as their sender keeps them.
+pub(crate) struct Outbox {
+    /// Bytes of a chunk at most.
+    chunk: usize,
+    /// Written and not cut yet, from `start` on.
+    fresh: Vec<u8>,
+    start: usize,
+    /// Chunks from number `base` on; `None` where one has come.
+    flight: VecDeque<Option<Flight>>,
+    base: u64,
+    /// Chunks that have to be sent again.
+    again: BTreeSet<u64>,
+    /// Bytes that were cut into chunks, and how many may be.
+    cut: u64,
+    limit: u64,
+    /// Bytes that have not come at the other end, cut or not.
+    held: usize,
+    window: usize,
+    ending: Ending,
+}
+
+/// A chunk that has not been acknowledged.
+struct Flight {
+    bytes: Vec<u8>,
+    /// Whether the stream ends with it; then it is empty.
+    fin: bool,
+    /// Who carried it last.
+    carrier: u64,
+}
+
+/// How far the end of the stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Open,
+    /// Nothing more will be written.
+    Closing,
+    /// The last chunk has this number.
+    Sent(u64),
+}
+
+impl Outbox {
+    /// Chunks have at most so many bytes.
+    pub(crate) fn new(chunk: usize) -> Outbox {
+        Outbox {
+            chunk,
+            fresh: Vec::new(),
+            start: 0,
+            flight: VecDeque::new(),
+            base: 0,
+            again: BTreeSet::new(),
+            cut: 0,
+            limit: LEAST_WINDOW as u64,
+            held: 0,
+            window: LEAST_WINDOW,
+            ending: Ending::Open,
+        }
+    }
+
+    /// Takes bytes to be sent; how many: no more than the window has room for.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let open = self.ending == Ending::Open;
+        let taken =
+            if open { bytes.len().min(self.window - self.held.min(self.window)) } else { 0 };
+        if self.start > 0 && self.start * 2 >= self.fresh.len() {
+            self.fresh.drain(..self.start);
+            self.start = 0;
+        }
+        self.fresh.extend_from_slice(&bytes[..taken]);
+        self.held += taken;
+        taken
+    }
+
+    /// Bytes that may be written now.
+    pub(crate) fn room(&self) -> usize {
+        self.window - self.held.min(self.window)
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn finish(&mut self) {
+        if self.ending == Ending::Open {
+            self.ending = Ending::Closing;
+        }
+    }
+
+    /// Whether all has come, the end with it.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.ending, Ending::Sent(number) if self.base > number)
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held == 0 && self.flight.is_empty() && self.ending != Ending::Closing
+    }
+
+    /// Bytes that have not come yet.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Chunks that could be sent now, about.
+    pub(crate) fn waiting(&self) -> u64 {
+        let fresh = self.fresh_allowed().div_ceil(self.chunk) + usize::from(self.fin_waits());
+        (self.again.len() + fresh) as u64
+    }
+
+    /// The least room in a message with which [`Outbox::next`] gives something; `None` if nothing
+    /// can be sent.
+    pub(crate) fn least_room(&self) -> Option<usize> {
+        let again = self.again.iter().take(LOOK).filter_map(|chunk| self.length(*chunk)).min();
+        let allowed = self.fresh_allowed();
+        let fresh = (allowed > 0).then(|| allowed.min(SHORTEST));
+        let fin = self.fin_waits().then_some(0);
+        [again, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
+    }
+
+    /// A chunk that `carrier` takes, in a message with room for so many bytes of frames: those to
+    /// be sent again first. The number, and its frame in `out`.
+    pub(crate) fn next(&mut self, carrier: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
+        let room = room.checked_sub(DATA_OVERHEAD)?;
+        let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
+        let again = self.again.iter().take(LOOK).copied().find(fits);
+        let number = match again {
+            Some(number) => number,
+            None => self.cut(room)?,
+        };
+        self.again.remove(&number);
+        let flight = self.flight.get_mut((number - self.base) as usize)?.as_mut()?;
+        flight.carrier = carrier;
+        let data = Frame::Data { chunk: number, bytes: &flight.bytes };
+        let frame = if flight.fin { Frame::Fin { chunk: number } } else { data };
+        frame.write(out);
+        Some(number)
+    }
+
+    /// What a carrier owed and did not bring has to go by another, unless another has taken it.
+    pub(crate) fn failed(&mut self, carrier: u64, chunk: u64) {
+        let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
+        if let Some(Some(flight)) = flight
+            && flight.carrier == carrier
+        {
+            self.again.insert(chunk);
+        }
+    }
+
+    /// Whether a chunk has come.
+    pub(crate) fn has_come(&self, chunk: u64) -> bool {
+        let at = chunk.checked_sub(self.base);
+        at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
+    }
+
+    /// The other end says what has come, and how much may follow. False if it tells of what was
+    /// never sent.
+    pub(crate) fn acknowledged(&mut self, ack: &Ack) -> bool {
+        let end = self.base + self.flight.len() as u64;
+        let greatest = ack.ranges.last().map_or(ack.next, |range| range.end);
+        if ack.next > end || greatest > end {
+            return false;
+        }
+        (self.base..ack.next).for_each(|chunk| self.came(chunk));
+        for range in &ack.ranges {
+            (range.start.max(self.base)..range.end).for_each(|chunk| self.came(chunk));
+        }
+        while matches!(self.flight.front(), Some(None)) {
+            self.flight.pop_front();
+            self.base += 1;
+        }
+        self.limit = self.limit.max(ack.limit);
+        let allowed = usize::try_from(self.limit.saturating_sub(self.cut)).unwrap_or(MOST_WINDOW);
+        let window = allowed.clamp(LEAST_WINDOW, MOST_WINDOW);
+        self.window = self.window.max(window);
+        true
+    }
+
+    fn came(&mut self, chunk: u64) {
+        let Some(place) = self.flight.get_mut((chunk - self.base) as usize) else { return };
+        if let Some(flight) = place.take() {
+            self.held -= flight.bytes.len();
+            self.again.remove(&chunk);
+        }
+    }
+
+    fn length(&self, chunk: u64) -> Option<usize> {
+        let flight = self.flight.get(chunk.checked_sub(self.base)? as usize)?.as_ref()?;
+        Some(flight.bytes.len())
+    }
+
+    /// Bytes that may be cut into chunks now.
+    fn fresh_allowed(&self) -> usize {
+        if self.flight.len() >= AHEAD {
+            return 0;
+        }
+        let allowed = usize::try_from(self.limit - self.cut).unwrap_or(usize::MAX);
+        (self.fresh.len() - self.start).min(allowed)
+    }
+
+    fn fin_waits(&self) -> bool {
+        self.ending == Ending::Closing
+            && self.start == self.fresh.len()
+            && self.flight.len() < AHEAD
+    }
+
+    /// Cuts a chunk of at most `room` bytes: its number.
+    fn cut(&mut self, room: usize) -> Option<u64> {
+        let number = self.base + self.flight.len() as u64;
+        if self.fin_waits() {
+            self.ending = Ending::Sent(number);
+            self.flight.push_back(Some(Flight { bytes: Vec::new(), fin: true, carrier: 0 }));
+            return Some(number);
+        }
+        let allowed = self.fresh_allowed();
+        let length = allowed.min(self.chunk).min(room);
+        if length == 0 || length < SHORTEST.min(allowed) {
+            return None;
+        }
+        let bytes = self.fresh[self.start..self.start + length].to_vec();
+        self.start += length;
+        if self.start == self.fresh.len() {
+            self.fresh.clear();
+            self.start = 0;
+        }
+        self.cut += length as u64;
+        self.flight.push_back(Some(Flight { bytes, fin: false, carrier: 0 }));
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack(next: u64, ranges: &[std::ops::Range<u64>]) -> Ack {
+        Ack { next, ranges: ranges.to_vec(), ..Ack::default() }
+    }
+
+    fn send(outbox: &mut Outbox, carrier: u64, count: usize) -> Vec<u64> {
+        (0..count).map_while(|_| outbox.next(carrier, 16_400, &mut Vec::new())).collect()
+    }
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init, reason = "one range is what is told")]
+    fn what_failed_goes_again_first_and_what_came_does_not() {
+        let mut outbox = Outbox::new(1_000);
+        assert_eq!(outbox.write(&[7; 10_000]), 10_000);
+        assert_eq!(send(&mut outbox, 1, 5), [0, 1, 2, 3, 4]);
+        assert!(outbox.acknowledged(&ack(1, &[2..4])));
+        (0..5).for_each(|chunk| outbox.failed(1, chunk));
+        assert_eq!(send(&mut outbox, 2, 3), [1, 4, 5]);
+        outbox.failed(1, 1);
+        assert_eq!(send(&mut outbox, 3, 1), [6], "another has taken it");
+        assert!(outbox.has_come(0) && outbox.has_come(3) && !outbox.has_come(1));
+        assert_eq!(outbox.held(), 10_000 - 3_000);
+    }
+
+    #[test]
+    fn the_end_comes_behind_all_and_is_acknowledged_too() {
+        let mut outbox = Outbox::new(1_000);
+        outbox.write(&[7; 1_500]);
+        outbox.finish();
+        assert_eq!(outbox.write(b"more"), 0);
+        assert_eq!(send(&mut outbox, 1, 9), [0, 1, 2]);
+        assert!(outbox.acknowledged(&ack(2, &[])) && !outbox.is_done());
+        outbox.failed(1, 2);
+        let mut frame = Vec::new();
+        assert_eq!(outbox.next(2, 100, &mut frame), Some(2));
+        assert_eq!(Frame::read(&mut &frame[..]), Ok(Some(Frame::Fin { chunk: 2 })));
+        assert!(outbox.acknowledged(&ack(3, &[])) && outbox.is_done() && outbox.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_taken_or_cut_than_windows_allow() {
+        let mut outbox = Outbox::new(16_000);
+        assert_eq!(outbox.write(&vec![0; 3 << 20]), LEAST_WINDOW);
+        let sent = send(&mut outbox, 1, 1_000).len() as u64;
+        assert_eq!(outbox.cut, LEAST_WINDOW as u64);
+        assert_eq!(outbox.least_room(), None);
+        let limit = 4 << 20;
+        assert!(outbox.acknowledged(&Ack { next: sent, limit, ..Ack::default() }));
+        assert_eq!(outbox.write(&vec![0; 9 << 20]), 3 << 20);
+        assert!(!outbox.acknowledged(&ack(sent + 1, &[])), "never sent");
+    }
+
+    #[test]
+    fn small_chunks_are_bounded_in_number() {
+        let mut outbox = Outbox::new(16_000);
+        let mut sent = 0;
+        for _ in 0..AHEAD + 9 {
+            outbox.write(b"x");
+            sent += send(&mut outbox, 1, 1).len();
+        }
+        assert_eq!(sent, AHEAD);
+        assert_eq!(outbox.waiting(), 0);
+    }
+
+    #[test]
+    fn a_chunk_is_cut_to_the_room_that_is_there_and_never_too_short() {
+        let mut outbox = Outbox::new(16_000);
+        outbox.write(&[1; 2_000]);
+        assert_eq!(outbox.next(1, SHORTEST + DATA_OVERHEAD - 1, &mut Vec::new()), None);
+        assert_eq!(outbox.least_room(), Some(SHORTEST + DATA_OVERHEAD));
+        let mut out = Vec::new();
+        assert_eq!(outbox.next(1, 500, &mut out), Some(0));
+        assert!(out.len() <= 500 && out.len() > 480);
+        outbox.failed(1, 0);
+        out.clear();
+        assert_eq!(outbox.next(2, 300, &mut out), Some(1), "one that fits");
+        assert_eq!(outbox.next(2, 500, &mut out), Some(0));
+    }
+}

@@ -1,0 +1,101 @@
+//! Keys that follow from keys: HKDF-SHA256 (RFC 5869) as a chain.
+
+use aws_lc_rs::digest;
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+
+/// A key of 32 bytes.
+pub(crate) type Key = [u8; 32];
+
+/// What a link's keys follow from, once both ends have shaken hands.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct LinkSecrets {
+    /// Of blocks from the client, and from the server.
+    pub(crate) up: Key,
+    pub(crate) down: Key,
+    /// Of the tokens by which later connections join the link.
+    pub(crate) tokens: Key,
+    /// Whether blocks are sealed by AES.
+    pub(crate) aes: bool,
+}
+
+/// The chain of a handshake: what has been said, and what both know.
+#[derive(Clone)]
+pub(crate) struct Chain {
+    transcript: Key,
+    key: Key,
+}
+
+impl Chain {
+    /// Of a protocol's name and the server's public key.
+    pub(crate) fn new(name: &[u8], server: &Key) -> Chain {
+        Chain { transcript: hash(&[name, server]), key: [0; 32] }
+    }
+
+    /// Something was said.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.transcript = hash(&[&self.transcript, bytes]);
+    }
+
+    /// Something is known.
+    pub(crate) fn learn(&mut self, shared: &Key) {
+        let prk = Salt::new(HKDF_SHA256, &self.key).extract(shared);
+        self.key = expand(&prk, b"chain", &self.transcript);
+    }
+
+    /// What has been said, as one hash.
+    pub(crate) fn transcript(&self) -> &Key {
+        &self.transcript
+    }
+
+    /// A key for one purpose, of all that is known and was said.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> Key {
+        expand(&Prk::new_less_safe(HKDF_SHA256, &self.key), purpose, &self.transcript)
+    }
+}
+
+/// A key that follows from another for one purpose.
+pub(crate) fn follow<const N: usize>(key: &Key, purpose: &[u8]) -> [u8; N] {
+    expand(&Prk::new_less_safe(HKDF_SHA256, key), purpose, &[])
+}
+
+fn hash(parts: &[&[u8]]) -> Key {
+    let mut context = digest::Context::new(&digest::SHA256);
+    parts.iter().for_each(|part| context.update(part));
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+fn expand<const N: usize>(prk: &Prk, purpose: &[u8], context: &[u8]) -> [u8; N] {
+    struct Length(usize);
+    impl KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let (mut key, info) = ([0; N], [purpose, &[0], context]);
+    let filled = prk.expand(&info, Length(N)).and_then(|okm| okm.fill(&mut key));
+    filled.expect("a key is shorter than HKDF's limit");
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_tells_apart_what_was_said_what_is_known_and_what_for() {
+        let chain = |name: &[u8], said: &[u8], known: u8| {
+            let mut chain = Chain::new(name, &[1; 32]);
+            chain.say(said);
+            chain.learn(&[known; 32]);
+            chain.derive(b"up")
+        };
+        let base = chain(b"a", b"x", 1);
+        assert_eq!(chain(b"a", b"x", 1), base);
+        for other in [chain(b"b", b"x", 1), chain(b"a", b"y", 1), chain(b"a", b"x", 2)] {
+            assert_ne!(other, base);
+        }
+        assert_ne!(follow::<32>(&base, b"one"), follow::<32>(&base, b"two"));
+    }
+}

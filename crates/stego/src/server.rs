@@ -1,0 +1,444 @@
+//! A server's end: the links of many clients, and the connections that join them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::schedule::Spec;
+use rand_core::CryptoRng;
+
+use crate::client::{Ending, SURVIVES, draw, splitter};
+use crate::cover::{ConnId, Cover, Input};
+use crate::handshake::{ANSWER, Doorman, HELLO};
+use crate::inbox::Budget;
+use crate::keys::ServerKey;
+use crate::link::{Broken, Link, Opening, Side};
+use crate::slot::{Hidden, Profile};
+use crate::token::{Awaited, LinkTokens, TOKEN};
+
+/// Connections of one link at a time.
+const PLACES: usize = 64;
+/// How long a link that is done is remembered: its client may come back because the last
+/// acknowledgement was lost.
+const LINGERS: Duration = Duration::from_secs(20);
+
+/// A link, by a number that is not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub u64);
+
+/// What a server's driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerOutput {
+    /// Write these bytes.
+    Send(ConnId, Vec<u8>),
+    /// Close it behind what was written.
+    Close(ConnId),
+    /// Nothing of ours came by this connection: it is a stranger's. These are the bytes that came,
+    /// and what comes by it is not looked at any more.
+    Stranger(ConnId, Vec<u8>),
+    /// A client opened a link.
+    Opened(LinkId),
+    /// A link may have something to read, or take more.
+    Ready(LinkId),
+    /// A link is over.
+    Over(LinkId, Ending),
+}
+
+/// What a server is made of.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Its key pair.
+    pub key: ServerKey,
+    /// What its bridge line names.
+    pub profile: Profile,
+    /// Which connection takes the next chunk.
+    pub schedule: Spec,
+    /// Seconds since 1970 when the run began.
+    pub wall: u64,
+    /// Whether AES is quick on this machine.
+    pub aes: bool,
+    /// Bytes that the links may promise together beyond 1 MiB each.
+    pub memory: usize,
+    /// Links at a time.
+    pub links: usize,
+}
+
+/// The links of many clients.
+pub struct Server<R> {
+    config: ServerConfig,
+    rng: R,
+    doorman: Doorman,
+    awaited: Awaited,
+    links: BTreeMap<LinkId, Host>,
+    next_link: u64,
+    conns: BTreeMap<ConnId, Guest>,
+    outputs: VecDeque<ServerOutput>,
+    budget: Budget,
+    /// Links to which something happened, and when the others want to be looked at.
+    touched: BTreeSet<LinkId>,
+    timers: BTreeSet<(Time, LinkId)>,
+}
+
+/// A link and what belongs to it.
+struct Host {
+    link: Link,
+    tokens: LinkTokens,
+    places: Vec<Option<ConnId>>,
+    /// When its client was heard last.
+    heard: Time,
+    /// When both streams had ended.
+    done: Option<Time>,
+    timer: Time,
+}
+
+struct Guest {
+    cover: Cover,
+    seat: Seat,
+}
+
+/// Whose connection it is.
+enum Seat {
+    /// What came so far does not tell.
+    Unknown(Vec<u8>),
+    Joined {
+        link: LinkId,
+        place: usize,
+        skip: usize,
+    },
+    /// Ours, and between two exchanges.
+    Between,
+    Stranger,
+}
+
+impl<R: CryptoRng> Server<R> {
+    /// A server without links.
+    #[must_use]
+    pub fn new(config: ServerConfig, rng: R) -> Server<R> {
+        Server {
+            budget: Budget::new(config.memory),
+            config,
+            rng,
+            doorman: Doorman::default(),
+            awaited: Awaited::default(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            conns: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            touched: BTreeSet::new(),
+            timers: BTreeSet::new(),
+        }
+    }
+
+    /// Something happened to a connection.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Opened(id) => {
+                let cover = Cover::new(self.config.profile.server_slot());
+                self.conns.insert(id, Guest { cover, seat: Seat::Unknown(Vec::new()) });
+            }
+            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
+            Input::Room(id, room) => {
+                let Some(guest) = self.conns.get_mut(&id) else { return };
+                guest.cover.socket = room;
+                if let Seat::Joined { link, .. } = guest.seat {
+                    self.touched.insert(link);
+                }
+            }
+            Input::Closed(id) => self.gone(now, id),
+        }
+    }
+
+    /// Takes bytes for a client: how many.
+    pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
+        let taken = self.links.get_mut(&link).map_or(0, |host| host.link.write(bytes));
+        if taken > 0 {
+            self.touched.insert(link);
+        }
+        taken
+    }
+
+    /// Bytes that [`Server::write`] takes now.
+    #[must_use]
+    pub fn room(&self, link: LinkId) -> usize {
+        self.links.get(&link).map_or(0, |host| host.link.room())
+    }
+
+    /// The next bytes of a client.
+    pub fn read(&mut self, now: Time, link: LinkId) -> Option<Vec<u8>> {
+        let host = self.links.get_mut(&link)?;
+        let bytes = host.link.read(now, &mut self.budget);
+        if bytes.is_some() {
+            self.touched.insert(link);
+        }
+        bytes
+    }
+
+    /// Whether the client's stream has ended, and all of it was read.
+    #[must_use]
+    pub fn has_ended(&self, link: LinkId) -> bool {
+        self.links.get(&link).is_none_or(|host| host.link.has_ended())
+    }
+
+    /// Nothing more will be written.
+    pub fn finish(&mut self, link: LinkId) {
+        self.touched.insert(link);
+        if let Some(host) = self.links.get_mut(&link) {
+            host.link.finish();
+        }
+    }
+
+    /// A link ends at once.
+    pub fn reset(&mut self, link: LinkId) {
+        self.touched.insert(link);
+        if let Some(host) = self.links.get_mut(&link) {
+            host.link.reset();
+        }
+    }
+
+    /// How many links there are.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self, now: Time) -> Option<ServerOutput> {
+        if self.outputs.is_empty() {
+            while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
+                self.timers.remove(&(due, link));
+                self.touched.insert(link);
+            }
+            while let Some(link) = self.touched.pop_first() {
+                self.work(now, link);
+            }
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When [`Server::poll`] has to be called at the latest.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    fn minute(&self, now: Time) -> u32 {
+        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
+        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
+    }
+
+    /// Does all that is to be done for a link now.
+    fn work(&mut self, now: Time, id: LinkId) {
+        let Some(mut host) = self.links.remove(&id) else { return };
+        self.timers.remove(&(host.timer, id));
+        for place in host.link.evicted() {
+            let Some(stale) = host.places[place].take() else { continue };
+            self.conns.remove(&stale);
+            self.outputs.push_back(ServerOutput::Close(stale));
+        }
+        host.link.tick(now);
+        self.flush(now, &mut host);
+        if host.link.is_done() && host.link.has_ended() {
+            if self.config.profile.streams() {
+                self.hang_up(&mut host);
+            }
+            host.done = Some(host.done.unwrap_or(now));
+        }
+        let done = host.done.is_some_and(|since| now >= since + LINGERS);
+        let ending = match (done, host.link.is_reset()) {
+            (true, _) => Some(Ending::Done),
+            (_, true) => Some(Ending::Reset),
+            _ => (now >= host.heard + SURVIVES).then_some(Ending::Lost),
+        };
+        if let Some(ending) = ending {
+            return self.end(id, host, ending);
+        }
+        host.timer = self.timer(now, &host);
+        self.timers.insert((host.timer, id));
+        self.links.insert(id, host);
+        self.outputs.push_back(ServerOutput::Ready(id));
+    }
+
+    fn timer(&self, now: Time, host: &Host) -> Time {
+        let guests = host.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
+        let slots = guests.filter_map(|guest| guest.cover.due());
+        let done = host.done.map(|since| since + LINGERS);
+        let waits = host.link.next_timeout(now).into_iter().chain(done).chain(slots);
+        waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
+    }
+
+    fn end(&mut self, id: LinkId, mut host: Host, ending: Ending) {
+        host.link.release(&mut self.budget);
+        self.awaited.remove(&host.tokens);
+        self.hang_up(&mut host);
+        self.outputs.push_back(ServerOutput::Over(id, ending));
+    }
+
+    /// Closes a link's connections behind what was written.
+    fn hang_up(&mut self, host: &mut Host) {
+        for (place, conn) in host.places.iter_mut().enumerate() {
+            let Some(conn) = conn.take() else { continue };
+            host.link.over(place);
+            self.conns.remove(&conn);
+            self.outputs.push_back(ServerOutput::Close(conn));
+        }
+    }
+
+    /// Seals what waits for a client, and sends it.
+    fn flush(&mut self, now: Time, host: &mut Host) {
+        let mut rooms = vec![0; PLACES];
+        for (place, conn) in host.places.iter().enumerate() {
+            let guest = conn.and_then(|conn| self.conns.get_mut(&conn));
+            let held = host.link.held_at(place);
+            rooms[place] = guest.map_or(0, |guest| guest.cover.room(now, held));
+        }
+        host.link.deal(now, &mut rooms);
+        for place in 0..PLACES {
+            let Some(conn) = host.places[place] else { continue };
+            let Some(guest) = self.conns.get_mut(&conn) else { continue };
+            let Some((out, over)) = guest.cover.emit(now, &mut host.link, place) else { continue };
+            self.outputs.push_back(ServerOutput::Send(conn, out));
+            if over {
+                host.places[place] = None;
+                host.link.over(place);
+                guest.seat = Seat::Between;
+            }
+            // The client closes a connection that both may speak by: it knows when all has come.
+            if over && guest.cover.slot.is_spent() {
+                self.conns.remove(&conn);
+                self.outputs.push_back(ServerOutput::Close(conn));
+            }
+        }
+    }
+
+    fn gone(&mut self, now: Time, id: ConnId) {
+        let Some(guest) = self.conns.remove(&id) else { return };
+        self.leave(now, &guest.seat);
+    }
+
+    /// A connection no longer stands at its place.
+    fn leave(&mut self, now: Time, seat: &Seat) {
+        let Seat::Joined { link, place, .. } = seat else { return };
+        let Some(host) = self.links.get_mut(link) else { return };
+        host.places[*place] = None;
+        host.link.lost(now, *place);
+        self.touched.insert(*link);
+    }
+
+    fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
+        let Some(Guest { mut cover, mut seat }) = self.conns.remove(&id) else { return };
+        if matches!(seat, Seat::Stranger) {
+            self.conns.insert(id, Guest { cover, seat });
+            return;
+        }
+        let mut broken = false;
+        let mut each = |hidden: Hidden<'_>| {
+            broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
+        };
+        broken |= cover.slot.receive(now, bytes, &mut each).is_err();
+        if broken {
+            self.leave(now, &seat);
+            let bytes = match seat {
+                Seat::Unknown(came) => came,
+                _ => Vec::new(),
+            };
+            self.outputs.push_back(ServerOutput::Stranger(id, bytes));
+            seat = Seat::Stranger;
+        }
+        self.conns.insert(id, Guest { cover, seat });
+    }
+
+    fn hidden(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        seat: &mut Seat,
+        hidden: Hidden<'_>,
+    ) -> Result<(), Broken> {
+        match (hidden, &mut *seat) {
+            // The client's part of the exchange is whole: whoever has not said who it is will not.
+            (Hidden::End, Seat::Unknown(_)) => Err(Broken),
+            (Hidden::End, _) => Ok(()),
+            (Hidden::Bytes(bytes), Seat::Unknown(came)) => {
+                came.extend_from_slice(bytes);
+                self.recognise(now, id, seat)
+            }
+            (Hidden::Bytes(bytes), Seat::Joined { .. }) => self.joined(now, seat, bytes),
+            (Hidden::Bytes(_), Seat::Between | Seat::Stranger) => Ok(()),
+        }
+    }
+
+    /// Bytes of a link came by a connection.
+    fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), Broken> {
+        let Seat::Joined { link, place, skip } = seat else { return Ok(()) };
+        let Some(host) = self.links.get_mut(link) else { return Err(Broken) };
+        let skipped = (*skip).min(bytes.len());
+        *skip -= skipped;
+        self.touched.insert(*link);
+        if host.link.came(now, *place, &bytes[skipped..])? > 0 {
+            host.heard = now;
+        }
+        Ok(())
+    }
+
+    /// Looks whether a connection's first bytes are a token, or a handshake.
+    fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), Broken> {
+        let Seat::Unknown(came) = &*seat else { return Ok(()) };
+        let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
+        if let Some((link, number)) = self.awaited.take(token) {
+            let rest = rest.to_vec();
+            self.join(now, id, (LinkId(link), number), seat)?;
+            return self.joined(now, seat, &rest);
+        }
+        let Some((hello, rest)) = came.split_first_chunk::<HELLO>() else { return Ok(()) };
+        let rest = rest.to_vec();
+        let minute = self.minute(now);
+        let welcome = self.doorman.read(&self.config.key, minute, hello).ok_or(Broken)?;
+        let skip = usize::from(welcome.padding);
+        let padding = draw(&mut self.rng, self.config.profile.padding());
+        let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
+        let full = self.links.len() >= self.config.links;
+        (!full).then_some(()).ok_or(Broken)?;
+        let own = (self.config.aes, padding);
+        let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(Broken)?;
+        let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
+        let chunk = self.config.profile.chunk();
+        let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), chunk);
+        link.open(now, (0, 0), Opening::Waits, &answer);
+        let number = self.next_link;
+        self.next_link += 1;
+        let mut places = vec![None; PLACES];
+        places[0] = Some(id);
+        let tokens = self.awaited.add(number, &secrets.tokens);
+        let host = Host { link, tokens, places, heard: now, done: None, timer: Time::MAX };
+        self.links.insert(LinkId(number), host);
+        self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
+        *seat = Seat::Joined { link: LinkId(number), place: 0, skip };
+        self.joined(now, seat, &rest)
+    }
+
+    /// A connection that bears a link's token joins it.
+    fn join(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        (link, number): (LinkId, u32),
+        seat: &mut Seat,
+    ) -> Result<(), Broken> {
+        let streams = self.config.profile.streams();
+        let host = self.links.get_mut(&link).ok_or(Broken)?;
+        self.awaited.came(&mut host.tokens, number);
+        let free = host.places.iter().position(Option::is_none);
+        // The client has fewer: some have died, and we were not told.
+        let place = free.or_else(|| host.link.stalest()).ok_or(Broken)?;
+        if let Some(stale) = host.places[place].replace(id) {
+            self.conns.remove(&stale);
+            self.outputs.push_back(ServerOutput::Close(stale));
+        }
+        host.heard = now;
+        let opening = if streams { Opening::Answers } else { Opening::Waits };
+        host.link.open(now, (place, u64::from(number) + 1), opening, &[]);
+        *seat = Seat::Joined { link, place, skip: 0 };
+        self.touched.insert(link);
+        Ok(())
+    }
+}

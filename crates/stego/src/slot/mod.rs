@@ -1,0 +1,92 @@
+//! What connections look like: one module a file.
+//!
+//! A [`Slot`] stands between a connection's bytes and the hidden bytes of the chopper. It says how
+//! many hidden bytes its next message takes, makes the message, and finds the hidden bytes of the
+//! messages that come. It knows nothing of blocks, links and keys.
+//!
+//! A connection carries one *exchange* or several, one after the other. With each begins a stream
+//! of hidden bytes in either direction; the client's begins with a token. Where a connection is one
+//! long exchange (`nosteg`), it has one token; where a proxy stands between that hands on each
+//! request by itself (`http`), each request is an exchange.
+
+mod nosteg;
+mod profile;
+mod rr;
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+pub use profile::{Module, Profile, ProfileError};
+
+/// Bytes that padding has at least.
+pub(crate) const RESERVE: usize = 32;
+
+/// What a slot finds in the bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden<'a> {
+    /// Hidden bytes of the present exchange.
+    Bytes(&'a [u8]),
+    /// The other end says nothing more in this exchange.
+    End,
+}
+
+/// The bytes of a connection are none of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotCover;
+
+/// One end of a connection, as a certain kind of traffic.
+pub(crate) trait Slot: Send {
+    /// Takes the connection's bytes and gives what is hidden in them to `each`.
+    ///
+    /// # Errors
+    /// They are none of this kind of traffic: the connection is of no use.
+    fn receive(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover>;
+
+    /// Hidden bytes that the next message takes, where the socket takes `socket` bytes; 0 if it is
+    /// not this end's turn.
+    fn room(&self, socket: usize) -> usize;
+
+    /// The hidden bytes of the message that carries so many: as many, or at least [`RESERVE`] more,
+    /// which are to be filled with padding.
+    fn fit(&mut self, hidden: usize) -> usize;
+
+    /// Makes the message with these hidden bytes, at most [`Slot::room`], as many as
+    /// [`Slot::fit`] said. Whether the exchange is over with it, as far as this end is concerned.
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool;
+
+    /// Until when this end has to wait before it may speak, though it is its turn.
+    fn wait(&mut self, _now: Time) -> Option<Time> {
+        None
+    }
+
+    /// How long the other end may keep its part of an exchange back.
+    fn hold(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// When this end has to send a message even if it has nothing to say.
+    fn due(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether the next message of this end (a client's) begins an exchange.
+    fn begins(&self) -> bool {
+        false
+    }
+
+    /// Whether both ends may speak at any time, and a silent connection can be asked.
+    fn streams(&self) -> bool {
+        false
+    }
+
+    /// Whether no more exchange goes by this connection.
+    fn is_spent(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,90 @@
+//! `nosteg`: hidden bytes as they are. Random bytes from the first one on, which censors have
+//! blocked for that (Wu et al., USENIX Security 2023): for comparison, and below other covers.
+
+use anabranch_multipath::Time;
+
+use super::{Hidden, NotCover, Slot};
+
+/// A connection without a cover.
+#[derive(Debug)]
+pub(super) struct NoSteg {
+    /// Bytes that may still be sent, and that may still come; `None` where there is no end.
+    left: Option<[usize; 2]>,
+}
+
+/// Fewer bytes are not worth their overhead.
+const LEAST: usize = 512;
+
+impl NoSteg {
+    /// One that carries no more than `most` bytes either way, if that is said.
+    pub(super) fn new(most: Option<usize>) -> NoSteg {
+        NoSteg { left: most.map(|most| [most; 2]) }
+    }
+}
+
+impl Slot for NoSteg {
+    fn receive(
+        &mut self,
+        _now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        if let Some([_, left]) = &mut self.left {
+            *left = left.saturating_sub(bytes.len());
+        }
+        each(Hidden::Bytes(bytes));
+        Ok(())
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        match self.left {
+            None => socket,
+            // The other end waits until this one has what it owes; so nothing new goes by it.
+            Some(_) if self.is_spent() => 0,
+            Some([left, _]) => left.min(socket),
+        }
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        hidden
+    }
+
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(hidden);
+        if let Some([left, _]) = &mut self.left {
+            *left = left.saturating_sub(hidden.len());
+        }
+        false
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+
+    fn is_spent(&self) -> bool {
+        self.left.is_some_and(|left| left.into_iter().any(|left| left < LEAST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_pass_until_the_connection_has_had_its_share() {
+        let (mut slot, mut out) = (NoSteg::new(Some(2_000)), Vec::new());
+        assert_eq!((slot.room(4_000), slot.room(300)), (2_000, 300));
+        assert!(!slot.send(Time::ZERO, &[7; 1_400], &mut out) && !slot.is_spent());
+        assert_eq!((out.len(), slot.room(4_000)), (1_400, 600));
+        assert!(!slot.send(Time::ZERO, &[7; 100], &mut out) && slot.is_spent());
+        assert_eq!(slot.room(4_000), 0);
+        let mut seen = Vec::new();
+        let mut each = |hidden: Hidden<'_>| match hidden {
+            Hidden::Bytes(bytes) => seen.extend_from_slice(bytes),
+            _ => panic!("one exchange"),
+        };
+        slot.receive(Time::ZERO, b"ab", &mut each).unwrap();
+        slot.receive(Time::ZERO, b"c", &mut each).unwrap();
+        assert_eq!(seen, b"abc");
+    }
+}

@@ -1,0 +1,150 @@
+//! `nosteg-rr`: one request and one answer a connection, the answer 100 ms late, as the original
+//! StegoTorus had it (its `nosteg_rr`): for comparison with what the paper measured.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Hidden, NotCover, RESERVE, Slot};
+
+/// Hidden bytes of a request: the original's cookies have 768 at most.
+const REQUEST: usize = 2_048;
+/// Hidden bytes of an answer at most.
+const ANSWER: usize = 16_384;
+/// How long a server waits before it answers.
+const WAIT: Duration = Duration::from_millis(100);
+/// How long it waits at most for something to say.
+const HOLD: Duration = Duration::from_secs(2);
+
+/// The client's end.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    asked: bool,
+}
+
+impl Slot for Asking {
+    fn receive(
+        &mut self,
+        _now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        if !self.asked {
+            return Err(NotCover);
+        }
+        each(Hidden::Bytes(bytes));
+        Ok(())
+    }
+
+    fn room(&self, _socket: usize) -> usize {
+        if self.asked { 0 } else { REQUEST - RESERVE }
+    }
+
+    fn fit(&mut self, _hidden: usize) -> usize {
+        REQUEST
+    }
+
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(hidden);
+        self.asked = true;
+        false
+    }
+
+    fn begins(&self) -> bool {
+        !self.asked
+    }
+
+    fn hold(&self) -> Duration {
+        HOLD
+    }
+}
+
+/// The server's end.
+#[derive(Debug, Default)]
+pub(super) struct Answering {
+    came: usize,
+    /// When the request was whole.
+    whole: Option<Time>,
+    /// Whether the wait is over.
+    ready: bool,
+    answered: bool,
+}
+
+impl Slot for Answering {
+    fn receive(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        self.came += bytes.len();
+        each(Hidden::Bytes(bytes));
+        match self.came {
+            REQUEST => {
+                self.whole = Some(now);
+                each(Hidden::End);
+                Ok(())
+            }
+            0..REQUEST => Ok(()),
+            _ => Err(NotCover),
+        }
+    }
+
+    fn room(&self, _socket: usize) -> usize {
+        if self.ready && !self.answered { ANSWER } else { 0 }
+    }
+
+    fn wait(&mut self, now: Time) -> Option<Time> {
+        let ready = self.whole? + WAIT;
+        self.ready = now >= ready;
+        (!self.ready).then_some(ready)
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        // An answer that says nothing still says that it is ours.
+        hidden.max(RESERVE)
+    }
+
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(hidden);
+        self.answered = true;
+        true
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.whole.filter(|_| !self.answered).map(|whole| whole + HOLD)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_one_answer_a_tenth_of_a_second_later() {
+        let (mut near, mut far, now) =
+            (Asking::default(), Answering::default(), Time::from_secs(1));
+        let (mut request, mut answer) = (Vec::new(), Vec::new());
+        assert!(near.begins() && near.room(9) == REQUEST - RESERVE && near.fit(5) == REQUEST);
+        assert!(!near.send(now, &[1; REQUEST], &mut request) && near.room(9) == 0);
+        let mut seen = 0;
+        let mut each = |hidden: Hidden<'_>| match hidden {
+            Hidden::Bytes(bytes) => seen += bytes.len(),
+            Hidden::End => seen += 1_000_000,
+        };
+        far.receive(now, &request[..9], &mut each).unwrap();
+        assert_eq!(far.wait(now), None);
+        far.receive(now, &request[9..], &mut each).unwrap();
+        assert_eq!(seen, 1_000_000 + REQUEST);
+        assert_eq!((far.wait(now), far.room(0)), (Some(now + WAIT), 0));
+        assert_eq!((far.wait(now + WAIT), far.room(0)), (None, ANSWER));
+        assert_eq!(far.due(), Some(now + HOLD));
+        assert!(far.send(now, b"answer", &mut answer) && far.is_spent() && far.room(0) == 0);
+        assert_eq!(far.receive(now, b"more", &mut |_| {}), Err(NotCover));
+        near.receive(now, &answer, &mut |_| {}).unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! Single-use tokens: what a later connection begins with to join a link.
+//!
+//! Both ends derive them from the link's keys: token *n* is the first 24 bytes of HMAC-SHA256 over
+//! *n*. To all others they are random bytes. A server looks for those it awaits in a table, so
+//! that neither a token nor a stranger's bytes cost it public-key work.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::hmac;
+
+use crate::secrets::Key;
+
+/// Bytes of a token.
+pub(crate) const TOKEN: usize = 24;
+/// Tokens that are awaited behind the greatest that came, and remembered before it. More failing
+/// connections in a row than this repeat their tokens.
+const AHEAD: u32 = 256;
+
+/// A token on the wire.
+pub(crate) type Token = [u8; TOKEN];
+
+/// The tokens of a link.
+#[derive(Clone)]
+pub(crate) struct Mint(hmac::Key);
+
+impl Mint {
+    pub(crate) fn new(key: &Key) -> Mint {
+        Mint(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// Token `number`.
+    pub(crate) fn token(&self, number: u32) -> Token {
+        let tag = hmac::sign(&self.0, &number.to_be_bytes());
+        std::array::from_fn(|place| tag.as_ref()[place])
+    }
+}
+
+/// A client's tokens: each is given out once, as long as any come through.
+pub(crate) struct Purse {
+    mint: Mint,
+    next: u32,
+    /// The number behind the greatest that the server has taken for sure.
+    taken: u32,
+}
+
+impl Purse {
+    pub(crate) fn new(key: &Key) -> Purse {
+        Purse { mint: Mint::new(key), next: 0, taken: 0 }
+    }
+
+    /// A token and its number.
+    ///
+    /// After 256 that nobody took (so many connections in a row came to nothing) they are given out
+    /// again from the first: the server awaits no others.
+    pub(crate) fn spend(&mut self) -> (u32, Token) {
+        if self.next - self.taken >= AHEAD {
+            self.next = self.taken;
+        }
+        let number = self.next;
+        self.next += 1;
+        (number, self.mint.token(number))
+    }
+
+    /// The server took token `number`.
+    pub(crate) fn took(&mut self, number: u32) {
+        self.taken = self.taken.max(number.saturating_add(1));
+        self.next = self.next.max(self.taken);
+    }
+}
+
+/// A server's tokens: those of all links that it awaits.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    tokens: BTreeMap<Token, (u64, u32)>,
+}
+
+/// What of a link's tokens is awaited.
+pub(crate) struct LinkTokens {
+    mint: Mint,
+    link: u64,
+    /// The number behind the greatest that is awaited.
+    end: u32,
+}
+
+impl Awaited {
+    /// The link and the number of a token, which is awaited no longer.
+    pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
+        self.tokens.remove(token)
+    }
+
+    /// The tokens of a new link are awaited.
+    pub(crate) fn add(&mut self, link: u64, key: &Key) -> LinkTokens {
+        let mut tokens = LinkTokens { mint: Mint::new(key), link, end: 0 };
+        tokens.extend(self, AHEAD);
+        tokens
+    }
+
+    /// Token `number` of a link came: those behind it are awaited, those long before no more.
+    pub(crate) fn came(&mut self, tokens: &mut LinkTokens, number: u32) {
+        tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
+    }
+
+    /// A link is gone.
+    pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
+        for number in tokens.end.saturating_sub(2 * AHEAD)..tokens.end {
+            self.tokens.remove(&tokens.mint.token(number));
+        }
+    }
+}
+
+impl LinkTokens {
+    fn extend(&mut self, awaited: &mut Awaited, end: u32) {
+        while self.end < end {
+            awaited.tokens.insert(self.mint.token(self.end), (self.link, self.end));
+            if let Some(old) = self.end.checked_sub(2 * AHEAD) {
+                awaited.tokens.remove(&self.mint.token(old));
+            }
+            self.end += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_once() {
+        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let mut tokens = awaited.add(9, &[1; 32]);
+        for turn in 0..2_000 {
+            let (number, token) = purse.spend();
+            assert_eq!(number, turn);
+            assert_eq!(awaited.take(&token), Some((9, number)));
+            assert_eq!(awaited.take(&token), None);
+            awaited.came(&mut tokens, number);
+            purse.took(number);
+        }
+        assert!(awaited.tokens.len() <= 2 * AHEAD as usize);
+        awaited.remove(&tokens);
+        assert!(awaited.tokens.is_empty());
+    }
+
+    #[test]
+    fn tokens_come_in_any_order() {
+        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let mut tokens = awaited.add(9, &[1; 32]);
+        let mut spent: Vec<_> = (0..AHEAD).map(|_| purse.spend()).collect();
+        spent.reverse();
+        for (number, token) in spent {
+            assert_eq!(awaited.take(&token), Some((9, number)));
+            awaited.came(&mut tokens, number);
+        }
+    }
+
+    #[test]
+    fn a_link_is_found_however_many_connections_came_to_nothing() {
+        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let mut tokens = awaited.add(9, &[1; 32]);
+        // The server took 40, and its answers were lost.
+        for _ in 0..40 {
+            let (number, token) = purse.spend();
+            awaited.take(&token).unwrap();
+            awaited.came(&mut tokens, number);
+        }
+        (0..1_000).for_each(|_| _ = purse.spend());
+        let tries = (0..2 * AHEAD).take_while(|_| awaited.take(&purse.spend().1).is_none()).count();
+        assert!(tries < 256, "{tries}");
+    }
+
+    #[test]
+    fn links_have_tokens_of_their_own() {
+        let mut awaited = Awaited::default();
+        let (one, _two) = (awaited.add(1, &[1; 32]), awaited.add(2, &[2; 32]));
+        assert_eq!(awaited.take(&Mint::new(&[2; 32]).token(3)), Some((2, 3)));
+        awaited.remove(&one);
+        assert_eq!(awaited.take(&Mint::new(&[1; 32]).token(3)), None);
+        assert_eq!(awaited.take(&Mint::new(&[2; 32]).token(4)), Some((2, 4)));
+    }
+}

@@ -1,0 +1,167 @@
+//! Links over a modelled network: whole streams, whatever becomes of their connections.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_stego::Ending;
+use rand::RngExt as _;
+
+use world::{Fate, Fates, Task, World, all, dsl, line};
+
+const MINUTES: Duration = Duration::from_secs(600);
+
+/// Carries bytes both ways and returns the world after it, and how long it took.
+fn carried(
+    seed: u64,
+    profile: &str,
+    (up, down): (usize, usize),
+    fates: Fates,
+) -> (World, Duration) {
+    let mut world = World::new(seed, profile, dsl(), fates);
+    let mut task = Task::new(seed, up, down);
+    world.carry(&mut task, MINUTES);
+    let took = world.over.since(Time::ZERO);
+    let came = [task.came[0].len(), task.came[1].len()];
+    assert!(task.is_whole(), "seed {seed}: {came:?} of {up} and {down} came, {:?}", world.ends);
+    assert_eq!(world.ends, [Some(Ending::Done); 2], "seed {seed}, {up} and {down}: {took:?}");
+    (world, took)
+}
+
+#[test]
+fn streams_of_any_length_are_whole_both_ways() {
+    for (seed, length) in [0, 1, 500, 16_384, 16_385, 300_000].into_iter().enumerate() {
+        for profile in ["nosteg", "nosteg-short", "nosteg-rr"] {
+            let length = if profile == "nosteg-rr" { length.min(60_000) } else { length };
+            carried(seed as u64, profile, (length, length / 2), all(Fate::Fine));
+            carried(seed as u64, profile, (length / 3, length), all(Fate::Fine));
+        }
+    }
+}
+
+#[test]
+fn ten_megabytes_pass_at_the_rate_of_the_line() {
+    let (world, took) = carried(1, "nosteg", (100, 10_000_000), all(Fate::Fine));
+    let rate = 10_000_000.0 / took.as_secs_f64();
+    assert!(rate > 620_000.0, "{rate} B/s of 700,000");
+    let down = world.crossed[1] as f64 / 10_000_000.0;
+    assert!(down < 1.065, "{down} bytes down for each");
+    let up = world.crossed[0] as f64 / 10_000_000.0;
+    assert!(up < 0.02, "{up} bytes up for each, TCP's own acknowledgements not counted");
+}
+
+#[test]
+fn a_seed_replays() {
+    let fates = || -> Fates {
+        Box::new(|_, _, dice| match dice.random_range(0..3) {
+            0 => Fate::Killed(Duration::from_millis(dice.random_range(0..4_000))),
+            1 => Fate::Frozen(15_000),
+            _ => Fate::Fine,
+        })
+    };
+    let trace = |seed| carried(seed, "nosteg", (200_000, 900_000), fates()).0.trace;
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+}
+
+#[test]
+fn connections_killed_at_random_cost_no_byte() {
+    for seed in 0..8 {
+        let fates: Fates = Box::new(|_, _, dice| {
+            Fate::Killed(Duration::from_millis(dice.random_range(100..6_000)))
+        });
+        carried(seed, "nosteg", (300_000, 2_000_000), fates);
+    }
+}
+
+#[test]
+fn connections_frozen_after_15_kb_cost_no_byte_and_short_ones_little_time() {
+    let (_, free) = carried(1, "nosteg-short", (1_000, 1_000_000), all(Fate::Fine));
+    let (world, frozen) = carried(1, "nosteg-short", (1_000, 1_000_000), all(Fate::Frozen(15_000)));
+    let share = free.as_secs_f64() / frozen.as_secs_f64();
+    assert!(share > 0.5, "{share} of the goodput without, {} dialled", world.dialled);
+}
+
+#[test]
+fn connections_that_all_freeze_and_are_few_cost_no_byte_either() {
+    let (world, took) = carried(1, "nosteg", (1_000, 300_000), all(Fate::Frozen(15_000)));
+    // Six at a time bring 15 kB each, and each six are given up after some seconds.
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(world.crossed[1] < 2_000_000, "{} bytes went down", world.crossed[1]);
+    let (_, took) = carried(2, "nosteg", (100_000, 300_000), all(Fate::Frozen(15_000)));
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+#[test]
+fn half_of_all_connections_are_black_holes_and_no_byte_is_lost() {
+    for seed in 0..6 {
+        let fates: Fates =
+            Box::new(|_, _, dice| if dice.random_bool(0.5) { Fate::Hole } else { Fate::Fine });
+        carried(seed, "nosteg", (200_000, 1_000_000), fates);
+    }
+}
+
+#[test]
+fn a_link_survives_minutes_without_any_connection() {
+    // All die at 3 s, and none is to be had for the next 4 minutes.
+    let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
+        0.0..3.0 => Fate::Killed(Time::from_secs(3).since(now)),
+        3.0..240.0 => Fate::Hole,
+        _ => Fate::Fine,
+    });
+    let (world, took) = carried(2, "nosteg", (500_000, 4_000_000), fates);
+    assert!(took > Duration::from_secs(240) && took < Duration::from_secs(270), "{took:?}");
+    assert!(world.dialled < 300, "{}", world.dialled);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up_after_five_minutes() {
+    let mut world = World::new(3, "nosteg", dsl(), all(Fate::Hole));
+    let mut task = Task::new(3, 10, 10);
+    while world.ends[0].is_none() && world.now < Time::from_secs(400) {
+        world.step(&mut task, Time::from_secs(400));
+    }
+    assert_eq!(world.ends[0], Some(Ending::Lost));
+    assert!(world.over < Time::from_secs(320), "{:?}", world.over);
+    assert!(world.link.is_none() && world.dialled < 60, "{}", world.dialled);
+}
+
+#[test]
+fn a_long_fat_line_is_filled_and_windows_grow_for_it() {
+    // 200 Mbit/s and 300 ms: 7.5 MB under way.
+    let fates = all(Fate::Fine);
+    let mut world = World::new(4, "nosteg", line(20_000_000, 200_000_000, 300), fates);
+    let mut task = Task::new(4, 10, 40_000_000);
+    world.carry(&mut task, MINUTES);
+    assert!(task.is_whole());
+    let took = world.over;
+    // Each of the six connections has 128 KiB under way at most: 5.2 MB/s.
+    let rate = 40_000_000.0 / took.secs_f64();
+    assert!(rate > 3_500_000.0, "{rate}");
+}
+
+#[test]
+fn strangers_are_told_apart_and_get_no_byte() {
+    use anabranch_stego::{ConnId, Input, ServerOutput};
+    let mut world = World::new(5, "nosteg", dsl(), all(Fate::Fine));
+    for (number, probe) in
+        [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], &[7; 56], &[0; 300]].into_iter().enumerate()
+    {
+        let id = ConnId(1_000 + number as u64);
+        world.server.handle(world.now, Input::Opened(id));
+        world.server.handle(world.now, Input::Room(id, 9_000));
+        for byte in probe {
+            world.server.handle(world.now, Input::Bytes(id, &[*byte]));
+        }
+        let outputs: Vec<_> = std::iter::from_fn(|| world.server.poll(world.now)).collect();
+        let expected = if probe.len() < 56 {
+            vec![]
+        } else {
+            vec![ServerOutput::Stranger(id, probe[..56].to_vec())]
+        };
+        assert_eq!(outputs, expected);
+    }
+}

@@ -1,0 +1,376 @@
+//! A client, a server and the connections between them, in memory: TCP as far as it matters here
+//! (bytes in order, a window, a socket's buffer), over one line each way.
+#![allow(unreachable_pub, clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{Stream, stream};
+use anabranch_netem::{Link, LinkSettings};
+use anabranch_stego::{
+    Client, ClientConfig, ClientOutput, ConnId, Ending, Input, LinkId, Server, ServerConfig,
+    ServerKey, ServerOutput,
+};
+
+/// Bytes of a segment, of a connection's window, and of a socket's buffer.
+const SEGMENT: usize = 1_400;
+const WINDOW: usize = 128 << 10;
+const BUFFER: usize = 32 << 10;
+/// Bytes that a segment has more on the line.
+const HEADERS: usize = 52;
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It lives.
+    Fine,
+    /// Both ends see it closed after this time; what is under way is lost.
+    Killed(Duration),
+    /// Nothing passes any more in either direction, and nobody is told, once so many bytes came
+    /// down.
+    Frozen(usize),
+    /// Nothing passes at all.
+    Hole,
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+struct Pipe {
+    waits: VecDeque<u8>,
+    under_way: usize,
+    closing: bool,
+    /// What the core believes that the socket takes.
+    told: usize,
+}
+
+struct Conn {
+    fate: Fate,
+    born: Time,
+    down: usize,
+    alive: bool,
+    /// Upwards, downwards.
+    pipes: [Pipe; 2],
+}
+
+enum Segment {
+    Syn(ConnId),
+    SynAck(ConnId),
+    Bytes(ConnId, Vec<u8>),
+    Fin(ConnId),
+}
+
+/// A draw of fates.
+pub type Fates = Box<dyn FnMut(u64, Time, &mut Stream) -> Fate>;
+
+pub struct World {
+    pub now: Time,
+    pub client: Client<Stream>,
+    pub server: Server<Stream>,
+    lines: [Link<Segment>; 2],
+    conns: BTreeMap<ConnId, Conn>,
+    fates: Fates,
+    dice: Stream,
+    pub link: Option<LinkId>,
+    pub ends: [Option<Ending>; 2],
+    /// When the client's end was over.
+    pub over: Time,
+    pub strangers: usize,
+    /// Bytes that crossed the line upwards and downwards, headers and all.
+    pub crossed: [u64; 2],
+    pub dialled: usize,
+    pub most_conns: usize,
+    /// Points of time at which anything happened.
+    pub steps: u64,
+    /// A hash over all that was sent, and when.
+    pub trace: u64,
+}
+
+/// What is to be carried, and what came out.
+pub struct Task {
+    pub up: Vec<u8>,
+    pub down: Vec<u8>,
+    written: [usize; 2],
+    pub came: [Vec<u8>; 2],
+    finished: [bool; 2],
+}
+
+impl Task {
+    pub fn new(seed: u64, up: usize, down: usize) -> Task {
+        use rand::Rng as _;
+        let bytes = |entity, length| {
+            let mut bytes = vec![0; length];
+            stream(seed, entity, "task").fill_bytes(&mut bytes);
+            bytes
+        };
+        let (up, down) = (bytes(1, up), bytes(2, down));
+        Task { up, down, written: [0; 2], came: Default::default(), finished: [false; 2] }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.came[0] == self.up && self.came[1] == self.down
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, profile: &str, line: [LinkSettings; 2], fates: Fates) -> World {
+        let key = ServerKey::generate(&mut stream(seed, 1, "key"));
+        let profile = profile.parse().unwrap();
+        let schedule = anabranch_multipath::schedule::Spec::over_windows("pull").unwrap();
+        let wall = 1_800_000_000;
+        let client = ClientConfig {
+            key: key.public(),
+            profile,
+            schedule: schedule.clone(),
+            wall: wall + 900,
+            aes: true,
+        };
+        let server = ServerConfig {
+            key,
+            profile,
+            schedule,
+            wall,
+            aes: true,
+            memory: 64 << 20,
+            links: 1_000,
+        };
+        let [up, down] = line;
+        World {
+            now: Time::from_millis(5),
+            client: Client::new(client, stream(seed, 2, "client")),
+            server: Server::new(server, stream(seed, 3, "server")),
+            lines: [Link::new(up, seed, 1), Link::new(down, seed, 2)],
+            conns: BTreeMap::new(),
+            fates,
+            dice: stream(seed, 4, "fates"),
+            link: None,
+            ends: [None, None],
+            over: Time::MAX,
+            strangers: 0,
+            crossed: [0; 2],
+            dialled: 0,
+            most_conns: 0,
+            steps: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
+        }
+    }
+
+    /// Runs until both streams are whole and the link is over at both ends, or for `limit`.
+    pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
+        let until = self.now + limit;
+        while self.now < until && self.ends != [Some(Ending::Done); 2] {
+            self.step(task, until);
+        }
+        self.now
+    }
+
+    /// All that happens at one time.
+    pub fn step(&mut self, task: &mut Task, until: Time) {
+        self.steps += 1;
+        let (now, client, server) =
+            (self.now, self.client.next_timeout(), self.server.next_timeout());
+        assert!(self.steps < 1_000_000, "{now:?}: {client:?}, {server:?} come again and again");
+        self.programs(task);
+        self.act();
+        self.programs(task);
+        self.act();
+        let lines = self.lines.iter().filter_map(Link::next_timeout).min();
+        let kills = self.conns.values().filter_map(|conn| match conn.fate {
+            Fate::Killed(after) if conn.alive => Some(conn.born + after),
+            _ => None,
+        });
+        let client = self.client.next_timeout();
+        let all = kills.chain(lines).chain(self.server.next_timeout()).chain([client, until]);
+        let next = all.min().unwrap();
+        self.now = next.max(self.now + Duration::from_micros(1));
+        self.kill();
+        self.arrive();
+    }
+
+    /// The two programs read and write what they can.
+    fn programs(&mut self, task: &mut Task) {
+        let up = self.client.write(&task.up[task.written[0]..]);
+        task.written[0] += up;
+        if task.written[0] == task.up.len() && !std::mem::replace(&mut task.finished[0], true) {
+            self.client.finish();
+        }
+        while let Some(bytes) = self.client.read(self.now) {
+            task.came[1].extend(bytes);
+        }
+        let Some(link) = self.link else { return };
+        let down = self.server.write(link, &task.down[task.written[1]..]);
+        task.written[1] += down;
+        if task.written[1] == task.down.len() && !std::mem::replace(&mut task.finished[1], true) {
+            self.server.finish(link);
+        }
+        while let Some(bytes) = self.server.read(self.now, link) {
+            task.came[0].extend(bytes);
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(output) = self.client.poll(self.now) {
+            match output {
+                ClientOutput::Dial(id) => self.dial(id),
+                ClientOutput::Send(id, bytes) => self.send(0, id, &bytes),
+                ClientOutput::Close(id) => self.close(0, id),
+                ClientOutput::Up => self.note(0, &[1]),
+                ClientOutput::Over(ending) => (self.ends[0], self.over) = (Some(ending), self.now),
+            }
+        }
+        while let Some(output) = self.server.poll(self.now) {
+            match output {
+                ServerOutput::Send(id, bytes) => self.send(1, id, &bytes),
+                ServerOutput::Close(id) => self.close(1, id),
+                ServerOutput::Stranger(..) => self.strangers += 1,
+                ServerOutput::Opened(link) => self.link = Some(link),
+                ServerOutput::Over(_, ending) => self.ends[1] = Some(ending),
+                ServerOutput::Ready(_) => {}
+            }
+        }
+    }
+
+    fn note(&mut self, way: u8, bytes: &[u8]) {
+        let stamp = self.now.nanos().to_be_bytes();
+        for byte in [way].iter().chain(&stamp).chain(bytes) {
+            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn dial(&mut self, id: ConnId) {
+        self.dialled += 1;
+        let fate = (self.fates)(id.0, self.now, &mut self.dice);
+        let pipes = Default::default();
+        self.conns.insert(id, Conn { fate, born: self.now, down: 0, alive: true, pipes });
+        let living = self.conns.values().filter(|conn| conn.alive).count();
+        self.most_conns = self.most_conns.max(living);
+        self.push(0, Segment::Syn(id), 0);
+    }
+
+    fn push(&mut self, way: usize, segment: Segment, bytes: usize) {
+        self.crossed[way] += (bytes + HEADERS) as u64;
+        self.lines[way].push(self.now, segment, bytes + HEADERS).unwrap();
+    }
+
+    fn send(&mut self, way: usize, id: ConnId, bytes: &[u8]) {
+        self.note(way as u8, bytes);
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
+        conn.pipes[way].waits.extend(bytes);
+        conn.pipes[way].told = conn.pipes[way].told.saturating_sub(bytes.len());
+        self.pump(way, id);
+    }
+
+    fn close(&mut self, way: usize, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
+        conn.pipes[way].closing = true;
+        self.pump(way, id);
+    }
+
+    /// As much leaves the socket as the window takes; the core is told what the socket takes.
+    fn pump(&mut self, way: usize, id: ConnId) {
+        loop {
+            let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
+            let pipe = &mut conn.pipes[way];
+            let count = pipe.waits.len().min(SEGMENT).min(WINDOW - pipe.under_way);
+            if count == 0 {
+                break;
+            }
+            let bytes: Vec<u8> = pipe.waits.drain(..count).collect();
+            pipe.under_way += count;
+            self.push(way, Segment::Bytes(id, bytes), count);
+        }
+        let pipe = &mut self.conns.get_mut(&id).unwrap().pipes[way];
+        if pipe.closing && pipe.waits.is_empty() {
+            return self.push(way, Segment::Fin(id), 0);
+        }
+        let room = BUFFER.saturating_sub(pipe.waits.len());
+        if room != pipe.told {
+            pipe.told = room;
+            self.tell(way, Input::Room(id, room));
+        }
+    }
+
+    fn tell(&mut self, way: usize, input: Input<'_>) {
+        match way {
+            0 => self.client.handle(self.now, input),
+            _ => self.server.handle(self.now, input),
+        }
+    }
+
+    fn kill(&mut self) {
+        let now = self.now;
+        let dies = |conn: &Conn| match conn.fate {
+            Fate::Killed(after) => conn.alive && now >= conn.born + after,
+            _ => false,
+        };
+        let dead: Vec<ConnId> =
+            self.conns.iter().filter(|(_, conn)| dies(conn)).map(|(id, _)| *id).collect();
+        for id in dead {
+            self.conns.get_mut(&id).unwrap().alive = false;
+            self.tell(0, Input::Closed(id));
+            self.tell(1, Input::Closed(id));
+        }
+    }
+
+    fn arrive(&mut self) {
+        for way in 0..2 {
+            while let Some(segment) = self.lines[way].pop(self.now) {
+                self.take(way, segment);
+            }
+        }
+    }
+
+    fn take(&mut self, way: usize, segment: Segment) {
+        let (Segment::Syn(id) | Segment::SynAck(id) | Segment::Bytes(id, _) | Segment::Fin(id)) =
+            segment;
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
+        let passes = match conn.fate {
+            Fate::Frozen(after) => conn.down < after,
+            Fate::Hole => !matches!(segment, Segment::Bytes(..) | Segment::Fin(_)),
+            Fate::Fine | Fate::Killed(_) => true,
+        };
+        if !passes {
+            return;
+        }
+        match segment {
+            Segment::Syn(_) => {
+                self.server.handle(self.now, Input::Opened(id));
+                self.pump(1, id);
+                self.push(1, Segment::SynAck(id), 0);
+            }
+            Segment::SynAck(_) => {
+                self.client.handle(self.now, Input::Opened(id));
+                self.pump(0, id);
+            }
+            Segment::Bytes(_, bytes) => {
+                conn.down += if way == 1 { bytes.len() } else { 0 };
+                conn.pipes[way].under_way -= bytes.len();
+                self.tell(1 - way, Input::Bytes(id, &bytes));
+                self.pump(way, id);
+            }
+            Segment::Fin(_) => {
+                conn.alive = false;
+                self.tell(1 - way, Input::Closed(id));
+            }
+        }
+    }
+}
+
+/// A line of these bits a second each way, and this round trip.
+pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
+    let one = |rate| LinkSettings {
+        delay: Duration::from_micros(trip * 500),
+        ..LinkSettings::with_rate(rate)
+    };
+    [one(up), one(down)]
+}
+
+/// The paper's line: 5.6 and .7 Mbit/s, 85 ms.
+pub fn dsl() -> [LinkSettings; 2] {
+    line(700_000, 5_600_000, 85)
+}
+
+/// All connections have this fate.
+pub fn all(fate: Fate) -> Fates {
+    Box::new(move |_, _, _| fate)
+}
