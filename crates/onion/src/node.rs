@@ -283,6 +283,20 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
+    /// Sends any message by the `nth` circuit that ends here, as if the node had made it: an end
+    /// that breaks the rules. False if there is no such circuit.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn forge(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
+        let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
+        let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
+        let mut here = indices
+            .into_iter()
+            .filter(|index| self.circuits.get_mut(*index).is_some_and(ends_here));
+        let Some(index) = here.nth(nth) else { return false };
+        self.send(now, index, Command::RELAY, message);
+        true
+    }
+
     /// Sends a message of the circuit itself to its other end.
     pub(crate) fn say(
         &mut self,
@@ -292,10 +306,13 @@ impl<R: NodeRole> Node<R> {
         what: RelayCommand,
         data: &[u8],
     ) {
+        self.send(now, index, command, Message { command: what, stream: 0, data });
+    }
+
+    fn send(&mut self, now: Time, index: u32, command: Command, message: Message<'_>) {
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
         let Some((lane, _, layers)) = parts else { return };
         let mut body = [0; BODY];
-        let message = Message { command: what, stream: 0, data };
         message::write(layers.format(), &mut body, message, &mut *self.rng);
         layers.seal(command, &mut body);
         self.channels.push(now, lane, command, &body);

@@ -11,10 +11,12 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
-use anabranch_onion::conflux::Design;
+use anabranch_onion::conflux::{ConfluxFault, Design};
 use anabranch_onion::handshake::extension::Wish;
-use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, LinkId, SetNumbers, StreamKey, StreamOutput};
+use anabranch_onion::wire::conflux::{SetNonce, put_switch};
+use anabranch_onion::wire::message::{Begin, EndReason, Message, RelayCommand};
+use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
+use anabranch_onion::{CircuitFault, Core, LinkId, SetNumbers, StreamKey, StreamOutput, Violation};
 use rand::RngExt;
 use world::{RelayNode, Server, Setting, World};
 
@@ -617,4 +619,57 @@ fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
     let fates = killed_at_random(200, Duration::from_millis(500), 3, 3);
     assert_eq!(fates.lost, 0);
     assert!(fates.whole.iter().all(|streams| *streams > 40), "{fates:?}");
+}
+
+/// A download by two legs whose exit says these messages by one of them: that leg closes for the
+/// fault, another takes its place, and the download is whole.
+fn exit_breaks(fault: ConfluxFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
+    let mut tunnel = Tunnel::new(setting(), 2);
+    let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
+    longest_stall(&mut tunnel, &mut transfer, 500_000);
+    for (command, stream, data) in said {
+        let message = Message { command: *command, stream: *stream, data };
+        assert!(tunnel.world.relays[EXIT].core.forge(tunnel.world.now, 1, message));
+    }
+    tunnel.run(Duration::from_secs(2));
+    let broken = Cause::Violation(Violation::Circuit(CircuitFault::Conflux(fault)));
+    let causes: Vec<Cause> = tunnel.closed.iter().map(|(_, _, cause)| *cause).collect();
+    assert_eq!(causes, [broken], "{said:?}");
+    assert_eq!((tunnel.linked(), tunnel.legs_of_exit()), (2, 2), "{said:?}");
+    let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
+    assert_eq!((tunnel.received(stream), tunnel.end_of(stream)), (bytes, Some(EndReason::DONE)));
+}
+
+/// `docs/spec/resilient-legs.md#violations`, at a client.
+#[test]
+fn an_exit_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
+    use ConfluxFault as Fault;
+    use RelayCommand as Say;
+    let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
+    let own = |count| Received { asked: false, count }.write().to_vec();
+    let asked = Received { asked: true, count: 9 }.write().to_vec();
+    let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
+    let linked = ResilientLink { resumes: true, nonce, serial: 2, dealing }.write().unwrap();
+    for (fault, command, data) in [
+        (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, 1 << 28)),
+        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![0; 4]),
+        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![2, 0, 0, 0, 1]),
+        (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, asked),
+        (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
+        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
+        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(900).to_vec()),
+        (Fault::Unreadable, Say::RESILIENT_GONE, vec![0; 3]),
+        (Fault::Role, Say::RESILIENT_PROBE, vec![]),
+        (Fault::Role, Say::ANCESTOR_LINK, vec![2; 40]),
+        (Fault::Unreadable, Say::ANCESTOR_LINKED, vec![2; 40]),
+        (Fault::Nonce, Say::ANCESTOR_LINKED, linked),
+        (Fault::Role, Say::ANCESTOR_LINKED_ACK, vec![]),
+    ] {
+        exit_breaks(fault, &[(command, 0, data)]);
+    }
+    let run = |number| (Say::RESILIENT_SWITCH, 0, switch(false, number));
+    exit_breaks(Fault::SwitchTwice, &[run(1 << 20), run(1 << 21)]);
 }
