@@ -110,10 +110,10 @@ def test_pinned_relays_are_the_ones_that_are_used(stock_tor: TorNetwork, tmp_pat
 def test_a_second_start_needs_no_download_and_keeps_its_guard(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """State on disk: the same guard, and ready at once."""
+    """State on disk: the same guard, and ready at once. One leg: of two, either may come first."""
     guards = []
     for _ in range(2):
-        with OurClient(stock_tor, tmp_path / "c") as client:
+        with OurClient(stock_tor, tmp_path / "c", "--legs", "1") as client:
             client.wait_ready()
             guards.append({path[0] for path in client.paths()})
             assert client.process.stop() == 0
@@ -269,18 +269,23 @@ def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
         assert client.events("circuit_closed")
 
 
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [(["--legs", "1"], "spare", "used"), ([], "leg 0", "minrtt")],
+    ids=["one-leg", "sets"],
+)
 def test_the_live_view_shows_guards_circuits_and_what_they_carry(
-    stock_tor: TorNetwork, tmp_path: Path
+    stock_tor: TorNetwork, tmp_path: Path, options: list[str], before: str, after: str
 ) -> None:
     """On a terminal; it goes at the end, and what was said before it stays."""
     command, port = client_command(stock_tor, tmp_path / "c")
-    with Screen(command, {}) as screen, FileServer() as server:
+    with Screen([*command, *options], {}) as screen, FileServer() as server:
         assert screen.wait_text("ready, 8 relays", 60), screen.text()
-        assert screen.wait_text("spare", 30), screen.text()
+        assert screen.wait_text(before, 30), screen.text()
         assert "guards: " in screen.text()
         got = fetch(server.url(MIB), f"socks5h://127.0.0.1:{port}", tmp_path / "got")
         assert not got.fault(MIB), got.fault(MIB)
-        assert screen.wait_text("used", 10), screen.text()
+        assert screen.wait_text(after, 10), screen.text()
         screen.enter("\x03")
         assert screen.wait_exit(10) == 0
         assert f"programs may come by SOCKS or HTTP CONNECT: 127.0.0.1:{port}" in screen.text()
