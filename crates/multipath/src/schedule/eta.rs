@@ -47,8 +47,9 @@ const STICKY: f64 = 16.0;
 #[derive(Debug, Default)]
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
-    /// Seconds until a cell that is given to each leg now should arrive.
-    arrivals: Vec<f64>,
+    /// Of each leg, for the choice that is being made: seconds until a cell that is given to it now
+    /// should arrive, less what a change from it would cost.
+    expected: Vec<f64>,
 }
 
 /// What a leg's narrowest link has still to pass on, were it the only one that sends.
@@ -61,12 +62,14 @@ struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// Seconds until all that was sent so far is through.
-    fn burst(&mut self, now: Time, view: &PathView) -> f64 {
-        let sent = view.leg.inflight.saturating_sub(self.inflight);
-        let takes = Duration::try_from_secs_f64(sent as f64 / rate(view)).unwrap_or_default();
-        self.inflight = view.leg.inflight;
-        self.free = self.free.max(now) + takes;
+    /// Seconds until all that was sent so far is through, at so many cells a second.
+    fn burst(&mut self, now: Time, inflight: u64, rate: f64) -> f64 {
+        let sent = inflight.saturating_sub(self.inflight);
+        self.inflight = inflight;
+        self.free = self.free.max(now);
+        if sent > 0 {
+            self.free += Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or_default();
+        }
         self.free.since(now).as_secs_f64()
     }
 }
@@ -75,8 +78,13 @@ impl Eta {
     fn look(&mut self, now: Time, paths: &[PathView]) {
         self.bottlenecks.resize(paths.len(), Bottleneck::default());
         let legs = self.bottlenecks.iter_mut().zip(paths);
-        self.arrivals.clear();
-        self.arrivals.extend(legs.map(|(narrow, path)| arrival(path, narrow.burst(now, path))));
+        self.expected.clear();
+        self.expected.extend(legs.map(|(narrow, path)| {
+            let rate = rate(path);
+            let burst = narrow.burst(now, path.leg.inflight, rate);
+            let kept = if path.leg.current { STICKY * path.leg.turn as f64 } else { 0.0 };
+            arrival(path, rate, burst) - kept / rate
+        }));
     }
 
     /// The best leg, or the best with room if `units` would have to wait longer for the best.
@@ -85,11 +93,7 @@ impl Eta {
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
             return quickest_ready(paths);
         }
-        let expected = |index: usize| {
-            let path = &paths[index];
-            let kept = if path.leg.current { STICKY * path.leg.turn as f64 } else { 0.0 };
-            self.arrivals[index] - kept / rate(path)
-        };
+        let expected = |index: usize| self.expected[index];
         let soonest = |places: &mut dyn Iterator<Item = usize>| {
             places.min_by(|&one, &other| expected(one).total_cmp(&expected(other)))
         };
@@ -97,19 +101,20 @@ impl Eta {
         let all_stuck = usable(paths).all(|index| stuck(&index));
         let candidates = || usable(paths).filter(|index| all_stuck || !stuck(index));
         let best = soonest(&mut candidates())?;
-        let with_room = soonest(&mut candidates().filter(|&index| paths[index].has_room()));
-        let Some(other) = with_room.filter(|_| !paths[best].has_room()) else {
+        if paths[best].has_room() {
             return Some(best);
-        };
+        }
+        let mut others = candidates().filter(|&index| paths[index].has_room());
+        let Some(other) = soonest(&mut others) else { return Some(best) };
         let rest = units.saturating_sub(1) as f64 / rate(&paths[best]);
         let later = expected(other) > expected(best) + rest;
         Some(if paths[best].leg.inflight > 0 && later { best } else { other })
     }
 }
 
-fn arrival(view: &PathView, burst: f64) -> f64 {
+/// Seconds until a cell should arrive: `rate` in cells a second, `burst` in seconds.
+fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     let LegView { queued, inflight, bdp, step, .. } = view.leg;
-    let rate = rate(view);
     let queued_here = match view.leg.link {
         Some(link) if link.delivery_rate > 0 => {
             let share = if link.share == 0 { 1.0 } else { f64::from(link.share) / 1e3 };
