@@ -8,6 +8,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anabranch_multipath::Silence;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
 use anabranch_onion::conflux::{Dealing, Design};
@@ -468,6 +469,44 @@ fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enoug
     assert_eq!(download_in(100_000), (false, 0));
     assert_eq!(download_in(1_000), (true, 0), "half are 257 kB");
     assert_eq!(download_in(200).1, 1, "all are 103 kB");
+}
+
+/// The first leg's share of each of twelve uploads with three seconds of silence between them, dealt
+/// by weights that are far apart.
+fn shares_of_uploads(redraw: Option<Silence>) -> Vec<f64> {
+    let schedule = Spec::over_windows("weighted:0.3").unwrap();
+    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw });
+    let setting = Setting { client_dealing: dealing, ..setting(&[line(20, 10), line(20, 10)]) };
+    let mut set = Set::new(setting, Wish::CongestionControl);
+    let mut shares = Vec::new();
+    let cells = |set: &Set| -> Vec<u64> {
+        let legs = &set.world.client.fullest_sets(1)[0].legs;
+        legs.iter().map(|leg| leg.cells[1]).collect()
+    };
+    for _ in 0..12 {
+        let before = cells(&set);
+        let stream = set.begin("sink");
+        set.upload(stream, 150_000);
+        set.world.run_for(Duration::from_secs(3));
+        let after = cells(&set);
+        let sent: Vec<f64> =
+            after.iter().zip(&before).map(|(after, before)| (after - before) as f64).collect();
+        shares.push(sent[0] / sent.iter().sum::<f64>());
+    }
+    assert_eq!(set.taken(), 12 * 150_000);
+    shares
+}
+
+#[test]
+fn a_client_draws_its_chances_anew_behind_silences_if_asked_to() {
+    let apart = |shares: &[f64]| {
+        shares.iter().copied().fold(0.0, f64::max) - shares.iter().copied().fold(1.0, f64::min)
+    };
+    let (kept, drawn) =
+        (shares_of_uploads(None), shares_of_uploads(Silence::new(Duration::from_secs(1))));
+    println!("kept {kept:.2?}, drawn anew {drawn:.2?}");
+    assert!(apart(&kept) < 0.25, "{kept:?}");
+    assert!(apart(&drawn) > 0.5, "{drawn:?}");
 }
 
 #[test]
