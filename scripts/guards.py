@@ -157,6 +157,12 @@ PARSERS = {
     "crates/stego/src/keys.rs": "camouflage",
     "crates/stego/src/link.rs": "camouflage",
     "crates/stego/src/server.rs": "camouflage",
+    "crates/stego/src/slot/http/body.rs": "camouflage",
+    "crates/stego/src/slot/http/head.rs": "camouflage",
+    "crates/stego/src/slot/http/mod.rs": "camouflage",
+    "crates/stego/src/slot/http/jpeg.rs": "camouflage",
+    "crates/stego/src/slot/http/names.rs": "camouflage",
+    "crates/stego/src/slot/http/pictures.rs": "camouflage",
     "crates/stego/src/slot/nosteg.rs": "camouflage",
     "crates/stego/src/slot/profile.rs": "camouflage",
     "crates/stego/src/slot/rr.rs": "camouflage",
@@ -202,6 +208,7 @@ NO_PARSERS = {
     "crates/stego/src/lib.rs": "names of modules",
     "crates/stego/src/outbox.rs": "numbers that frame.rs has read",
     "crates/stego/src/secrets.rs": "keys of known length",
+    "crates/stego/src/slot/http/date.rs": "writes dates",
     "crates/stego/src/slot/mod.rs": "names of modules, and what a slot is",
 }
 # Brackets keep this file from naming what it forbids.

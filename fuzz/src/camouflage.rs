@@ -9,13 +9,14 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_stego::{
-    BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Input as Event, LinkId, Profile, Server,
-    ServerConfig, ServerKey, ServerOutput,
+    BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Input as Event, LinkId, Pictures,
+    Profile, Server, ServerConfig, ServerKey, ServerOutput,
 };
 
 use crate::input::Input;
 
-const PROFILES: [&str; 3] = ["nosteg", "nosteg-short", "nosteg-rr"];
+const PROFILES: [&str; 6] =
+    ["nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-text", "http-text-short"];
 /// What a socket takes.
 const ROOM: usize = 32 << 10;
 /// Bytes that may go beyond a socket's room: a handshake and its padding, or a token.
@@ -28,11 +29,12 @@ const WINDOWS: usize = 2 * (16 << 20);
 /// The first byte says what the rest is.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
-    match kind % 4 {
+    match kind % 5 {
         0 => names(rest),
         1 => strangers(rest),
         2 => foreign_server(rest),
-        _ => network(rest),
+        3 => network(rest),
+        _ => pictures(rest),
     }
 }
 
@@ -46,6 +48,12 @@ fn names(bytes: &[u8]) {
         Ok(profile) => assert_eq!(profile.to_string(), text),
         Err(error) => assert!(error.to_string().starts_with("no profile"), "{error}"),
     }
+}
+
+/// A picture's file: whatever it is, it is taken or refused.
+fn pictures(bytes: &[u8]) {
+    let hides = Pictures::default().add(bytes);
+    assert!(hides.is_err() || hides.is_ok_and(|count| count < bytes.len()));
 }
 
 /// A client, a server, and what lies between them.
@@ -91,6 +99,7 @@ impl World {
         let client = ClientConfig {
             key: key.public(),
             profile: kind,
+            host: "media.example.net".to_owned(),
             schedule: schedule.clone(),
             wall: 1_800_000_000,
             aes: aes & 1 == 0,
@@ -103,6 +112,7 @@ impl World {
             aes: aes & 2 == 0,
             memory: 4 << 20,
             links: 4,
+            pictures: Pictures::default(),
         };
         World {
             now: Time::from_secs(1),
@@ -116,8 +126,8 @@ impl World {
             next_stranger: STRANGERS,
             up: false,
             over: false,
-            most: if profile == "nosteg-short" { 12_000 } else { usize::MAX },
-            streams: profile != "nosteg-rr",
+            most: if profile.ends_with("-short") { 12_000 } else { usize::MAX },
+            streams: profile.starts_with("nosteg") && profile != "nosteg-rr",
         }
     }
 

@@ -121,10 +121,15 @@ impl Carrier {
         Some(sent)
     }
 
-    /// Bytes came by it.
-    pub(crate) fn hears(&mut self, now: Time) {
+    /// Bytes came by it; `more` is whether others have to follow.
+    pub(crate) fn hears(&mut self, now: Time, more: bool) {
         self.heard = now;
-        self.awaited = None;
+        self.awaited = more.then_some(now);
+    }
+
+    /// It stands nowhere any more: only its debts are left.
+    pub(crate) fn over(&mut self) {
+        (self.place, self.awaited) = (None, None);
     }
 
     /// Something was asked that is to be answered by it.
@@ -257,7 +262,11 @@ mod tests {
         carrier.asked(at(100));
         carrier.asked(at(900));
         assert_eq!(carrier.deadline(at(0)), Some(at(100) + UNKNOWN * ALONE));
-        carrier.hears(at(950));
+        carrier.hears(at(950), false);
         assert_eq!((carrier.deadline(at(0)), carrier.heard()), (None, at(950)));
+        carrier.hears(at(960), true);
+        assert_eq!(carrier.deadline(at(0)), Some(at(960) + UNKNOWN * ALONE));
+        carrier.over();
+        assert_eq!(carrier.deadline(at(0)), None);
     }
 }

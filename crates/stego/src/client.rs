@@ -1,6 +1,7 @@
 //! A client's end: one link, its handshake, and the connections that it needs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
@@ -13,7 +14,7 @@ use crate::inbox::Budget;
 use crate::keys::BridgeKey;
 use crate::link::{Broken, Link, Opening, Side};
 use crate::secrets::LinkSecrets;
-use crate::slot::{Hidden, Profile};
+use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
 use crate::token::Purse;
 
 /// How long an answer to a handshake is awaited.
@@ -65,6 +66,9 @@ pub struct ClientConfig {
     pub key: BridgeKey,
     /// What its bridge line names.
     pub profile: Profile,
+    /// What requests call the server, where there are any: a name or an address, with a port if it
+    /// is not the usual one. It has no spaces and no ends of lines.
+    pub host: String,
     /// Which connection takes the next chunk.
     pub schedule: Spec,
     /// Seconds since 1970 when the run began.
@@ -76,6 +80,7 @@ pub struct ClientConfig {
 /// A client's end of a link.
 pub struct Client<R> {
     config: ClientConfig,
+    scene: Arc<Scene>,
     rng: R,
     stage: Stage,
     conns: BTreeMap<ConnId, Conn>,
@@ -136,8 +141,12 @@ impl<R: CryptoRng> Client<R> {
     /// An end that opens its link at once.
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
+        let (names, host) = (Names::of(&config.key), config.host.clone());
+        let pictures = Pictures::default();
+        let scene = Arc::new(Scene { names, host, wall: config.wall, pictures });
         Client {
             config,
+            scene,
             rng,
             stage: Stage::Alone,
             conns: BTreeMap::new(),
@@ -388,7 +397,7 @@ impl<R: CryptoRng> Client<R> {
             let place = (0..self.config.profile.connections()).find(|place| !taken(place));
             let Some(place) = place else { return };
             self.next_conn += 1;
-            let cover = Cover::new(self.config.profile.client_slot());
+            let cover = Cover::new(self.config.profile.client_slot(&self.scene));
             let seat =
                 Seat { place, opened: false, heard: false, token: None, exchange: false, skip: 0 };
             self.conns.insert(id, Conn { cover, seat });
@@ -460,7 +469,11 @@ impl<R: CryptoRng> Client<R> {
     /// say, or the server has something.
     fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
         let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
-        let asks = if link.backlog() > 0 { self.config.profile.connections() } else { 1 };
+        let asks = match (self.done, link.backlog()) {
+            (Some(_), _) => 0,
+            (None, 0) => 1,
+            (None, _) => self.config.profile.connections(),
+        };
         let mut missing = asks.saturating_sub(open);
         for conn in self.conns.values_mut() {
             let Conn { cover, seat } = conn;
@@ -491,7 +504,7 @@ impl<R: CryptoRng> Client<R> {
             if !conn.seat.exchange {
                 continue;
             }
-            if let Some((out, _)) = conn.cover.emit(now, link, conn.seat.place) {
+            if let Some((out, _)) = conn.cover.emit(now, link, (conn.seat.place, false)) {
                 self.outputs.push_back(ClientOutput::Send(id, out));
             }
         }
@@ -499,6 +512,11 @@ impl<R: CryptoRng> Client<R> {
 
     fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
         let Some(Conn { mut cover, mut seat }) = self.conns.remove(&id) else { return };
+        if let Stage::Up(link, _) = &mut self.stage
+            && seat.exchange
+        {
+            link.hears(now, seat.place);
+        }
         let mut broken = false;
         let mut each = |hidden: Hidden<'_>| {
             broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
@@ -587,7 +605,7 @@ impl<R: CryptoRng> Client<R> {
     fn link(&mut self, secrets: &LinkSecrets) -> Link {
         let places = self.config.profile.connections();
         let splitter = splitter(&self.config.schedule, places, &mut self.rng);
-        Link::new(secrets, Side::Client, (splitter, places), self.config.profile.chunk())
+        Link::new(secrets, Side::Client, (splitter, places), self.config.profile)
     }
 }
 

@@ -47,15 +47,16 @@ impl Cover {
         [self.waits, self.slot.due()].into_iter().flatten().min()
     }
 
-    /// The message that has to be sent now, and whether the exchange is over with it.
+    /// The message that has to be sent now, and whether the exchange is over with it. If `forced`,
+    /// there is one even where nothing is to be said.
     pub(crate) fn emit(
         &mut self,
         now: Time,
         link: &mut Link,
-        place: usize,
+        (place, forced): (usize, bool),
     ) -> Option<(Vec<u8>, bool)> {
         let held = link.held_at(place);
-        let due = self.slot.due().is_some_and(|due| now >= due);
+        let due = forced || self.slot.due().is_some_and(|due| now >= due);
         if held == 0 && !due || self.slot.room(self.socket) == 0 {
             return None;
         }

@@ -16,7 +16,8 @@
 //!
 //! # Limits
 //!
-//! None of the modules that there are is a cover: each shows random bytes from the first one on.
+//! The `nosteg` modules are no covers: each shows random bytes from the first one on. What `http`
+//! shows is HTTP, but no site's: nobody has measured whom it deceives.
 //!
 //! Deliberately absent: sockets, clocks, entropy, proxies, and what is carried.
 
@@ -41,4 +42,4 @@ pub use cover::{ConnId, Input};
 pub use inbox::Budget;
 pub use keys::{BridgeKey, BridgeKeyError, ServerKey};
 pub use server::{LinkId, Server, ServerConfig, ServerOutput};
-pub use slot::{Profile, ProfileError};
+pub use slot::{NotPicture, Pictures, Profile, ProfileError};

@@ -14,6 +14,7 @@ use crate::frame::{Ack, Frame, Malformed};
 use crate::inbox::{Budget, Inbox, Overrun};
 use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
+use crate::slot::Profile;
 
 /// Room that an acknowledgement needs: more than the longest has.
 const ACK_ROOM: usize = 1_100;
@@ -90,6 +91,13 @@ pub(crate) struct Link {
     /// When data came or went last.
     active: Time,
     reset: Reset,
+    /// Whether what stands at a place is an exchange, and the other end's part of it ends: then one
+    /// that began has to go on.
+    awaits_ends: bool,
+    /// Whether the other end has to know that something waits here before it can come; and what it
+    /// was told.
+    tells_backlog: bool,
+    told_backlog: bool,
     /// Places that others have taken since [`Link::evicted`] was asked.
     evicted: Vec<usize>,
 }
@@ -128,8 +136,9 @@ impl Link {
         secrets: &LinkSecrets,
         side: Side,
         (splitter, places): (Splitter, usize),
-        chunk: usize,
+        profile: Profile,
     ) -> Link {
+        let (chunk, exchanges) = (profile.chunk(), !profile.streams());
         let (out, back) = match side {
             Side::Client => (&secrets.up, &secrets.down),
             Side::Server => (&secrets.down, &secrets.up),
@@ -152,6 +161,9 @@ impl Link {
             told_by: 0,
             active: Time::ZERO,
             reset: Reset::Not,
+            awaits_ends: exchanges && side == Side::Client,
+            tells_backlog: exchanges && side == Side::Server,
+            told_backlog: false,
             evicted: Vec::new(),
         }
     }
@@ -263,7 +275,7 @@ impl Link {
     pub(crate) fn over(&mut self, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
         if let Some(carrier) = self.carriers.get_mut(&gone.id) {
-            carrier.place = None;
+            carrier.over();
         }
     }
 
@@ -298,6 +310,14 @@ impl Link {
         }
     }
 
+    /// Something came by a place, hidden bytes or not.
+    pub(crate) fn hears(&mut self, now: Time, place: usize) {
+        let held = self.places.get(place).and_then(Option::as_ref);
+        if let Some(carrier) = held.and_then(|held| self.carriers.get_mut(&held.id)) {
+            carrier.hears(now, self.awaits_ends);
+        }
+    }
+
     /// Bytes came by a place: how many blocks they ended.
     ///
     /// # Errors
@@ -307,7 +327,7 @@ impl Link {
         let Some(held) = held else { return Ok(0) };
         let (id, mut partial) = (held.id, std::mem::take(&mut held.partial));
         if let Some(carrier) = self.carriers.get_mut(&id) {
-            carrier.hears(now);
+            carrier.hears(now, self.awaits_ends);
         }
         partial.extend_from_slice(bytes);
         let (mut start, mut blocks) = (0, 0);
@@ -449,7 +469,8 @@ impl Link {
     }
 
     fn deal_ack(&mut self, now: Time, rooms: &mut [usize]) {
-        if self.inbox.ack_due(now).is_none_or(|due| due > now) {
+        let backlog = self.tells_backlog && self.told_backlog == self.outbox.is_empty();
+        if !backlog && self.inbox.ack_due(now).is_none_or(|due| due > now) {
             return;
         }
         let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= ACK_ROOM;
@@ -459,6 +480,7 @@ impl Link {
         let all = || std::iter::once(self.last).chain(0..self.places.len());
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
         let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64));
+        self.told_backlog = !self.outbox.is_empty();
         self.told_by = self.places[place].as_ref().map_or(0, |held| held.id);
         self.put(now, (place, rooms), false, |_, out| {
             ack.write(out);

@@ -1,6 +1,7 @@
 //! A server's end: the links of many clients, and the connections that join them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -13,11 +14,14 @@ use crate::handshake::{ANSWER, Doorman, HELLO};
 use crate::inbox::Budget;
 use crate::keys::ServerKey;
 use crate::link::{Broken, Link, Opening, Side};
-use crate::slot::{Hidden, Profile};
+use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
 use crate::token::{Awaited, LinkTokens, TOKEN};
 
 /// Connections of one link at a time.
-const PLACES: usize = 64;
+pub(crate) const PLACES: usize = 64;
+/// A request that is kept back beside another is answered after this time, whatever there is to
+/// say.
+const ENOUGH: Duration = Duration::from_millis(50);
 /// How long a link that is done is remembered: its client may come back because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
@@ -61,11 +65,14 @@ pub struct ServerConfig {
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
+    /// What answers hide bytes in, where the profile wants pictures.
+    pub pictures: Pictures,
 }
 
 /// The links of many clients.
 pub struct Server<R> {
     config: ServerConfig,
+    scene: Arc<Scene>,
     rng: R,
     doorman: Doorman,
     awaited: Awaited,
@@ -94,6 +101,8 @@ struct Host {
 struct Guest {
     cover: Cover,
     seat: Seat,
+    /// Bytes of the present exchange, as they came, as long as nobody knows whose it is.
+    raw: Vec<u8>,
 }
 
 /// Whose connection it is.
@@ -105,8 +114,6 @@ enum Seat {
         place: usize,
         skip: usize,
     },
-    /// Ours, and between two exchanges.
-    Between,
     Stranger,
 }
 
@@ -116,6 +123,12 @@ impl<R: CryptoRng> Server<R> {
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
             budget: Budget::new(config.memory),
+            scene: Arc::new(Scene {
+                names: Names::of(&config.key.public()),
+                host: String::new(),
+                wall: config.wall,
+                pictures: config.pictures.clone(),
+            }),
             config,
             rng,
             doorman: Doorman::default(),
@@ -133,8 +146,9 @@ impl<R: CryptoRng> Server<R> {
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Opened(id) => {
-                let cover = Cover::new(self.config.profile.server_slot());
-                self.conns.insert(id, Guest { cover, seat: Seat::Unknown(Vec::new()) });
+                let cover = Cover::new(self.config.profile.server_slot(&self.scene));
+                let guest = Guest { cover, seat: Seat::Unknown(Vec::new()), raw: Vec::new() };
+                self.conns.insert(id, guest);
             }
             Input::Bytes(id, bytes) => self.receive(now, id, bytes),
             Input::Room(id, room) => {
@@ -261,6 +275,7 @@ impl<R: CryptoRng> Server<R> {
     fn timer(&self, now: Time, host: &Host) -> Time {
         let guests = host.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
         let slots = guests.filter_map(|guest| guest.cover.due());
+        let slots = slots.chain(self.overdue(host).map(|(due, _)| due));
         let done = host.done.map(|since| since + LINGERS);
         let waits = host.link.next_timeout(now).into_iter().chain(done).chain(slots);
         waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
@@ -292,22 +307,41 @@ impl<R: CryptoRng> Server<R> {
             rooms[place] = guest.map_or(0, |guest| guest.cover.room(now, held));
         }
         host.link.deal(now, &mut rooms);
+        let enough: Vec<_> = self.overdue(host).filter(|(due, _)| now >= *due).collect();
         for place in 0..PLACES {
             let Some(conn) = host.places[place] else { continue };
             let Some(guest) = self.conns.get_mut(&conn) else { continue };
-            let Some((out, over)) = guest.cover.emit(now, &mut host.link, place) else { continue };
+            let forced = enough.iter().any(|(_, late)| *late == place);
+            let said = guest.cover.emit(now, &mut host.link, (place, forced));
+            let Some((out, over)) = said else { continue };
             self.outputs.push_back(ServerOutput::Send(conn, out));
-            if over {
-                host.places[place] = None;
-                host.link.over(place);
-                guest.seat = Seat::Between;
+            if !over {
+                continue;
             }
+            host.places[place] = None;
+            host.link.over(place);
+            // The next exchange may be anybody's: a proxy may stand between.
+            guest.seat = Seat::Unknown(Vec::new());
             // The client closes a connection that both may speak by: it knows when all has come.
-            if over && guest.cover.slot.is_spent() {
+            if guest.cover.slot.is_spent() {
                 self.conns.remove(&conn);
                 self.outputs.push_back(ServerOutput::Close(conn));
             }
         }
+    }
+
+    /// Requests of a link that are not kept back: when they have to be answered, and where. The
+    /// oldest is kept for what may come, unless nothing will; by others the client may have
+    /// something to say.
+    fn overdue(&self, host: &Host) -> impl Iterator<Item = (Time, usize)> + use<R> {
+        let done = host.link.is_done() && host.link.has_ended();
+        let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
+        let since = |(place, conn): (usize, &Option<ConnId>)| {
+            Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, place))
+        };
+        let mut waiting: Vec<_> = host.places.iter().enumerate().filter_map(since).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().skip(kept).map(move |(since, place)| (since + enough, place))
     }
 
     fn gone(&mut self, now: Time, id: ConnId) {
@@ -325,10 +359,14 @@ impl<R: CryptoRng> Server<R> {
     }
 
     fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Guest { mut cover, mut seat }) = self.conns.remove(&id) else { return };
-        if matches!(seat, Seat::Stranger) {
-            self.conns.insert(id, Guest { cover, seat });
-            return;
+        let Some(Guest { mut cover, mut seat, mut raw }) = self.conns.remove(&id) else { return };
+        match seat {
+            Seat::Stranger => {
+                self.conns.insert(id, Guest { cover, seat, raw });
+                return;
+            }
+            Seat::Unknown(_) => raw.extend_from_slice(bytes),
+            Seat::Joined { .. } => {}
         }
         let mut broken = false;
         let mut each = |hidden: Hidden<'_>| {
@@ -337,14 +375,29 @@ impl<R: CryptoRng> Server<R> {
         broken |= cover.slot.receive(now, bytes, &mut each).is_err();
         if broken {
             self.leave(now, &seat);
-            let bytes = match seat {
-                Seat::Unknown(came) => came,
+            let raw = match seat {
+                Seat::Unknown(_) => std::mem::take(&mut raw),
                 _ => Vec::new(),
             };
-            self.outputs.push_back(ServerOutput::Stranger(id, bytes));
+            self.outputs.push_back(ServerOutput::Stranger(id, raw));
             seat = Seat::Stranger;
         }
-        self.conns.insert(id, Guest { cover, seat });
+        if !matches!(seat, Seat::Unknown(_)) {
+            raw = Vec::new();
+        }
+        self.conns.insert(id, Guest { cover, seat, raw });
+    }
+
+    /// A connection by which a part of a request came, and no more for a while, is a stranger's:
+    /// the bytes that came. `None` if it is another; clients of ours have some open that say
+    /// nothing yet.
+    pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
+        let guest = self.conns.get_mut(&id)?;
+        let unknown = matches!(guest.seat, Seat::Unknown(_)) && !guest.raw.is_empty();
+        unknown.then(|| {
+            guest.seat = Seat::Stranger;
+            std::mem::take(&mut guest.raw)
+        })
     }
 
     fn hidden(
@@ -363,7 +416,7 @@ impl<R: CryptoRng> Server<R> {
                 self.recognise(now, id, seat)
             }
             (Hidden::Bytes(bytes), Seat::Joined { .. }) => self.joined(now, seat, bytes),
-            (Hidden::Bytes(_), Seat::Between | Seat::Stranger) => Ok(()),
+            (Hidden::Bytes(_), Seat::Stranger) => Ok(()),
         }
     }
 
@@ -401,8 +454,8 @@ impl<R: CryptoRng> Server<R> {
         let own = (self.config.aes, padding);
         let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(Broken)?;
         let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
-        let chunk = self.config.profile.chunk();
-        let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), chunk);
+        let profile = self.config.profile;
+        let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
         link.open(now, (0, 0), Opening::Waits, &answer);
         let number = self.next_link;
         self.next_link += 1;

@@ -13,6 +13,16 @@ use rand::RngExt as _;
 use world::{Fate, Fates, Task, World, all, dsl, line};
 
 const MINUTES: Duration = Duration::from_secs(600);
+const PROFILES: [&str; 8] = [
+    "nosteg",
+    "nosteg-short",
+    "nosteg-rr",
+    "http-opaque",
+    "http-opaque-short",
+    "http-text",
+    "http-text-short",
+    "http-image",
+];
 
 /// Carries bytes both ways and returns the world after it, and how long it took.
 fn carried(
@@ -34,8 +44,9 @@ fn carried(
 #[test]
 fn streams_of_any_length_are_whole_both_ways() {
     for (seed, length) in [0, 1, 500, 16_384, 16_385, 300_000].into_iter().enumerate() {
-        for profile in ["nosteg", "nosteg-short", "nosteg-rr"] {
-            let length = if profile == "nosteg-rr" { length.min(60_000) } else { length };
+        for profile in PROFILES {
+            let slow = ["nosteg-rr", "http-image"].contains(&profile);
+            let length = if slow { length.min(60_000) } else { length };
             carried(seed as u64, profile, (length, length / 2), all(Fate::Fine));
             carried(seed as u64, profile, (length / 3, length), all(Fate::Fine));
         }
@@ -51,6 +62,62 @@ fn ten_megabytes_pass_at_the_rate_of_the_line() {
     assert!(down < 1.065, "{down} bytes down for each");
     let up = world.crossed[0] as f64 / 10_000_000.0;
     assert!(up < 0.02, "{up} bytes up for each, TCP's own acknowledgements not counted");
+}
+
+#[test]
+fn requests_and_answers_fill_the_line_and_cost_what_their_tier_costs() {
+    let most = [
+        ("http-opaque", 1.06, 0.025, 580_000.0),
+        ("http-opaque-short", 1.13, 0.07, 470_000.0),
+        ("http-text", 1.42, 0.03, 440_000.0),
+        ("http-text-short", 1.52, 0.09, 350_000.0),
+    ];
+    for (profile, most_down, most_up, least_rate) in most {
+        let (world, took) = carried(1, profile, (100, 3_000_000), all(Fate::Fine));
+        let rate = 3_000_000.0 / took.as_secs_f64();
+        let [up, down] = world.crossed.map(|bytes| bytes as f64 / 3_000_000.0);
+        let (within, quick) = (down < most_down && up < most_up, rate > least_rate);
+        assert!(within, "{profile}: {down} down, {up} up for each byte, TCP's own not counted");
+        assert!(quick, "{profile}: {rate} B/s of 700,000");
+    }
+}
+
+#[test]
+fn requests_survive_what_connections_suffer() {
+    for profile in ["http-opaque", "http-text-short"] {
+        for seed in 0..3 {
+            let fates: Fates = Box::new(|_, _, dice| match dice.random_range(0..3) {
+                0 => Fate::Killed(Duration::from_millis(dice.random_range(100..6_000))),
+                1 => Fate::Frozen(15_000),
+                _ => Fate::Fine,
+            });
+            carried(seed, profile, (200_000, 700_000), fates);
+        }
+        carried(9, profile, (10_000, 200_000), all(Fate::Frozen(15_000)));
+    }
+}
+
+#[test]
+fn an_idle_link_asks_now_and_then_and_is_answered_at_once() {
+    let mut world = World::new(6, "http-opaque", dsl(), all(Fate::Fine));
+    let mut task = Task::new(6, 0, 0);
+    task.hold_open();
+    while world.now < Time::from_secs(60) {
+        world.step(&mut task, Time::from_secs(60));
+    }
+    let before = world.crossed;
+    while world.now < Time::from_secs(160) {
+        world.step(&mut task, Time::from_secs(160));
+    }
+    let idle = [0, 1].map(|way| world.crossed[way] - before[way]);
+    assert!(idle.iter().all(|&bytes| bytes < 40_000), "{idle:?} bytes in 100 s");
+    let asked = world.now;
+    task.add_down(600);
+    while task.came[1].len() < 600 {
+        world.step(&mut task, Time::from_secs(200));
+    }
+    let waited = world.now.since(asked);
+    assert!(waited < Duration::from_millis(100), "{waited:?}");
 }
 
 #[test]
@@ -164,4 +231,25 @@ fn strangers_are_told_apart_and_get_no_byte() {
         };
         assert_eq!(outputs, expected);
     }
+}
+
+#[test]
+fn a_visitor_of_the_web_is_handed_over_with_every_byte_that_he_said() {
+    use anabranch_stego::{ConnId, Input, ServerOutput};
+    let mut world = World::new(5, "http-text", dsl(), all(Fate::Fine));
+    let request = b"GET /favicon.ico HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (id, slow) = (ConnId(1_000), ConnId(1_001));
+    world.server.handle(world.now, Input::Opened(id));
+    world.server.handle(world.now, Input::Opened(slow));
+    for byte in request {
+        assert_eq!(world.server.poll(world.now), None);
+        world.server.handle(world.now, Input::Bytes(id, &[*byte]));
+    }
+    let told = world.server.poll(world.now);
+    assert_eq!(told, Some(ServerOutput::Stranger(id, request.to_vec())));
+    assert_eq!(world.server.give_up(id), None, "he is known for what he is");
+    world.server.handle(world.now, Input::Bytes(slow, b"GET /"));
+    assert_eq!(world.server.give_up(slow), Some(b"GET /".to_vec()));
+    world.server.handle(world.now, Input::Bytes(slow, b"more"));
+    assert_eq!(world.server.poll(world.now), None);
 }

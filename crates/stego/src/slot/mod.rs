@@ -9,6 +9,7 @@
 //! long exchange (`nosteg`), it has one token; where a proxy stands between that hands on each
 //! request by itself (`http`), each request is an exchange.
 
+mod http;
 mod nosteg;
 mod profile;
 mod rr;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+pub(crate) use http::{Names, Scene};
+pub use http::{NotPicture, Pictures, Tier};
 pub use profile::{Module, Profile, ProfileError};
 
 /// Bytes that padding has at least.
@@ -72,6 +75,12 @@ pub(crate) trait Slot: Send {
 
     /// When this end has to send a message even if it has nothing to say.
     fn due(&self) -> Option<Time> {
+        None
+    }
+
+    /// Since when the other end (a client) waits for this one's part of an exchange, where several
+    /// wait at a time and one is enough to be kept back.
+    fn since(&self) -> Option<Time> {
         None
     }
 

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use std::sync::Arc;
+
 use super::Slot;
+use super::http::{Answering as HttpAnswering, Asking as HttpAsking, Scene, Tier};
 use super::nosteg::NoSteg;
 use super::rr::{Answering, Asking};
 
@@ -14,11 +17,14 @@ pub enum Module {
     NoSteg,
     /// The same, one request and one answer a connection.
     NoStegRr,
+    /// Requests and answers of HTTP/1.1, with bodies of this tier.
+    Http(Tier),
 }
 
 /// A kind of traffic, and how connections are used: what both ends have to agree on.
 ///
-/// A bridge line names it: `nosteg`, `nosteg-short`, `nosteg-rr`.
+/// A bridge line names it: `nosteg`, `nosteg-short`, `nosteg-rr`, `http-opaque`,
+/// `http-opaque-short`, `http-text`, `http-text-short`, `http-image`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The kind of traffic.
@@ -37,16 +43,24 @@ const PROFILES: &[(&str, Profile)] = &[
     ("nosteg", Profile { module: Module::NoSteg, short: false }),
     ("nosteg-short", Profile { module: Module::NoSteg, short: true }),
     ("nosteg-rr", Profile { module: Module::NoStegRr, short: false }),
+    ("http-opaque", Profile { module: Module::Http(Tier::Opaque), short: false }),
+    ("http-opaque-short", Profile { module: Module::Http(Tier::Opaque), short: true }),
+    ("http-image", Profile { module: Module::Http(Tier::Image), short: false }),
+    ("http-text", Profile { module: Module::Http(Tier::Text), short: false }),
+    ("http-text-short", Profile { module: Module::Http(Tier::Text), short: true }),
 ];
 /// Bytes either way by a short connection.
 const SHORT: usize = 12_000;
 
 impl Profile {
+    /// Connections that any of them has at a time, at a client or at a server.
+    pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
+
     /// Connections at a time, while there is something to carry.
     pub(crate) fn connections(self) -> usize {
         match (self.module, self.short) {
-            (Module::NoSteg, false) => 6,
-            (Module::NoSteg, true) => 24,
+            (Module::NoSteg | Module::Http(_), false) => 6,
+            (Module::NoSteg | Module::Http(_), true) => 24,
             (Module::NoStegRr, _) => 8,
         }
     }
@@ -54,7 +68,7 @@ impl Profile {
     /// The same, while there is nothing.
     pub(crate) fn idle_connections(self) -> usize {
         match self.module {
-            Module::NoSteg => 2,
+            Module::NoSteg | Module::Http(_) => 2,
             Module::NoStegRr => 1,
         }
     }
@@ -67,8 +81,9 @@ impl Profile {
     /// Bytes of a chunk: what is sent again if a connection is lost, and what has to fit.
     pub(crate) fn chunk(self) -> usize {
         match (self.module, self.short) {
-            (Module::NoSteg, false) => 4_096,
+            (Module::NoSteg | Module::Http(_), false) => 4_096,
             (Module::NoSteg, true) => 3_900,
+            (Module::Http(_), true) => 2_600,
             (Module::NoStegRr, _) => 1_200,
         }
     }
@@ -77,21 +92,38 @@ impl Profile {
     pub(crate) fn padding(self) -> u16 {
         match self.module {
             Module::NoSteg => 512,
-            Module::NoStegRr => 1,
+            Module::NoStegRr | Module::Http(_) => 1,
         }
     }
 
-    pub(crate) fn client_slot(self) -> Box<dyn Slot> {
+    /// Whether somebody who is no client of ours takes a server for a server of the web, and has to
+    /// be answered by one.
+    #[must_use]
+    pub fn wants_site(self) -> bool {
+        matches!(self.module, Module::Http(_))
+    }
+
+    /// Whether a server needs pictures.
+    #[must_use]
+    pub fn wants_pictures(self) -> bool {
+        self.module == Module::Http(Tier::Image)
+    }
+
+    pub(crate) fn client_slot(self, scene: &Arc<Scene>) -> Box<dyn Slot> {
+        let most = self.short.then_some(SHORT);
         match self.module {
-            Module::NoSteg => Box::new(NoSteg::new(self.short.then_some(SHORT))),
+            Module::NoSteg => Box::new(NoSteg::new(most)),
             Module::NoStegRr => Box::new(Asking::default()),
+            Module::Http(tier) => Box::new(HttpAsking::new(Arc::clone(scene), tier, most)),
         }
     }
 
-    pub(crate) fn server_slot(self) -> Box<dyn Slot> {
+    pub(crate) fn server_slot(self, scene: &Arc<Scene>) -> Box<dyn Slot> {
+        let most = self.short.then_some(SHORT);
         match self.module {
-            Module::NoSteg => Box::new(NoSteg::new(self.short.then_some(SHORT))),
+            Module::NoSteg => Box::new(NoSteg::new(most)),
             Module::NoStegRr => Box::new(Answering::default()),
+            Module::Http(tier) => Box::new(HttpAnswering::new(Arc::clone(scene), tier, most)),
         }
     }
 }

@@ -9,8 +9,8 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_stego::{
-    Client, ClientConfig, ClientOutput, ConnId, Ending, Input, LinkId, Server, ServerConfig,
-    ServerKey, ServerOutput,
+    Client, ClientConfig, ClientOutput, ConnId, Ending, Input, LinkId, Pictures, Server,
+    ServerConfig, ServerKey, ServerOutput,
 };
 
 /// Bytes of a segment, of a connection's window, and of a socket's buffer.
@@ -107,6 +107,16 @@ impl Task {
         Task { up, down, written: [0; 2], came: Default::default(), finished: [false; 2] }
     }
 
+    /// The streams do not end.
+    pub fn hold_open(&mut self) {
+        self.finished = [true; 2];
+    }
+
+    /// More is to be carried down.
+    pub fn add_down(&mut self, length: usize) {
+        self.down.extend(vec![7; length]);
+    }
+
     pub fn is_whole(&self) -> bool {
         self.came[0] == self.up && self.came[1] == self.down
     }
@@ -117,10 +127,12 @@ impl World {
         let key = ServerKey::generate(&mut stream(seed, 1, "key"));
         let profile = profile.parse().unwrap();
         let schedule = anabranch_multipath::schedule::Spec::over_windows("pull").unwrap();
-        let wall = 1_800_000_000;
+        let (wall, mut pictures) = (1_800_000_000, Pictures::default());
+        pictures.add(include_bytes!("../../testdata/colour.jpg")).unwrap();
         let client = ClientConfig {
             key: key.public(),
             profile,
+            host: "media.example.net".to_owned(),
             schedule: schedule.clone(),
             wall: wall + 900,
             aes: true,
@@ -133,6 +145,7 @@ impl World {
             aes: true,
             memory: 64 << 20,
             links: 1_000,
+            pictures,
         };
         let [up, down] = line;
         World {

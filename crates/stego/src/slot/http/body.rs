@@ -1,0 +1,261 @@
+//! What a body looks like: tiers.
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+
+use super::jpeg::Picture;
+use super::{Hidden, LARGEST, NotCover};
+
+/// Hidden bytes of one text of a list, and its characters.
+const PIECE: usize = 768;
+const CHARACTERS: usize = PIECE / 3 * 4;
+
+/// A kind of body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Hidden bytes as they are, as encrypted video has them.
+    Opaque,
+    /// JSON with a list of texts in base64url.
+    Text,
+    /// Pictures that answers bring; requests are as those of the first.
+    Image,
+}
+
+impl Tier {
+    /// The type that heads give.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Tier::Opaque => "video/mp4",
+            Tier::Text => "application/json",
+            Tier::Image => "image/jpeg",
+        }
+    }
+
+    /// The type of a POST's body.
+    pub(super) fn upload_type(self) -> &'static str {
+        match self {
+            Tier::Opaque | Tier::Image => "application/octet-stream",
+            Tier::Text => "application/json",
+        }
+    }
+
+    /// What requests have where answers have this.
+    pub(super) fn upwards(self) -> Tier {
+        if self == Tier::Image { Tier::Opaque } else { self }
+    }
+
+    /// Hidden bytes that a body of this length holds at least; for pictures their own word counts.
+    pub(super) fn capacity(self, body: usize) -> usize {
+        match self {
+            Tier::Opaque => body,
+            Tier::Image => 0,
+            Tier::Text => {
+                // 32 bytes are what stands around the list at most, and 3 around a text.
+                let (texts, rest) = (
+                    body.saturating_sub(32) / (CHARACTERS + 3),
+                    body.saturating_sub(32) % (CHARACTERS + 3),
+                );
+                texts * PIECE + rest.saturating_sub(3) / 4 * 3
+            }
+        }
+    }
+
+    /// Appends the body of these hidden bytes; `list` is the list's name.
+    pub(super) fn write(self, hidden: &[u8], list: &str, out: &mut Vec<u8>) {
+        if self != Tier::Text {
+            return out.extend_from_slice(hidden);
+        }
+        out.extend_from_slice(open(list).as_bytes());
+        for (place, piece) in hidden.chunks(PIECE).enumerate() {
+            out.extend_from_slice(if place == 0 { b"\"" } else { b",\"" });
+            out.extend_from_slice(Base64UrlUnpadded::encode_string(piece).as_bytes());
+            out.push(b'"');
+        }
+        out.extend_from_slice(b"]}");
+    }
+}
+
+fn open(list: &str) -> String {
+    format!("{{\"{list}\":[")
+}
+
+/// A body that is coming.
+#[derive(Debug)]
+pub(super) struct Body {
+    left: usize,
+    kind: Kind,
+}
+
+/// What came of a body, and is not read yet.
+#[derive(Debug)]
+enum Kind {
+    Opaque,
+    Text(Text),
+    /// A picture is read as a whole.
+    Image(Vec<u8>),
+}
+
+/// A text that is coming, in the one form that [`Tier::write`] gives.
+#[derive(Debug, Default)]
+struct Text {
+    came: Vec<u8>,
+    stage: TextStage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TextStage {
+    #[default]
+    Opening,
+    List,
+    Closing,
+}
+
+impl Body {
+    /// One of this length.
+    ///
+    /// # Errors
+    /// None of ours is so short or so long.
+    pub(super) fn new(tier: Tier, length: usize) -> Result<Body, NotCover> {
+        if !(1..=LARGEST).contains(&length) {
+            return Err(NotCover);
+        }
+        let kind = match tier {
+            Tier::Opaque => Kind::Opaque,
+            Tier::Text => Kind::Text(Text::default()),
+            Tier::Image => Kind::Image(Vec::new()),
+        };
+        Ok(Body { left: length, kind })
+    }
+
+    /// Takes its part of `bytes`, and gives what is hidden in it to `each`; whether it is whole.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub(super) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        list: &str,
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<bool, NotCover> {
+        let (part, rest) = bytes.split_at(self.left.min(bytes.len()));
+        *bytes = rest;
+        self.left -= part.len();
+        match &mut self.kind {
+            Kind::Opaque if part.is_empty() => {}
+            Kind::Opaque => each(Hidden::Bytes(part)),
+            Kind::Image(came) => {
+                came.extend_from_slice(part);
+                if self.left == 0 {
+                    let picture = Picture::read(came).map_err(|_| NotCover)?;
+                    each(Hidden::Bytes(&picture.hidden()));
+                }
+            }
+            Kind::Text(text) => {
+                text.came.extend_from_slice(part);
+                while text.step(list, each)? {}
+                let whole = text.stage == TextStage::Closing && text.came == b"}";
+                if self.left == 0 && !whole {
+                    return Err(NotCover);
+                }
+            }
+        }
+        Ok(self.left == 0)
+    }
+}
+
+impl Text {
+    /// Reads the next part; false if more has to come first.
+    fn step(&mut self, list: &str, each: &mut dyn FnMut(Hidden<'_>)) -> Result<bool, NotCover> {
+        match self.stage {
+            TextStage::Opening => {
+                let opening = open(list);
+                if self.came.len() < opening.len() {
+                    return Ok(false);
+                }
+                let whole = self.came.starts_with(opening.as_bytes());
+                whole.then(|| self.came.drain(..opening.len())).ok_or(NotCover)?;
+                self.stage = TextStage::List;
+            }
+            TextStage::List => {
+                let ends = |byte: &u8| matches!(byte, b',' | b']');
+                let Some(end) = self.came.iter().position(ends) else {
+                    let fits = self.came.len() <= CHARACTERS + 2;
+                    return if fits { Ok(false) } else { Err(NotCover) };
+                };
+                let last = self.came[end] == b']';
+                each(Hidden::Bytes(&read_piece(&self.came[..end], last)?));
+                self.came.drain(..=end);
+                self.stage = if last { TextStage::Closing } else { TextStage::List };
+            }
+            TextStage::Closing => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// What is hidden in a text of the list: but for the last, all are of one length.
+fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
+    let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    let characters = characters.ok_or(NotCover)?;
+    let least = if last { 1 } else { CHARACTERS };
+    if !(least..=CHARACTERS).contains(&characters.len()) {
+        return Err(NotCover);
+    }
+    let mut buffer = [0; PIECE];
+    let read = Base64UrlUnpadded::decode(characters, &mut buffer).map_err(|_| NotCover)?;
+    Ok(read.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &[u8], list: &str) -> Result<Vec<u8>, NotCover> {
+        let (mut body, mut hidden) = (Body::new(Tier::Text, text.len())?, Vec::new());
+        let mut whole = false;
+        for byte in text {
+            whole = body.take(&mut &[*byte][..], list, &mut |one| {
+                if let Hidden::Bytes(bytes) = one {
+                    hidden.extend_from_slice(bytes);
+                }
+            })?;
+        }
+        if whole { Ok(hidden) } else { Err(NotCover) }
+    }
+
+    #[test]
+    fn a_text_has_one_form() {
+        for length in [1, 2, 3, PIECE, PIECE + 1, 3 * PIECE] {
+            let (hidden, mut text) = (vec![0xa5; length], Vec::new());
+            Tier::Text.write(&hidden, "rows", &mut text);
+            assert_eq!(read_text(&text, "rows"), Ok(hidden));
+            assert_eq!(read_text(&text, "row"), Err(NotCover));
+            assert!(text.is_ascii() && Tier::Text.capacity(text.len()) <= length);
+            assert_eq!(read_text(&text[..text.len() - 1], "rows"), Err(NotCover), "cut");
+        }
+        let wrong: [&[u8]; 8] = [
+            b"",
+            b"{\"rows\":[\"AAAA\"]}}",
+            b"{\"rows\":[]}",
+            b"{\"rows\":[\"\"]}",
+            b"{\"rows\":[\"AAA=\"]}",
+            b"{\"rows\":[\"AAAA\",\"AAAA\"]}",
+            b"{\"rows\":[\"AAAA\"] }",
+            b"{\"rows\":[\"AA\"AA\"]}",
+        ];
+        for text in wrong {
+            assert_eq!(read_text(text, "rows"), Err(NotCover), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_any_length_holds_what_it_says() {
+        for tier in [Tier::Opaque, Tier::Text] {
+            for body in (0..9_000).step_by(7) {
+                let mut text = Vec::new();
+                let capacity = tier.capacity(body);
+                tier.write(&vec![1; capacity], "a-list-of-a-long-name", &mut text);
+                assert!(capacity == 0 || text.len() <= body, "{tier:?} {body}");
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Heads of requests and answers, written as a browser and a server of the web write them, and read
+//! strictly: what is not of the one form that ours have is somebody else's.
+
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use base64ct::{Base64UrlUnpadded, Encoding};
+
+use super::date::http_date;
+use super::{GETS, LARGEST, NotCover, Pictures, Scene, Tier};
+
+/// Bytes of a head at most.
+const HEAD: usize = 8 << 10;
+/// Headers of a head at most.
+const HEADERS: usize = 48;
+/// What a client says that it is.
+const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
+    Chrome/138.0.0.0 Safari/537.36";
+/// Bytes of heads, but for what is called after the host.
+const REQUEST_MOST: usize = 520;
+pub(super) const ANSWER_MOST: usize = 224;
+/// Segments of a live stream have a number that changes so often.
+const SEGMENT_SECONDS: u64 = 4;
+
+/// The head of a request of ours.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RequestHead {
+    /// With the hidden bytes of its query.
+    Get(Vec<u8>),
+    /// With the length of its body.
+    Post(usize),
+}
+
+/// The head of an answer of ours.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AnswerHead {
+    pub(super) length: usize,
+    pub(super) closes: bool,
+}
+
+/// What writes and reads the heads of a connection.
+#[derive(Debug)]
+pub(super) struct Heads {
+    scene: Arc<Scene>,
+    pub(super) tier: Tier,
+}
+
+/// Moves a head out of what came, once it is whole; what follows stays in `bytes`.
+///
+/// # Errors
+/// It is longer than any of ours, or begins as none does.
+pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
+    let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
+    inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);
+    if inbox.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
+        return Err(NotCover);
+    }
+    let end = inbox[from..].windows(4).position(|four| four == b"\r\n\r\n");
+    let Some(end) = end.map(|at| from + at + 4).filter(|&end| end <= HEAD) else {
+        *bytes = &[];
+        return if inbox.len() > HEAD { Err(NotCover) } else { Ok(None) };
+    };
+    *bytes = &bytes[end - before..];
+    inbox.truncate(end);
+    Ok(Some(std::mem::take(inbox)))
+}
+
+impl Heads {
+    pub(super) fn new(scene: Arc<Scene>, tier: Tier) -> Heads {
+        Heads { scene, tier }
+    }
+
+    /// The pictures of answers.
+    pub(super) fn pictures(&self) -> &Pictures {
+        &self.scene.pictures
+    }
+
+    /// The name of the list in a text.
+    pub(super) fn words(&self) -> &str {
+        self.scene.names.list()
+    }
+
+    /// Bytes of a request's head at most, without a query.
+    pub(super) fn request_most(&self) -> usize {
+        REQUEST_MOST + 3 * self.scene.host.len()
+    }
+
+    /// Writes a GET with these hidden bytes.
+    pub(super) fn get(&self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
+        let names = &self.scene.names;
+        let number = (self.scene.wall + now.since(Time::ZERO).as_secs()) / SEGMENT_SECONDS;
+        let (path, query) = (names.media(self.tier, number), names.query());
+        let (hidden, host) = (Base64UrlUnpadded::encode_string(hidden), &self.scene.host);
+        let head = format!(
+            "GET {path}?{query}={hidden} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\
+             User-Agent: {AGENT}\r\nAccept: */*\r\nReferer: http://{host}/\r\n\
+             Accept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n\r\n"
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+
+    /// Writes the head of a POST whose body has this length.
+    pub(super) fn post(&self, length: usize, out: &mut Vec<u8>) {
+        let (path, host) = (self.scene.names.upload(), &self.scene.host);
+        let kind = self.tier.upload_type();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\
+             Content-Length: {length}\r\nUser-Agent: {AGENT}\r\nContent-Type: {kind}\r\n\
+             Accept: */*\r\nOrigin: http://{host}\r\nReferer: http://{host}/\r\n\
+             Accept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n\r\n"
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+
+    /// Writes the head of an answer whose body has this length, and whether the connection closes
+    /// behind it.
+    pub(super) fn ok(&self, now: Time, (length, closes): (usize, bool), out: &mut Vec<u8>) {
+        let date = http_date(self.scene.wall + now.since(Time::ZERO).as_secs());
+        let (kind, connection) =
+            (self.tier.content_type(), if closes { "close" } else { "keep-alive" });
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: {date}\r\nContent-Type: {kind}\r\n\
+             Content-Length: {length}\r\nConnection: {connection}\r\nCache-Control: no-store\r\n\r\n"
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+
+    /// Reads the head of a request.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        let read = request.parse(head).map_err(|_| NotCover)?;
+        let whole = read == httparse::Status::Complete(head.len());
+        let (Some(1), Some(method), Some(target), true) =
+            (request.version, request.method, request.path, whole)
+        else {
+            return Err(NotCover);
+        };
+        once(request.headers, "host").ok_or(NotCover)?;
+        match method {
+            "GET" if !has(request.headers, "content-length") => self.query(target),
+            "POST" if target == self.scene.names.upload() => {
+                Ok(RequestHead::Post(length(request.headers)?))
+            }
+            _ => Err(NotCover),
+        }
+    }
+
+    fn query(&self, target: &str) -> Result<RequestHead, NotCover> {
+        let names = &self.scene.names;
+        let (path, query) = target.split_once('?').ok_or(NotCover)?;
+        let hidden = query.strip_prefix(names.query()).and_then(|rest| rest.strip_prefix('='));
+        let mut buffer = [0; GETS[GETS.len() - 1]];
+        let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
+        let hidden = read.map_err(|_| NotCover)?;
+        let ours = names.is_media(self.tier, path) && !hidden.is_empty();
+        ours.then(|| RequestHead::Get(hidden.to_vec())).ok_or(NotCover)
+    }
+
+    /// Reads the head of an answer.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        let read = answer.parse(head).map_err(|_| NotCover)?;
+        let ok = answer.version == Some(1) && answer.code == Some(200);
+        let kind = once(answer.headers, "content-type").ok_or(NotCover)?;
+        let typed = kind == self.tier.content_type().as_bytes();
+        if read != httparse::Status::Complete(head.len()) || !ok || !typed {
+            return Err(NotCover);
+        }
+        let closes = once(answer.headers, "connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
+        Ok(AnswerHead { length: length(answer.headers)?, closes })
+    }
+}
+
+fn has(headers: &[httparse::Header<'_>], name: &str) -> bool {
+    headers.iter().any(|header| header.name.eq_ignore_ascii_case(name))
+}
+
+/// The value of a header that is there once.
+fn once<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
+    let mut found = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+    let value = found.next()?.value;
+    found.next().is_none().then_some(value)
+}
+
+/// The length of a body: it is said once, in digits, and nothing else says where the body ends.
+fn length(headers: &[httparse::Header<'_>]) -> Result<usize, NotCover> {
+    let digits = once(headers, "content-length").ok_or(NotCover)?;
+    if has(headers, "transfer-encoding") || digits.len() > 7 {
+        return Err(NotCover);
+    }
+    let digit = |length: usize, byte: &u8| {
+        byte.is_ascii_digit().then(|| length * 10 + usize::from(byte - b'0'))
+    };
+    let length = digits.iter().try_fold(0, digit).filter(|_| !digits.is_empty());
+    length.filter(|&length| length <= LARGEST).ok_or(NotCover)
+}

@@ -1,0 +1,465 @@
+//! `http-*`: requests and answers of HTTP/1.1 by connections that are kept alive.
+//!
+//! A request carries its hidden bytes in the query of a GET, or in the body of a POST where they
+//! are many. An answer carries them in its body. `body` has the tiers: what a body looks like.
+//! `head` reads and writes heads, `names` what is in them.
+
+mod body;
+mod date;
+mod head;
+mod jpeg;
+mod names;
+mod pictures;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Hidden, NotCover, RESERVE, Slot};
+use body::Body;
+pub use body::Tier;
+use head::{ANSWER_MOST, Heads, RequestHead};
+pub use jpeg::NotPicture;
+pub(crate) use names::Names;
+pub use pictures::Pictures;
+
+/// Hidden bytes of a GET: as many as these, or POST has them. 448 bytes are 598 characters.
+const GETS: [usize; 3] = [128, 256, 448];
+/// Hidden bytes of a message at most.
+const MOST: usize = 64 << 10;
+/// Bytes of a body at most.
+const LARGEST: usize = 128 << 10;
+/// How long a server keeps a request back at most if it has nothing to say.
+const HOLD: Duration = Duration::from_secs(4);
+/// Requests by one connection: servers have their limits (nginx: 1,000).
+const REQUESTS: u32 = 900;
+/// With fewer bytes left a connection is done.
+const LEAST: usize = 3_000;
+
+/// Bytes that may still go by a connection, either way.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    bytes: Option<[usize; 2]>,
+    requests: u32,
+}
+
+impl Left {
+    fn new(most: Option<usize>) -> Left {
+        Left { bytes: most.map(|most| [most; 2]), requests: REQUESTS }
+    }
+
+    fn take(&mut self, way: usize, bytes: usize) {
+        if let Some(left) = &mut self.bytes {
+            left[way] = left[way].saturating_sub(bytes);
+        }
+    }
+
+    /// What a message may have, where the socket takes so many bytes.
+    fn message(&self, way: usize, socket: usize) -> usize {
+        self.bytes.map_or(socket, |left| left[way].min(socket))
+    }
+
+    fn is_spent(&self) -> bool {
+        self.requests == 0 || self.bytes.is_some_and(|left| left.iter().any(|&left| left < LEAST))
+    }
+}
+
+/// What both ends of a connection know.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    /// The words of this bridge.
+    pub(crate) names: Names,
+    /// What requests call the server.
+    pub(crate) host: String,
+    /// Seconds since 1970 when the run began.
+    pub(crate) wall: u64,
+    /// What a server's answers hide bytes in, where they are pictures.
+    pub(crate) pictures: Pictures,
+}
+
+/// The client's end.
+#[derive(Debug)]
+pub(super) struct Asking {
+    heads: Heads,
+    left: Left,
+    inbox: Vec<u8>,
+    stage: AskingStage,
+    /// The server says that it closes behind its answer.
+    closes: bool,
+}
+
+#[derive(Debug)]
+enum AskingStage {
+    Idle,
+    Head,
+    Body(Body),
+}
+
+impl Asking {
+    /// A connection that carries no more than `most` bytes either way, if that is said.
+    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> Asking {
+        let (heads, left) = (Heads::new(scene, tier), Left::new(most));
+        Asking { heads, left, inbox: Vec::new(), stage: AskingStage::Idle, closes: false }
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(self.stage, AskingStage::Idle)
+    }
+}
+
+impl Slot for Asking {
+    fn receive(
+        &mut self,
+        _now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        self.left.take(1, bytes.len());
+        let mut bytes = bytes;
+        if matches!(self.stage, AskingStage::Head) {
+            let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
+            let answer = self.heads.answer(&head)?;
+            self.closes = answer.closes;
+            self.stage = AskingStage::Body(Body::new(self.heads.tier, answer.length)?);
+        }
+        let AskingStage::Body(body) = &mut self.stage else { return Err(NotCover) };
+        if body.take(&mut bytes, self.heads.words(), each)? {
+            self.stage = AskingStage::Idle;
+            each(Hidden::End);
+        }
+        if bytes.is_empty() { Ok(()) } else { Err(NotCover) }
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        if !self.is_idle() || self.is_spent() {
+            return 0;
+        }
+        let message = self.left.message(0, socket);
+        let body = message.saturating_sub(self.heads.request_most());
+        self.heads.tier.upwards().capacity(body).min(MOST)
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        let fits = |one: &&usize| **one == hidden || **one >= hidden + RESERVE;
+        GETS.iter().find(fits).copied().unwrap_or(hidden)
+    }
+
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        if hidden.len() <= GETS[GETS.len() - 1] {
+            self.heads.get(now, hidden, out);
+        } else {
+            let mut body = Vec::new();
+            self.heads.tier.upwards().write(hidden, self.heads.words(), &mut body);
+            self.heads.post(body.len(), out);
+            out.extend_from_slice(&body);
+        }
+        self.left.take(0, out.len() - before);
+        self.left.requests = self.left.requests.saturating_sub(1);
+        self.stage = AskingStage::Head;
+        false
+    }
+
+    fn begins(&self) -> bool {
+        self.is_idle() && !self.is_spent()
+    }
+
+    fn hold(&self) -> Duration {
+        HOLD
+    }
+
+    fn is_spent(&self) -> bool {
+        self.is_idle() && (self.closes || self.left.is_spent())
+    }
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub(super) struct Answering {
+    heads: Heads,
+    left: Left,
+    inbox: Vec<u8>,
+    stage: AnsweringStage,
+    /// The picture of the next answer, and how many there were.
+    picture: usize,
+    answers: usize,
+}
+
+#[derive(Debug)]
+enum AnsweringStage {
+    Head,
+    Body(Body),
+    /// The request was whole at this time, and is not answered.
+    Whole(Time),
+}
+
+impl Answering {
+    /// The other end of [`Asking::new`].
+    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> Answering {
+        let (heads, left) = (Heads::new(scene, tier), Left::new(most));
+        let (inbox, stage) = (Vec::new(), AnsweringStage::Head);
+        Answering { heads, left, inbox, stage, picture: 0, answers: 0 }
+    }
+
+    fn whole(&mut self, now: Time, each: &mut dyn FnMut(Hidden<'_>)) {
+        self.stage = AnsweringStage::Whole(now);
+        each(Hidden::End);
+    }
+}
+
+impl Slot for Answering {
+    fn receive(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        self.left.take(0, bytes.len());
+        let mut bytes = bytes;
+        if matches!(self.stage, AnsweringStage::Head) {
+            let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
+            self.left.requests = self.left.requests.saturating_sub(1);
+            match self.heads.request(&head)? {
+                RequestHead::Get(hidden) => {
+                    each(Hidden::Bytes(&hidden));
+                    self.whole(now, each);
+                }
+                RequestHead::Post(length) => {
+                    self.stage =
+                        AnsweringStage::Body(Body::new(self.heads.tier.upwards(), length)?);
+                }
+            }
+        }
+        if let AnsweringStage::Body(body) = &mut self.stage
+            && body.take(&mut bytes, self.heads.words(), each)?
+        {
+            self.whole(now, each);
+        }
+        // Our clients wait for an answer before they ask again.
+        if bytes.is_empty() { Ok(()) } else { Err(NotCover) }
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        if self.since().is_none() {
+            return 0;
+        }
+        let body = self.left.message(1, socket).saturating_sub(ANSWER_MOST);
+        match self.heads.tier {
+            // A picture is longer than what it hides: it may wait for the socket.
+            Tier::Image if body > 0 => self.heads.pictures().most().saturating_sub(RESERVE),
+            tier => tier.capacity(body).min(MOST),
+        }
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        // An answer that says nothing still says that it is ours.
+        let hidden = hidden.max(RESERVE);
+        if self.heads.tier != Tier::Image {
+            return hidden;
+        }
+        self.answers += 1;
+        let (picture, capacity) = self.heads.pictures().choose(hidden, self.answers);
+        self.picture = picture;
+        capacity
+    }
+
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        let (mut body, before) = (Vec::new(), out.len());
+        match self.heads.tier {
+            Tier::Image => self.heads.pictures().write(self.picture, hidden, &mut body),
+            tier => tier.write(hidden, self.heads.words(), &mut body),
+        }
+        self.left.take(1, body.len() + ANSWER_MOST);
+        self.heads.ok(now, (body.len(), self.left.is_spent()), out);
+        debug_assert!(out.len() - before <= ANSWER_MOST);
+        out.extend_from_slice(&body);
+        self.stage = AnsweringStage::Head;
+        true
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.since().map(|since| since + HOLD)
+    }
+
+    fn since(&self) -> Option<Time> {
+        match self.stage {
+            AnsweringStage::Whole(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.since().is_none() && self.left.is_spent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::BridgeKey;
+
+    const NOW: Time = Time::from_secs(7);
+
+    fn scene() -> Arc<Scene> {
+        let names = Names::of(&BridgeKey([7; 32]));
+        let mut pictures = Pictures::default();
+        pictures.add(jpeg::tests::COLOUR).unwrap();
+        let (host, wall) = ("media.example.net".to_owned(), 1_800_000_000);
+        Arc::new(Scene { names, host, wall, pictures })
+    }
+
+    fn ends(tier: Tier, most: Option<usize>) -> (Asking, Answering) {
+        (Asking::new(scene(), tier, most), Answering::new(scene(), tier, most))
+    }
+
+    /// What a slot finds in bytes that come in pieces, and how often something ended.
+    fn found(slot: &mut dyn Slot, bytes: &[u8], piece: usize) -> Result<(Vec<u8>, u32), NotCover> {
+        let (mut hidden, mut ends) = (Vec::new(), 0);
+        for piece in bytes.chunks(piece) {
+            slot.receive(NOW, piece, &mut |one| match one {
+                Hidden::Bytes(bytes) => hidden.extend_from_slice(bytes),
+                Hidden::End => ends += 1,
+            })?;
+        }
+        Ok((hidden, ends))
+    }
+
+    fn noise(length: usize) -> Vec<u8> {
+        (0..length).map(|place| (place ^ place >> 7).wrapping_mul(167) as u8).collect()
+    }
+
+    #[test]
+    fn what_is_hidden_is_found_however_messages_are_cut() {
+        for tier in [Tier::Opaque, Tier::Text] {
+            let (mut near, mut far) = ends(tier, None);
+            for length in [1, 128, 448, 449, 768, 769, 30_000, MOST] {
+                for piece in [1, 7, 1_000, usize::MAX] {
+                    let piece = if length > 1_000 { piece.max(100) } else { piece };
+                    let (mut request, mut answer) = (Vec::new(), Vec::new());
+                    assert!(near.begins() && !near.send(NOW, &noise(length), &mut request));
+                    assert_eq!(found(&mut far, &request, piece), Ok((noise(length), 1)));
+                    assert!(!near.begins() && far.due() == Some(NOW + HOLD));
+                    assert!(far.send(NOW, &noise(length), &mut answer) && far.room(9_000) == 0);
+                    assert_eq!(found(&mut near, &answer, piece), Ok((noise(length), 1)));
+                    near.left.requests = REQUESTS;
+                    far.left.requests = REQUESTS;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pictures_bring_as_much_as_they_hide() {
+        let (mut near, mut far) = ends(Tier::Image, None);
+        for hidden in [1, 30, 60, far.heads.pictures().most() - RESERVE] {
+            let (mut request, mut answer) = (Vec::new(), Vec::new());
+            near.send(NOW, &noise(500), &mut request);
+            assert_eq!(found(&mut far, &request, 9), Ok((noise(500), 1)));
+            assert!(far.room(9_000) + RESERVE == far.heads.pictures().most());
+            let length = far.fit(hidden);
+            assert!(length >= hidden + RESERVE || length == hidden);
+            far.send(NOW, &noise(length), &mut answer);
+            assert_eq!(found(&mut near, &answer, 100), Ok((noise(length), 1)));
+        }
+    }
+
+    #[test]
+    fn messages_keep_within_what_the_socket_takes() {
+        for tier in [Tier::Opaque, Tier::Text] {
+            let (mut near, mut far) = ends(tier, None);
+            for socket in [1_200, 5_000, 32 << 10, 200_000] {
+                let (mut request, mut answer) = (Vec::new(), Vec::new());
+                let hidden = noise(near.room(socket));
+                near.send(NOW, &hidden, &mut request);
+                assert!(hidden.len() > 200 && request.len() <= socket, "{tier:?} {socket}");
+                found(&mut far, &request, usize::MAX).unwrap();
+                let hidden = noise(far.room(socket));
+                far.send(NOW, &hidden, &mut answer);
+                assert!(answer.len() <= socket && answer.len() < 130 << 10, "{tier:?} {socket}");
+                found(&mut near, &answer, usize::MAX).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn small_requests_have_few_sizes_and_large_ones_are_posts() {
+        let (mut near, _) = ends(Tier::Opaque, None);
+        let sizes: Vec<usize> = [24, 96, 97, 128, 224, 225, 416].map(|one| near.fit(one)).into();
+        assert_eq!(sizes, [128, 128, 256, 128, 256, 448, 448]);
+        assert_eq!((near.fit(417), near.fit(5_000)), (417, 5_000));
+        for (length, method) in [(448, &b"GET /"[..]), (449, b"POST /")] {
+            let (mut near, _) = ends(Tier::Text, None);
+            let mut request = Vec::new();
+            near.send(NOW, &noise(length), &mut request);
+            assert!(request.starts_with(method));
+            assert!(length > 448 || request.iter().all(|&byte| byte < 0x7f));
+        }
+    }
+
+    #[test]
+    fn a_connection_has_its_share_and_says_that_it_closes() {
+        let (mut near, mut far) = ends(Tier::Opaque, Some(12_000));
+        let (mut up, mut down, mut exchanges) = (0, 0, 0);
+        while near.begins() {
+            let (mut request, mut answer) = (Vec::new(), Vec::new());
+            let length = near.fit(100);
+            near.send(NOW, &noise(length), &mut request);
+            found(&mut far, &request, usize::MAX).unwrap();
+            let hidden = noise(far.room(5_000));
+            far.send(NOW, &hidden, &mut answer);
+            assert_eq!(far.is_spent(), answer.windows(7).any(|part| part == b": close"));
+            found(&mut near, &answer, usize::MAX).unwrap();
+            (up, down, exchanges) = (up + request.len(), down + answer.len(), exchanges + 1);
+        }
+        assert!(near.is_spent() && far.is_spent() && exchanges > 1);
+        assert!(up <= 12_000 && (9_000..=12_000).contains(&down), "{up} {down}");
+    }
+
+    #[test]
+    fn what_is_no_message_of_ours_is_no_cover() {
+        let scene = scene();
+        let path = scene.names.media(Tier::Opaque, 3);
+        let upload = scene.names.upload();
+        let query = scene.names.query();
+        let wrong = [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+            format!("HEAD {path}?{query}=AAAA HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("GET {path}?{query}=AAAA HTTP/1.0\r\nHost: a\r\n\r\n"),
+            format!("GET {path}?{query}=AAAA HTTP/1.1\r\n\r\n"),
+            format!("GET {path}?{query}=AAAA HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+            format!("GET {path}?{query}=A HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("GET {path}?{query}= HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("GET {path}?{query}=AA+A HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("GET {path}x?{query}=AAAA HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("POST {upload} HTTP/1.1\r\nHost: a\r\n\r\n"),
+            format!("POST {upload} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"),
+            format!("POST {upload} HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n"),
+            format!("POST {upload} HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nabcde"),
+            format!(
+                "POST {upload} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"
+            ),
+            format!(
+                "POST {upload} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            ),
+            format!("GET {path}?{query}=AAAA HTTP/1.1\r\nHost: a\r\n\r\nmore"),
+            "\u{16}\u{3}\u{1}".to_owned(),
+            "x".repeat(9_000),
+        ];
+        for request in wrong {
+            let (_, mut far) = ends(Tier::Opaque, None);
+            assert_eq!(found(&mut far, request.as_bytes(), usize::MAX), Err(NotCover), "{request}");
+        }
+        for answer in [
+            "HTTP/1.1 404 Not Found\r\nContent-Type: video/mp4\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\nContent-Length: 5\r\n\r\nhello!",
+        ] {
+            let (mut near, _) = ends(Tier::Opaque, None);
+            near.send(NOW, &noise(128), &mut Vec::new());
+            assert!(found(&mut near, answer.as_bytes(), usize::MAX).is_err(), "{answer}");
+        }
+    }
+}

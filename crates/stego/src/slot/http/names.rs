@@ -1,0 +1,103 @@
+//! Words in requests: each bridge has its own, which follow from its key, so that no word is every
+//! bridge's.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use super::Tier;
+use crate::keys::BridgeKey;
+
+const FOLDERS: [&str; 16] = [
+    "media", "video", "content", "assets", "stream", "files", "live", "vod", "static", "cdn",
+    "data", "play", "hls", "dash", "av", "store",
+];
+const PARTS: [&str; 8] = ["seg", "chunk", "part", "frag", "s", "video", "media", "v"];
+const ENDINGS: [&str; 4] = ["m4s", "ts", "mp4", "m4v"];
+const LISTS: [&str; 8] =
+    ["items", "events", "messages", "feed", "updates", "records", "entries", "rows"];
+const QUERIES: [&str; 8] = ["token", "t", "sig", "auth", "st", "key", "cursor", "s"];
+const UPLOADS: [&str; 8] =
+    ["upload", "sync", "collect", "submit", "report", "put", "backup", "save"];
+
+/// The words of one bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    folder: &'static str,
+    part: &'static str,
+    ending: &'static str,
+    list: &'static str,
+    query: &'static str,
+    upload: String,
+}
+
+impl Names {
+    /// Those of the bridge with this key.
+    pub(crate) fn of(key: &BridgeKey) -> Names {
+        let drawn = digest(&SHA256, &[b"anabranch stego names", &key.0[..]].concat());
+        let mut drawn = drawn.as_ref().iter().map(|&byte| usize::from(byte));
+        let mut pick = |words: &[&'static str]| words[drawn.next().unwrap_or(0) % words.len()];
+        let (folder, part, ending) = (pick(&FOLDERS), pick(&PARTS), pick(&ENDINGS));
+        let (list, query) = (pick(&LISTS), pick(&QUERIES));
+        let upload = format!("/{}/{}", pick(&FOLDERS), pick(&UPLOADS));
+        Names { folder, part, ending, list, query, upload }
+    }
+
+    /// The path of a GET; `number` is what numbers segments of a stream.
+    pub(super) fn media(&self, tier: Tier, number: u64) -> String {
+        match tier {
+            Tier::Opaque => format!("/{}/{}-{number}.{}", self.folder, self.part, self.ending),
+            Tier::Text => format!("/{}/{}", self.folder, self.list),
+            Tier::Image => format!("/{}/{}-{number}.jpg", self.folder, self.part),
+        }
+    }
+
+    /// Whether a path is one of [`Names::media`].
+    pub(super) fn is_media(&self, tier: Tier, path: &str) -> bool {
+        let ending = if tier == Tier::Image { "jpg" } else { self.ending };
+        let digits = || {
+            let rest = path.strip_prefix('/')?.strip_prefix(self.folder)?.strip_prefix('/')?;
+            let rest = rest.strip_prefix(self.part)?.strip_prefix('-')?;
+            rest.strip_suffix(ending)?.strip_suffix('.')
+        };
+        match tier {
+            Tier::Opaque | Tier::Image => digits().is_some_and(|digits| {
+                let numbers = digits.bytes().all(|byte| byte.is_ascii_digit());
+                numbers && (1..=10).contains(&digits.len())
+            }),
+            Tier::Text => path == self.media(tier, 0),
+        }
+    }
+
+    /// The path of a POST.
+    pub(super) fn upload(&self) -> &str {
+        &self.upload
+    }
+
+    /// The parameter of a GET.
+    pub(super) fn query(&self) -> &'static str {
+        self.query
+    }
+
+    /// The key of the list in a text.
+    pub(super) fn list(&self) -> &'static str {
+        self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bridges_have_words_of_their_own_and_know_them_again() {
+        let all: Vec<Names> = (0..40).map(|key| Names::of(&BridgeKey([key; 32]))).collect();
+        assert!(all.iter().filter(|names| **names == all[0]).count() == 1);
+        for names in &all {
+            let path = names.media(Tier::Opaque, 1_234_567);
+            assert!(names.is_media(Tier::Opaque, &path), "{path}");
+            assert!(names.is_media(Tier::Text, &names.media(Tier::Text, 9)));
+            for wrong in ["/", "", &path[1..], &path.replace("12345", "x"), &format!("{path}/")] {
+                assert!(!names.is_media(Tier::Opaque, wrong), "{wrong}");
+            }
+        }
+    }
+}
