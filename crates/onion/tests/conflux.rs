@@ -471,8 +471,8 @@ fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enoug
     assert_eq!(download_in(200).1, 1, "all are 103 kB");
 }
 
-/// The first leg's share of each of twelve uploads with three seconds of silence between them, dealt
-/// by weights that are far apart.
+/// The first leg's share of each of twelve uploads with three seconds of silence between them,
+/// dealt by weights that are far apart.
 fn shares_of_uploads(redraw: Option<Silence>) -> Vec<f64> {
     let schedule = Spec::over_windows("weighted:0.3").unwrap();
     let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw });
