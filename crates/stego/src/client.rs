@@ -495,11 +495,13 @@ impl<R: CryptoRng> Client<R> {
     /// Seals what waits, and sends it.
     fn flush(&mut self, now: Time, link: &mut Link) {
         let mut rooms = vec![0; self.config.profile.connections()];
+        let mut spares = rooms.clone();
         for conn in self.conns.values_mut().filter(|conn| conn.seat.exchange) {
             let place = conn.seat.place;
             rooms[place] = conn.cover.room(now, link.held_at(place));
+            spares[place] = conn.cover.slot.spare();
         }
-        link.deal(now, &mut rooms);
+        link.deal(now, &mut rooms, &spares);
         for (&id, conn) in &mut self.conns {
             if !conn.seat.exchange {
                 continue;

@@ -441,10 +441,13 @@ impl Link {
     }
 
     /// Seals what is to be sent now. `rooms` are the bytes that each place takes, less what it
-    /// holds; they shrink.
-    pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize]) {
+    /// holds; they shrink. `spares` are those of them that chunks do not get.
+    pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
         self.deal_words(now, rooms);
         self.deal_ack(now, rooms);
+        for (room, spare) in rooms.iter_mut().zip(spares) {
+            *room = room.saturating_sub(*spare);
+        }
         while self.deal_chunk(now, rooms) {}
     }
 

@@ -300,13 +300,15 @@ impl<R: CryptoRng> Server<R> {
 
     /// Seals what waits for a client, and sends it.
     fn flush(&mut self, now: Time, host: &mut Host) {
-        let mut rooms = vec![0; PLACES];
+        let (mut rooms, mut spares) = (vec![0; PLACES], vec![0; PLACES]);
         for (place, conn) in host.places.iter().enumerate() {
             let guest = conn.and_then(|conn| self.conns.get_mut(&conn));
             let held = host.link.held_at(place);
-            rooms[place] = guest.map_or(0, |guest| guest.cover.room(now, held));
+            let Some(guest) = guest else { continue };
+            rooms[place] = guest.cover.room(now, held);
+            spares[place] = guest.cover.slot.spare();
         }
-        host.link.deal(now, &mut rooms);
+        host.link.deal(now, &mut rooms, &spares);
         let enough: Vec<_> = self.overdue(host).filter(|(due, _)| now >= *due).collect();
         for place in 0..PLACES {
             let Some(conn) = host.places[place] else { continue };

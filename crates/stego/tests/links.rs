@@ -54,6 +54,17 @@ fn streams_of_any_length_are_whole_both_ways() {
 }
 
 #[test]
+fn both_directions_at_once_do_not_hold_each_other_up() {
+    for profile in ["nosteg", "nosteg-short", "http-opaque", "http-text-short"] {
+        // A line that is never the reason.
+        let mut world = World::new(1, profile, line(50_000_000, 50_000_000, 2), all(Fate::Fine));
+        let mut task = Task::new(1, 2_000_000, 2_000_000);
+        world.carry(&mut task, MINUTES);
+        assert!(task.is_whole() && world.over < Time::from_secs(4), "{profile}: {:?}", world.over);
+    }
+}
+
+#[test]
 fn ten_megabytes_pass_at_the_rate_of_the_line() {
     let (world, took) = carried(1, "nosteg", (100, 10_000_000), all(Fate::Fine));
     let rate = 10_000_000.0 / took.as_secs_f64();

@@ -55,6 +55,11 @@ pub(crate) trait Slot: Send {
     /// not this end's turn.
     fn room(&self, socket: usize) -> usize;
 
+    /// Bytes of [`Slot::room`] that are not for the stream, but for what keeps a link going.
+    fn spare(&self) -> usize {
+        0
+    }
+
     /// The hidden bytes of the message that carries so many: as many, or at least [`RESERVE`] more,
     /// which are to be filled with padding.
     fn fit(&mut self, hidden: usize) -> usize;

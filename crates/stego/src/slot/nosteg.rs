@@ -12,8 +12,11 @@ pub(super) struct NoSteg {
     left: Option<[usize; 2]>,
 }
 
-/// Fewer bytes are not worth their overhead.
-const LEAST: usize = 512;
+/// With fewer bytes left either way nothing new goes by a connection, ...
+const LEAST: usize = 2_000;
+/// ... and so many are kept for acknowledgements: else none would tell what came by the last of
+/// several.
+const SPARE: usize = 1_700;
 
 impl NoSteg {
     /// One that carries no more than `most` bytes either way, if that is said.
@@ -39,9 +42,16 @@ impl Slot for NoSteg {
     fn room(&self, socket: usize) -> usize {
         match self.left {
             None => socket,
-            // The other end waits until this one has what it owes; so nothing new goes by it.
-            Some(_) if self.is_spent() => 0,
             Some([left, _]) => left.min(socket),
+        }
+    }
+
+    fn spare(&self) -> usize {
+        match self.left {
+            None => 0,
+            // The client closes it once it owes nothing.
+            Some(_) if self.is_spent() => usize::MAX,
+            Some(_) => SPARE,
         }
     }
 
@@ -72,12 +82,12 @@ mod tests {
 
     #[test]
     fn bytes_pass_until_the_connection_has_had_its_share() {
-        let (mut slot, mut out) = (NoSteg::new(Some(2_000)), Vec::new());
-        assert_eq!((slot.room(4_000), slot.room(300)), (2_000, 300));
-        assert!(!slot.send(Time::ZERO, &[7; 1_400], &mut out) && !slot.is_spent());
-        assert_eq!((out.len(), slot.room(4_000)), (1_400, 600));
+        let (mut slot, mut out) = (NoSteg::new(Some(5_000)), Vec::new());
+        assert_eq!((slot.room(9_000), slot.room(300), slot.spare()), (5_000, 300, SPARE));
+        assert!(!slot.send(Time::ZERO, &[7; 3_000], &mut out) && !slot.is_spent());
+        assert_eq!((out.len(), slot.room(9_000)), (3_000, 2_000));
         assert!(!slot.send(Time::ZERO, &[7; 100], &mut out) && slot.is_spent());
-        assert_eq!(slot.room(4_000), 0);
+        assert_eq!((slot.room(9_000), slot.spare()), (1_900, usize::MAX));
         let mut seen = Vec::new();
         let mut each = |hidden: Hidden<'_>| match hidden {
             Hidden::Bytes(bytes) => seen.extend_from_slice(bytes),
