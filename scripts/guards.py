@@ -91,6 +91,8 @@ PARSERS = {
     "crates/links/src/tls/mod.rs": "tls_link",
     "crates/links/src/tls/opener.rs": "tls_records",
     "crates/links/src/tls/records.rs": "tls_records",
+    "crates/links/src/utls/reassembler.rs": "unordered",
+    "crates/links/src/utls/record_layer.rs": "unordered",
     "crates/onion/src/authority.rs": "uploads",
     "crates/onion/src/authority/documents.rs": "uploads",
     "crates/onion/src/authority/entry.rs": "uploads",

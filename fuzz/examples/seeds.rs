@@ -65,6 +65,7 @@ fn main() -> Outcome {
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
     write(&corpus.join("tunnel"), &sessions())?;
+    write(&corpus.join("unordered"), &unordered())?;
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
@@ -214,6 +215,26 @@ fn records() -> Seeds {
         ("no-type", play(2, 0, &[&step(5, 4, &[0, 0, 0, 0, 0])])),
         ("garbage", play(2, 0, &[&data, &step(6, 5, b"\x17\x03\x03\0\x20"), &data])),
         ("changed", play(0, 1, &[&data, &step(7, 50, &[40, 8]), &data])),
+    ]
+}
+
+/// What a tap shows: pieces of a stream, numbers, and a sender with its receiver.
+fn unordered() -> Seeds {
+    let seed = |which: u8, data: &[&[u8]]| [&[which][..], &data.concat()].concat();
+    let take = |at: u8, bytes: &[u8]| [&[2, at, bytes.len() as u8][..], bytes].concat();
+    let (forget, advance) = ([1, 20, 10], [0, 25, 4]);
+    let [send, storm, update]: [&[u8]; 3] = [&[0, 4], &[0, 4, 0, 4, 0, 4], &[3, 2]];
+    let (show, change) = ([4, 12, 255, 0], [5, 0, 1, 200, 60, 7]);
+    let (deliver, garbage) = ([2, 90], [6, 0, 40, 1, 3, 23, 3, 3]);
+    vec![
+        ("pieces", seed(0, &[&take(30, b"later"), &take(15, b"sooner, over all of it"), &advance])),
+        ("retaken", seed(0, &[&take(20, b"wrong"), &forget, &take(20, b"right"), &advance])),
+        ("numbers", seed(1, &[&[0xff; 40], &[0; 10]])),
+        ("low-numbers", seed(1, &[&[0; 7], &[9], &[0; 24], &[0, 1, 0, 0, 0, 0, 0, 0, 2, 28]])),
+        ("early", seed(2, &[&[0], send, &show, &deliver, &show, &deliver])),
+        ("changed", seed(2, &[&[1], storm, &change, &show, &change, &deliver, &show])),
+        ("rekeyed", seed(2, &[&[2], storm, update, send, &show, &deliver, &show, update, &show])),
+        ("garbage", seed(2, &[&[0], send, &garbage, &show, &garbage, &deliver])),
     ]
 }
 

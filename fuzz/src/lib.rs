@@ -35,6 +35,7 @@ pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
 pub mod tunnel;
+pub mod unordered;
 pub mod uploads;
 pub mod wg_quick;
 
@@ -70,6 +71,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),
     ("tunnel", tunnel::check),
+    ("unordered", unordered::check),
     ("uploads", uploads::check),
     ("wg_quick", wg_quick::check),
 ];

@@ -6,6 +6,7 @@
 //! be lost or overtake each other, unless it knows how to number them.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
+//! * [`utls`]: what makes an unordered link of it, whose records are opened before their turn.
 //!
 //! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
 //! a clock. A simulation puts a modelled record pipe in a link's place.
@@ -15,13 +16,16 @@ use std::fmt;
 use anabranch_multipath::Time;
 
 pub mod tls;
+pub mod utls;
 
 pub use tls::{Context, Tls};
+pub use utls::EarlyCounts;
 
 /// What a link promises of the bytes that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// They arrive in the order in which they were written, and all of them, or the link ends.
+    /// They arrive in the order in which they were written, and all of them, or the link ends. Of a
+    /// link that does not promise it arrive whole records, each of `record` bytes.
     pub whole: bool,
     /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost
     /// least.
@@ -77,6 +81,30 @@ pub trait Link {
     /// # Errors
     /// [`Fault::Peer`]: the link is over. What [`Link::transmit`] still gives is to be sent first.
     fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Takes bytes of the peer's stream, from this offset on, that a tap shows before the stream
+    /// brings them. They may be changed, forged or doubled, and come by [`Link::receive`] all the
+    /// same. An ordered link has no use for them.
+    fn receive_early(&mut self, _now: Time, _offset: u64, _bytes: &[u8]) {}
+
+    /// Whether [`Link::unorder`] can be called once the link is open.
+    fn can_be_unordered(&self) -> bool {
+        false
+    }
+
+    /// From now on, both ways, each record has so many bytes of content: records that
+    /// [`Link::receive_early`] completes arrive before others that were sent first.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] if the link cannot.
+    fn unorder(&mut self, _now: Time, _content: usize) -> Result<(), Fault> {
+        Err(Fault::Misuse("such a link stays in order"))
+    }
+
+    /// How many records were opened before their turn, if any may be.
+    fn early_counts(&self) -> Option<EarlyCounts> {
+        None
+    }
 
     /// When [`Link::transmit`] is to be called though nothing came and nothing was written.
     fn next_timeout(&self) -> Option<Time>;

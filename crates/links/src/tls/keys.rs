@@ -10,9 +10,9 @@ use rustls::{CipherSuite, SupportedCipherSuite};
 use super::secrets::Secret;
 
 /// Bytes before a record's content: type, version, length.
-pub(super) const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 /// Bytes that authenticate a record, at its end, with all suites here.
-pub(super) const TAG: usize = 16;
+pub(crate) const TAG: usize = 16;
 
 /// How records are sealed: the AEAD of a suite, and how many records one key may seal.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl Cipher {
 }
 
 /// An AEAD key and the IV that record numbers are mixed into.
-pub(super) struct RecordKeys {
+pub(crate) struct RecordKeys {
     key: LessSafeKey,
     iv: [u8; 12],
 }
@@ -60,7 +60,7 @@ impl RecordKeys {
 
     /// Decrypts in place what stands behind the header: how many bytes, at its front, are plain.
     /// `None` if they were not sealed by this key under this number; then they are garbage.
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         number: u64,
         header: [u8; HEADER],

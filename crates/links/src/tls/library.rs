@@ -15,6 +15,8 @@ pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
     records: Cutter,
+    /// Bytes of the peer's that it has read.
+    read: u64,
 }
 
 impl Library {
@@ -22,7 +24,7 @@ impl Library {
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
         // The channel above bounds what it writes; a limit here would cut a batch in two.
         connection.set_buffer_limit(None);
-        Library { connection, keeper, records: Cutter::default() }
+        Library { connection, keeper, records: Cutter::default(), read: 0 }
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -50,6 +52,7 @@ impl Library {
         };
         let (mut taken, rest) = bytes.split_at(count);
         *bytes = rest;
+        self.read += count as u64;
         while !taken.is_empty() {
             let read = self.connection.read_tls(&mut taken);
             if read.map_err(|error| Error::General(error.to_string()))? == 0 {
@@ -109,7 +112,7 @@ impl Library {
         let secrets = self.keeper.take()?;
         let extracted = self.connection.dangerous_extract_secrets().ok()?;
         let (sent, received) = (extracted.tx.0, extracted.rx.0);
-        Some(Handover { secrets, cipher, is_client, sent, received, out })
+        Some(Handover { secrets, cipher, is_client, sent, received, read: self.read, out })
     }
 }
 

@@ -7,7 +7,7 @@ use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
 pub(super) const HANDSHAKE: u8 = 22;
-pub(super) const DATA: u8 = 23;
+pub(crate) const DATA: u8 = 23;
 /// Levels and descriptions of alerts (6).
 pub(super) const WARNING: u8 = 1;
 pub(super) const FATAL: u8 = 2;

@@ -18,13 +18,14 @@ use anabranch_multipath::Time;
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
+use crate::utls::EarlyCounts;
 use crate::{Fault, Link, Promises, State};
 
 mod certificate;
 mod context;
-mod keys;
+pub(crate) mod keys;
 mod library;
-mod messages;
+pub(crate) mod messages;
 mod opener;
 mod records;
 mod sealer;
@@ -42,6 +43,8 @@ use secrets::SecretKeeper;
 pub use context::Context;
 pub use setup::SetupError;
 
+/// The least content of records of one size: a KeyUpdate's.
+const LEAST: usize = 5;
 /// Room that a link keeps when it rests.
 const TRICKLE: usize = 4 << 10;
 
@@ -55,6 +58,8 @@ pub struct Tls {
     arrived: Vec<u8>,
     ended: bool,
     closed: bool,
+    /// Bytes of content that all our records have, if they have one size.
+    fixed: Option<usize>,
 }
 
 /// Whose the connection is now.
@@ -84,6 +89,7 @@ impl Tls {
             arrived: Vec::new(),
             ended: false,
             closed: false,
+            fixed: None,
         }
     }
 
@@ -99,6 +105,42 @@ impl Tls {
                 Ok(())
             }
             _ => Err(Fault::Misuse("only an open link of TLS 1.3 has keys to change")),
+        }
+    }
+
+    /// From now on all our records have so many bytes of content, 5 to 16,384, be they data or not,
+    /// so that the peer can open them before their turn. Writes are then of whole records.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] as of [`Tls::refresh_keys`], and for other lengths.
+    pub fn send_fixed(&mut self, content: usize) -> Result<(), Fault> {
+        let records = self.records_of(content)?;
+        records.send_fixed(content);
+        self.fixed = Some(content);
+        Ok(())
+    }
+
+    /// From the peer's next record on all have so many bytes of content, as it has agreed: those
+    /// that [`Link::receive_early`] shows are opened before their turn, and the link is not
+    /// [whole](Promises::whole) any more. What came before has been read.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] as of [`Tls::send_fixed`].
+    pub fn open_early(&mut self, now: Time, content: usize) -> Result<(), Fault> {
+        self.records_of(content)?.open_early(now, content);
+        Ok(())
+    }
+
+    /// The records of an open link, which may have so many bytes of content each.
+    fn records_of(&mut self, content: usize) -> Result<&mut Records, Fault> {
+        match &mut self.phase {
+            Phase::Records(records) if !self.closed && !self.ended => {
+                match (LEAST..=RECORD).contains(&content) {
+                    true => Ok(records),
+                    false => Err(Fault::Misuse("no record has so many bytes")),
+                }
+            }
+            _ => Err(Fault::Misuse("only an open link of TLS 1.3 has records of one size")),
         }
     }
 
@@ -139,7 +181,11 @@ impl Tls {
 
 impl Link for Tls {
     fn promises(&self) -> Promises {
-        Promises { whole: true, record: RECORD }
+        let early = match &self.phase {
+            Phase::Records(records) => records.early(),
+            _ => None,
+        };
+        Promises { whole: early.is_none(), record: self.fixed.unwrap_or(RECORD) }
     }
 
     fn state(&self) -> State {
@@ -167,6 +213,30 @@ impl Link for Tls {
             }
         }
         Ok(())
+    }
+
+    fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]) {
+        if let Phase::Records(records) = &mut self.phase
+            && !self.ended
+        {
+            records.receive_early(now, (offset, bytes), &mut self.arrived);
+        }
+    }
+
+    fn can_be_unordered(&self) -> bool {
+        matches!(self.phase, Phase::Records(_)) && !self.ended && !self.closed
+    }
+
+    fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault> {
+        self.send_fixed(content)?;
+        self.open_early(now, content)
+    }
+
+    fn early_counts(&self) -> Option<EarlyCounts> {
+        match &self.phase {
+            Phase::Records(records) => records.early().map(|early| early.counts()),
+            _ => None,
+        }
     }
 
     /// TLS over a stream waits for nothing but bytes.
@@ -200,6 +270,9 @@ impl Link for Tls {
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.closed {
             return Err(Fault::Misuse("nothing can be written to a link that was closed"));
+        }
+        if self.fixed.is_some_and(|content| !plain.len().is_multiple_of(content)) {
+            return Err(Fault::Misuse("what is written has the length of whole records"));
         }
         match self.state() {
             State::Handshaking => self.waiting.extend_from_slice(plain),

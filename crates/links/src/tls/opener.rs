@@ -1,12 +1,16 @@
 //! The half of a TLS 1.3 connection that receives: cuts the stream into records, and opens them one
 //! after another (RFC 8446, section 5).
 
+use anabranch_multipath::Time;
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
 
 use super::keys::{Cipher, HEADER, RecordKeys, TAG};
-use super::messages::{BAD_RECORD_MAC, Breach, DATA, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, refuse};
+use super::messages::{
+    BAD_RECORD_MAC, Breach, DATA, ILLEGAL_PARAMETER, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, refuse,
+};
 use super::sealer::RECORD;
 use super::secrets::Secret;
+use crate::utls::{Anchor, RecordLayer};
 
 /// The most bytes behind a header (5.2).
 const LONGEST: usize = RECORD + 256;
@@ -16,7 +20,10 @@ pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
-    number: u64,
+    /// The next record's number, and where it begins in the stream.
+    next: Anchor,
+    /// What opens records before their turn.
+    early: Option<Box<RecordLayer>>,
     /// The front of a record whose rest has not come.
     partial: Vec<u8>,
 }
@@ -31,10 +38,32 @@ pub(super) enum Content {
 }
 
 impl Opener {
-    /// Goes on behind what the library has opened under this secret: so many records.
-    pub(super) fn new(secret: Secret, cipher: Cipher, number: u64) -> Opener {
+    /// Goes on behind what the library has opened under this secret.
+    pub(super) fn new(secret: Secret, cipher: Cipher, next: Anchor) -> Opener {
         let keys = RecordKeys::of(&secret, cipher);
-        Opener { secret, cipher, keys, number, partial: Vec::new() }
+        Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }
+    }
+
+    /// From here on all records are of one size, and may be opened before their turn.
+    pub(super) fn open_early(&mut self, early: RecordLayer) {
+        self.early = Some(Box::new(early));
+    }
+
+    pub(super) fn early(&self) -> Option<&RecordLayer> {
+        self.early.as_deref()
+    }
+
+    /// Takes bytes that begin at this offset in the stream from a tap, and appends the data of the
+    /// records that they complete.
+    pub(super) fn receive_early(
+        &mut self,
+        now: Time,
+        (offset, bytes): (u64, &[u8]),
+        plain: &mut Vec<u8>,
+    ) {
+        if let Some(early) = &mut self.early {
+            early.receive(now, self.next, &self.keys, (offset, bytes), plain);
+        }
     }
 
     /// Opens the next record of what is kept and of `bytes`, which begin behind it then, and
@@ -82,14 +111,18 @@ impl Opener {
         let Some((header, sealed)) = record.split_first_chunk::<HEADER>() else {
             return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
         };
+        let Anchor { offset, number } = self.next;
+        self.next = Anchor { offset: offset + record.len() as u64, number: number + 1 };
+        if self.early.as_mut().is_some_and(|early| early.is_done(number)) {
+            return Ok(Content::Data);
+        }
         plain.extend_from_slice(sealed);
-        let Some(length) = self.keys.open(self.number, *header, &mut plain[before..]) else {
+        let Some(length) = self.keys.open(number, *header, &mut plain[before..]) else {
             plain.truncate(before);
             return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
         };
-        self.number += 1;
         plain.truncate(before + length);
-        match unpadded(&plain[before..]) {
+        match unpadded(&plain[before..]).and_then(|found| self.agreed(found)) {
             Ok((DATA, length)) => {
                 plain.truncate(before + length);
                 Ok(Content::Data)
@@ -106,11 +139,26 @@ impl Opener {
         }
     }
 
+    /// Data of another length than that of all records would cut what is delivered early in two.
+    fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
+        let agreed = self.early.as_ref().map(|early| early.content());
+        match agreed {
+            Some(agreed) if kind == DATA && length != agreed && length > 0 => {
+                let what = "data of another length than all its records are to have";
+                Err(refuse(ILLEGAL_PARAMETER, Error::General(what.into())))
+            }
+            _ => Ok((kind, length)),
+        }
+    }
+
     /// Takes the peer's next keys: its KeyUpdate has come.
     pub(super) fn update(&mut self) {
         self.secret = self.secret.next();
         self.keys = RecordKeys::of(&self.secret, self.cipher);
-        self.number = 0;
+        self.next.number = 0;
+        if let Some(early) = &mut self.early {
+            early.rekeyed();
+        }
     }
 
     /// Gives back the room of a record that came in parts, if none is under way: how many bytes

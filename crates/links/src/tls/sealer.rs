@@ -13,6 +13,8 @@ pub(super) struct Sealer {
     cipher: Cipher,
     keys: RecordKeys,
     number: u64,
+    /// Bytes of content that every record has, padded if it says less.
+    content: Option<usize>,
     /// Nothing may follow: the peer was told so, or told of its fault.
     finished: bool,
     /// What is to be sent.
@@ -24,14 +26,20 @@ impl Sealer {
     /// which `out` may still hold.
     pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
         let keys = RecordKeys::of(&secret, cipher);
-        Sealer { secret, cipher, keys, number, finished: false, out }
+        Sealer { secret, cipher, keys, number, content: None, finished: false, out }
+    }
+
+    /// From now on every record has so many bytes of content, whatever it says.
+    pub(super) fn send_fixed(&mut self, content: usize) {
+        self.content = Some(content);
     }
 
     /// Seals data in as few records as it fits in.
     pub(super) fn data(&mut self, plain: &[u8]) {
-        let records = plain.len().div_ceil(RECORD);
+        let most = self.content.unwrap_or(RECORD);
+        let records = plain.len().div_ceil(most);
         self.out.reserve(plain.len() + records * (HEADER + 1 + TAG));
-        for content in plain.chunks(RECORD) {
+        for content in plain.chunks(most) {
             // The update itself has the last number that the key may seal.
             if self.number + 1 >= self.cipher.limit && self.number > 0 {
                 self.update(true);
@@ -62,7 +70,8 @@ impl Sealer {
 
     /// Seals one record of this type, of at most [`RECORD`] bytes.
     fn record(&mut self, kind: u8, content: &[u8]) {
-        self.padded(kind, content, 0);
+        let padding = self.content.map_or(0, |fixed| fixed.saturating_sub(content.len()));
+        self.padded(kind, content, padding);
     }
 
     /// The same with so many zeros behind the type (5.4): both together at most [`RECORD`] bytes.

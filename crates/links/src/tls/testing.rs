@@ -41,7 +41,8 @@ pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
         exporter: secret(Role::Client, suite).next(),
     };
     let is_client = role == Role::Client;
-    let handover = Handover { secrets, cipher, is_client, sent: 0, received: 0, out: Vec::new() };
+    let handover =
+        Handover { secrets, cipher, is_client, sent: 0, received: 0, read: 0, out: Vec::new() };
     let own = CertificateDer::from(Vec::new());
     Tls::of(Phase::Records(Box::new(Records::new(handover))), own)
 }

@@ -1,0 +1,155 @@
+//! Records of one size, opened where they stand.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use anabranch_multipath::Time;
+
+use super::{Anchor, Reassembler, TrialBudget};
+use crate::tls::keys::{HEADER, RecordKeys, TAG};
+use crate::tls::messages::DATA;
+
+/// What has come of a tap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarlyCounts {
+    /// Records opened before their turn.
+    pub opened: u64,
+    /// Records that did not open: changed, forged, or not where they were thought to be.
+    pub failed: u64,
+}
+
+/// Opens the records of a peer before their turn, if each has the same size.
+///
+/// It is told where the stream stands by an [`Anchor`], which each record that comes in order
+/// moves, and remembers which numbers were opened, so that each is delivered once.
+#[derive(Debug)]
+pub struct RecordLayer {
+    /// Bytes of a record's content, all of it data.
+    content: usize,
+    held: Reassembler,
+    opened: BTreeSet<u64>,
+    /// Records that opened and hold something other than such data: they wait for their turn.
+    waiting: BTreeSet<u64>,
+    budget: TrialBudget,
+    counts: EarlyCounts,
+}
+
+impl EarlyCounts {
+    /// Those of both.
+    #[must_use]
+    pub fn with(self, other: EarlyCounts) -> EarlyCounts {
+        EarlyCounts { opened: self.opened + other.opened, failed: self.failed + other.failed }
+    }
+}
+
+impl RecordLayer {
+    /// For records with so many bytes of content, in a window of so many bytes.
+    #[must_use]
+    pub fn new(now: Time, content: usize, window: usize) -> RecordLayer {
+        RecordLayer {
+            content,
+            held: Reassembler::new(window),
+            opened: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            budget: TrialBudget::new(now),
+            counts: EarlyCounts::default(),
+        }
+    }
+
+    /// Bytes of a record on the wire.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        HEADER + self.content + 1 + TAG
+    }
+
+    /// Bytes of a record's content.
+    pub(crate) fn content(&self) -> usize {
+        self.content
+    }
+
+    /// What has come of it so far.
+    #[must_use]
+    pub fn counts(&self) -> EarlyCounts {
+        self.counts
+    }
+
+    /// Takes bytes from a tap, and appends the data of the records that they complete, in the order
+    /// of their numbers.
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        anchor: Anchor,
+        keys: &RecordKeys,
+        (offset, bytes): (u64, &[u8]),
+        plain: &mut Vec<u8>,
+    ) {
+        self.held.advance(anchor.offset);
+        let new = self.held.insert(offset, bytes);
+        let Some(numbers) = anchor.numbers(new.start, new.end, self.size()) else { return };
+        for number in numbers {
+            let Some(start) = anchor.start(number, self.size()) else { return };
+            let range = start..start.saturating_add(self.size() as u64);
+            if self.opened.contains(&number) || self.waiting.contains(&number) {
+                self.held.remove(range);
+            } else if self.held.covers(range.clone()) && self.budget.allows(now) {
+                self.attempt(number, range, keys, plain);
+            }
+        }
+    }
+
+    /// Tries to open one record; of one that does not open, another copy is taken.
+    fn attempt(&mut self, number: u64, range: Range<u64>, keys: &RecordKeys, plain: &mut Vec<u8>) {
+        let before = plain.len();
+        let body = range.start + HEADER as u64;
+        let header = self.header();
+        self.held.copy(range.start..body, plain);
+        let is_expected = plain[before..] == header;
+        plain.truncate(before);
+        self.held.copy(body..range.end, plain);
+        self.held.remove(range);
+        let opened = match is_expected {
+            true => keys.open(number, header, &mut plain[before..]),
+            false => None,
+        };
+        match opened {
+            Some(length) if self.is_data(&plain[before..before + length]) => {
+                plain.truncate(before + self.content);
+                self.opened.insert(number);
+                self.counts.opened += 1;
+            }
+            Some(_) => {
+                plain.truncate(before);
+                self.waiting.insert(number);
+            }
+            None => {
+                plain.truncate(before);
+                self.budget.failed();
+                self.counts.failed += 1;
+            }
+        }
+    }
+
+    /// What every record begins with.
+    fn header(&self) -> [u8; HEADER] {
+        let [high, low] = ((self.size() - HEADER) as u16).to_be_bytes();
+        [DATA, 3, 3, high, low]
+    }
+
+    /// Whether what a record held is data of the right length.
+    fn is_data(&self, inner: &[u8]) -> bool {
+        inner.len() == self.content + 1 && inner[self.content] == DATA
+    }
+
+    /// Whether the record whose turn it is was opened before: it is asked for each, once.
+    pub(crate) fn is_done(&mut self, number: u64) -> bool {
+        self.waiting.remove(&number);
+        self.opened.remove(&number)
+    }
+
+    /// The peer's keys have changed: numbers begin anew.
+    pub(crate) fn rekeyed(&mut self) {
+        self.opened.clear();
+        self.waiting.clear();
+        self.budget.renew();
+    }
+}

@@ -1,0 +1,391 @@
+//! One suite that every link passes, over carriers that keep a stream's order, lose, delay, double
+//! and change what a tap shows of it.
+
+#![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
+use anabranch_links::{Context, Fault, Link, State, Tls};
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::stream;
+use rand::{Rng, RngExt};
+use rand_chacha::ChaCha8Rng;
+
+const NOW: u64 = 1_800_000_000;
+/// Bytes of a unit that a link carries whole: a cell with a number.
+const UNIT: usize = 518;
+/// The longest segment.
+const SEGMENT: usize = 1_448;
+
+/// What stands between two ends: TCP's receiver, and a tap beside it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carrier {
+    /// Of a thousand segments, these come only after many others.
+    lost: u32,
+    /// Segments may overtake each other by so many places.
+    delay: usize,
+    /// Of a thousand segments that the tap shows, these are shown again, cut elsewhere.
+    doubled: u32,
+    /// Of a thousand, these have a byte changed there.
+    changed: u32,
+    /// Of a thousand, the tap shows none of these.
+    blind: u32,
+}
+
+const ORDERED: Carrier = Carrier { lost: 0, delay: 0, doubled: 0, changed: 0, blind: 0 };
+const CARRIERS: [(&str, Carrier); 7] = [
+    ("ordered", ORDERED),
+    ("lossy", Carrier { lost: 50, ..ORDERED }),
+    ("delaying", Carrier { delay: 9, ..ORDERED }),
+    ("duplicating", Carrier { lost: 50, doubled: 900, ..ORDERED }),
+    ("changing some", Carrier { lost: 50, changed: 200, doubled: 500, ..ORDERED }),
+    ("changing all", Carrier { lost: 50, delay: 5, changed: 1_000, ..ORDERED }),
+    ("half blind", Carrier { lost: 50, blind: 500, ..ORDERED }),
+];
+
+/// One direction of a connection: what was sent, as its receiver comes to see it.
+struct Direction {
+    carrier: Carrier,
+    dice: ChaCha8Rng,
+    sent: u64,
+    /// Segments under way, by offset.
+    under_way: VecDeque<(u64, Vec<u8>)>,
+    lost: Vec<(u64, Vec<u8>)>,
+    /// What the kernel holds back, and up to where it gave bytes out.
+    held: BTreeMap<u64, Vec<u8>>,
+    head: u64,
+}
+
+impl Direction {
+    fn new(carrier: Carrier, seed: u64) -> Direction {
+        let dice = stream(seed, 0, "carrier");
+        let (under_way, lost, held) = Default::default();
+        Direction { carrier, dice, sent: 0, under_way, lost, held, head: 0 }
+    }
+
+    fn chance(&mut self, of_thousand: u32) -> bool {
+        self.dice.random_range(0..1_000) < of_thousand
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let length = self.dice.random_range(1..=SEGMENT).min(bytes.len());
+            let (segment, rest) = bytes.split_at(length);
+            bytes = rest;
+            let segment = (self.sent, segment.to_vec());
+            self.sent += length as u64;
+            match self.chance(self.carrier.lost) {
+                true => self.lost.push(segment),
+                false => self.under_way.push_back(segment),
+            }
+        }
+    }
+
+    /// Hands all that is under way to its receiver, then what was lost, and calls `came` each time.
+    fn deliver(
+        &mut self,
+        to: &mut dyn Link,
+        mut came: impl FnMut(&mut dyn Link),
+    ) -> Result<(), Fault> {
+        loop {
+            let window = self.under_way.len().min(1 + self.carrier.delay);
+            if window == 0 {
+                if self.lost.is_empty() {
+                    return Ok(());
+                }
+                self.under_way.extend(self.lost.drain(..));
+                continue;
+            }
+            let place = self.dice.random_range(0..window);
+            let (offset, segment) = self.under_way.remove(place).unwrap();
+            self.arrive(to, offset, segment)?;
+            came(to);
+        }
+    }
+
+    fn arrive(&mut self, to: &mut dyn Link, offset: u64, segment: Vec<u8>) -> Result<(), Fault> {
+        if offset > self.head {
+            self.show(to, offset, &segment);
+        }
+        self.held.insert(offset, segment);
+        while let Some(next) = self.held.remove(&self.head) {
+            self.head += next.len() as u64;
+            to.receive(Time::ZERO, &next)?;
+        }
+        Ok(())
+    }
+
+    /// What the tap shows of a segment that the kernel holds back.
+    fn show(&mut self, to: &mut dyn Link, offset: u64, segment: &[u8]) {
+        if self.chance(self.carrier.blind) {
+            return;
+        }
+        let mut shown = segment.to_vec();
+        if self.chance(self.carrier.changed) {
+            let place = self.dice.random_range(0..shown.len());
+            shown[place] ^= self.dice.random_range(1..=255u8);
+        }
+        to.receive_early(Time::ZERO, offset, &shown);
+        if self.chance(self.carrier.doubled) {
+            let from = self.dice.random_range(0..segment.len());
+            to.receive_early(Time::ZERO, offset + from as u64, &segment[from..]);
+        }
+    }
+}
+
+/// Two ends and both directions between them.
+struct Ends<L> {
+    ends: [L; 2],
+    ways: [Direction; 2],
+}
+
+impl<L: Link> Ends<L> {
+    fn new(ends: [L; 2], carrier: Carrier, seed: u64) -> Ends<L> {
+        let ways = [0, 1].map(|way| Direction::new(carrier, 2 * seed + way));
+        Ends { ends, ways }
+    }
+
+    /// Carries all that either has to say; what comes to each is appended in the order it came.
+    fn settle(&mut self, came: &mut [Vec<u8>; 2]) -> Result<(), Fault> {
+        loop {
+            let mut moved = false;
+            for (from, to) in [(0, 1), (1, 0)] {
+                let mut wire = Vec::new();
+                moved |= self.ends[from].transmit(Time::ZERO, &mut wire);
+                self.ways[from].send(&wire);
+                let into = &mut came[to];
+                self.ways[from].deliver(&mut self.ends[to], |link| {
+                    link.read(into);
+                })?;
+            }
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A unit that is unlike all others.
+fn unit(number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; UNIT];
+    stream(number.into(), 0, "unit").fill_bytes(&mut bytes);
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// The numbers of the units that came, in their order.
+fn numbers(came: &[u8]) -> Vec<u32> {
+    assert_eq!(came.len() % UNIT, 0, "units come whole");
+    let units = came.chunks(UNIT).map(|bytes| {
+        let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
+        assert!(bytes == unit(number), "a unit that nobody sent");
+        number
+    });
+    units.collect()
+}
+
+/// Runs every rule on the pairs that `make` gives, which are open or about to be.
+fn conforms<L: Link>(make: impl Fn(Carrier, u64) -> Ends<L>) {
+    for (name, carrier) in CARRIERS {
+        for seed in 0..6 {
+            all_units_come_once(make(carrier, seed), name);
+            a_goodbye_ends_behind_all_units(make(carrier, seed), name);
+        }
+        a_cut_stream_gives_nothing_false(make(carrier, 7), name);
+        a_changed_stream_ends_the_link(make(carrier, 8), name);
+        keys_are_the_same_at_both_ends(&make(carrier, 9), name);
+    }
+}
+
+/// Both ends say 400 units, some in one write; all come, each once, and in order if that is
+/// promised.
+fn all_units_come_once<L: Link>(mut ends: Ends<L>, name: &str) {
+    let whole = ends.ends[0].promises().whole;
+    let mut came = [Vec::new(), Vec::new()];
+    for turn in 0..20u32 {
+        for end in &mut ends.ends {
+            let units = (0..20).flat_map(|n| unit(20 * turn + n)).collect::<Vec<u8>>();
+            for batch in units.chunks(UNIT * (1 + turn as usize % 20)) {
+                end.write(batch).unwrap();
+            }
+        }
+        ends.settle(&mut came).unwrap();
+    }
+    for came in came {
+        let mut found = numbers(&came);
+        let in_order = found.is_sorted();
+        assert!(in_order || !whole, "{name}: out of order");
+        assert!(whole || name != "lossy" || !in_order, "{name}: nothing was early");
+        found.sort_unstable();
+        assert!(found.into_iter().eq(0..400), "{name}: not all, or twice");
+    }
+}
+
+fn a_goodbye_ends_behind_all_units<L: Link>(mut ends: Ends<L>, name: &str) {
+    let mut came = [Vec::new(), Vec::new()];
+    (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    ends.settle(&mut came).unwrap();
+    (60..90).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    ends.ends[0].close();
+    assert!(matches!(ends.ends[0].write(&unit(0)), Err(Fault::Misuse(_))), "{name}");
+    ends.settle(&mut came).unwrap();
+    let mut found = numbers(&came[1]);
+    found.sort_unstable();
+    assert!(found.into_iter().eq(0..90), "{name}");
+    assert_eq!(ends.ends[1].state(), State::Ended, "{name}");
+}
+
+/// The stream ends somewhere: what came was sent, none twice, and nothing says goodbye.
+fn a_cut_stream_gives_nothing_false<L: Link>(mut ends: Ends<L>, name: &str) {
+    let mut came = [Vec::new(), Vec::new()];
+    ends.settle(&mut came).unwrap();
+    (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    ends.ends[0].close();
+    let mut wire = Vec::new();
+    ends.ends[0].transmit(Time::ZERO, &mut wire);
+    wire.truncate(wire.len() * 2 / 3);
+    ends.ways[0].send(&wire);
+    let (way, to, into) = (&mut ends.ways[0], &mut ends.ends[1], &mut came[1]);
+    way.deliver(to, |link| {
+        link.read(into);
+    })
+    .unwrap();
+    assert_eq!(ends.ends[1].state(), State::Open, "{name}");
+    came[1].truncate(came[1].len() / UNIT * UNIT);
+    let mut found = numbers(&came[1]);
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), came[1].len() / UNIT, "{name}: twice");
+}
+
+/// The stream itself is changed: a fault, and nothing false.
+fn a_changed_stream_ends_the_link<L: Link>(mut ends: Ends<L>, name: &str) {
+    let mut came = [Vec::new(), Vec::new()];
+    ends.settle(&mut came).unwrap();
+    let mut wire = Vec::new();
+    (0..3).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    ends.ends[0].transmit(Time::ZERO, &mut wire);
+    *wire.last_mut().unwrap() ^= 1;
+    let to = &mut ends.ends[1];
+    assert!(matches!(to.receive(Time::ZERO, &wire), Err(Fault::Peer(_))), "{name}");
+    to.read(&mut came[1]);
+    let before = came[1].len();
+    to.receive_early(Time::ZERO, ends.ways[0].head + 1_000_000, &wire);
+    let _ = to.receive(Time::ZERO, &wire);
+    to.read(&mut came[1]);
+    assert_eq!((to.state(), came[1].len()), (State::Ended, before), "{name}");
+    came[1].truncate(before / UNIT * UNIT);
+    assert!(numbers(&came[1]).iter().all(|number| *number < 3), "{name}");
+}
+
+fn keys_are_the_same_at_both_ends<L: Link>(ends: &Ends<L>, name: &str) {
+    let [one, other] = &ends.ends;
+    if one.state() == State::Open {
+        let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
+        assert_eq!(one.export(label, b"id"), other.export(label, b"id"), "{name}");
+    }
+}
+
+/// Ends that have agreed on keys by a handshake.
+fn agreed(context: &Context, carrier: Carrier, seed: u64) -> Ends<Tls> {
+    let ends = [context.connect().unwrap(), context.accept().unwrap()];
+    let mut ends = Ends::new(ends, carrier, seed);
+    ends.settle(&mut [Vec::new(), Vec::new()]).unwrap();
+    ends
+}
+
+#[test]
+fn tls_is_a_link() {
+    let context = Context::new(NOW).unwrap();
+    conforms(|carrier, seed| agreed(&context, carrier, seed));
+    let context = context.only_tls12().unwrap();
+    conforms(|carrier, seed| agreed(&context, carrier, seed));
+}
+
+#[test]
+fn tls_is_a_link_before_its_keys_are_agreed() {
+    let context = Context::new(NOW).unwrap();
+    for (name, carrier) in CARRIERS {
+        let ends = [context.connect().unwrap(), context.accept().unwrap()];
+        all_units_come_once(Ends::new(ends, carrier, 3), name);
+    }
+}
+
+fn unordered(mut ends: Ends<Tls>) -> Ends<Tls> {
+    for end in &mut ends.ends {
+        end.send_fixed(UNIT).unwrap();
+        end.open_early(Time::ZERO, UNIT).unwrap();
+    }
+    ends
+}
+
+#[test]
+fn unordered_tls_is_a_link() {
+    let context = Context::new(NOW).unwrap();
+    conforms(|carrier, seed| unordered(agreed(&context, carrier, seed)));
+    for suite in 0..SUITE_COUNT {
+        // Keys change every few records.
+        for limit in [None, Some(50)] {
+            conforms(|carrier, seed| {
+                let ends = [Role::Client, Role::Server].map(|role| open_link(role, suite, limit));
+                unordered(Ends::new(ends, carrier, seed))
+            });
+        }
+    }
+}
+
+#[test]
+fn nearly_all_is_early_that_a_tap_shows() {
+    let context = Context::new(NOW).unwrap();
+    for (name, carrier) in CARRIERS {
+        let mut ends = unordered(agreed(&context, carrier, 1));
+        let mut came = [Vec::new(), Vec::new()];
+        for n in 0..2_000 {
+            ends.ends[0].write(&unit(n)).unwrap();
+        }
+        ends.settle(&mut came).unwrap();
+        let counts = ends.ends[1].early_counts().unwrap();
+        let (least, most) = match name {
+            "ordered" => (0, 0),
+            // A changed byte costs one of the records that its segment touches.
+            "changing all" => (200, 1_200),
+            "changing some" | "half blind" => (300, 1_700),
+            "delaying" => (100, 2_000),
+            _ => (1_300, 2_000),
+        };
+        assert!((least..=most).contains(&counts.opened), "{name}: {counts:?}");
+        assert!(carrier.changed > 0 || counts.failed == 0, "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn what_is_not_a_whole_unit_is_no_record_of_an_unordered_link() {
+    let context = Context::new(NOW).unwrap();
+    let mut ends = unordered(agreed(&context, ORDERED, 1));
+    for length in [1, UNIT - 1, UNIT + 1] {
+        assert!(matches!(ends.ends[0].write(&vec![7; length]), Err(Fault::Misuse(_))), "{length}");
+    }
+    assert_eq!(ends.ends[0].promises().record, UNIT);
+    // A peer whose records have another length is at fault.
+    let mut ends = agreed(&context, ORDERED, 1);
+    ends.ends[1].open_early(Time::ZERO, UNIT).unwrap();
+    ends.ends[0].write(&unit(1)[1..]).unwrap();
+    assert!(ends.settle(&mut [Vec::new(), Vec::new()]).is_err());
+}
+
+#[test]
+fn only_open_links_of_tls_13_can_be_unordered() {
+    let context = Context::new(NOW).unwrap();
+    let mut early = context.connect().unwrap();
+    assert!(early.send_fixed(UNIT).is_err() && early.open_early(Time::ZERO, UNIT).is_err());
+    let mut older = agreed(&context.clone().only_tls12().unwrap(), ORDERED, 1);
+    assert!(older.ends[0].send_fixed(UNIT).is_err());
+    assert!(older.ends[0].open_early(Time::ZERO, UNIT).is_err());
+    let mut open = agreed(&context, ORDERED, 1);
+    for content in [0, 4, 16_385] {
+        assert!(open.ends[0].send_fixed(content).is_err(), "{content}");
+        assert!(open.ends[0].open_early(Time::ZERO, content).is_err(), "{content}");
+    }
+}
