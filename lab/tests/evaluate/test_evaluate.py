@@ -293,6 +293,8 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
     padded = Split("weighted", "20p", 3).split(pages)
     with pytest.raises(SettingError, match="defence: these loads are split already"):
         run(padded, **FOREST, defence="front")
+    # The twin: what was recorded on one path alone is whole.
+    assert run(Split("weighted", "20p", 1).split(pages), **FOREST, defence="front").outcomes
     with pytest.raises(SplitError, match="paths: 0, give 1 to"):
         Spec.from_dict({"paths": 0})
 

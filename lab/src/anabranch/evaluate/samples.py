@@ -80,7 +80,8 @@ class Sampler:
             raise SettingError("resplits: nothing is split, so every re-split would be the same")
         if spec.merged and self.split is None and traces.paths is None:
             raise SettingError("merged: nothing is split, so the whole traces train anyway")
-        if spec.defence is not None and traces.paths is not None:
+        # What was recorded on one path alone is whole.
+        if spec.defence is not None and path_count(traces) > 1:
             raise SettingError(
                 "defence: these loads are split already, so that none can be padded as a whole; "
                 "path_defence pads each path"

@@ -85,9 +85,12 @@ def _ends(place: str, rule: str, found: list[Entry]) -> str:
 
 
 def data(collection: Collection) -> list[str]:
-    """Digests of the data that have a row, that with most results first."""
-    found = [entry.result.data for entry in collection if _counts(entry)]
-    return sorted(dict.fromkeys(found), key=lambda each: (-found.count(each), each))
+    """Digests of the data that have a row, those that most loads test first."""
+    tests: dict[str, int] = {}
+    for entry in filter(_counts, collection):
+        place, loads = entry.result.data, int(entry.result.metrics["predictions"])
+        tests[place] = max(loads, tests.get(place, 0))
+    return sorted(tests, key=lambda each: (-tests[each], each))
 
 
 def wanted(collection: Collection) -> list[Row]:
