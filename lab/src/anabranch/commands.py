@@ -78,7 +78,10 @@ def evaluate(
     ] = None,
     observer: Annotated[
         str,
-        typer.Option(help="random, largest, merged (all paths) or merged:K; each maybe +counter."),
+        typer.Option(
+            help="random, largest, merged (all paths) or merged:K; each maybe +counter, the first "
+            "two maybe +earlier (with --draw session:N)."
+        ),
     ] = "random",
     attack: Annotated[
         list[str] | None,

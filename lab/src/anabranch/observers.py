@@ -75,12 +75,15 @@ class View:
         watched: bool (n, paths), which paths the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
         counter: whether the observer reads the counters of `traces`.
+        usual: float64 (n,), the share of the load's path that earlier loads of the session make
+            likely; None where nobody has seen any.
     """
 
     traces: Traces
     watched: Bools
     share: Floats
     counter: bool = False
+    usual: Floats | None = None
 
     @property
     def sequences(self) -> PathSequences:
@@ -88,6 +91,8 @@ class View:
         seen = self.traces
         paths = np.full(seen.times.size, -1, np.int16) if seen.paths is None else seen.paths
         counts = carried_forward(seen) if self.counter else None
+        if self.usual is not None:
+            counts = _estimated(seen, self.usual)
         return PathSequences(seen.times, seen.sizes, seen.offsets, paths, counts=counts)
 
     @property
@@ -110,23 +115,32 @@ class Observer:
         counter: whether packets show a counter in clear, as those of WireGuard and Mosh do and
             those of QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how
             many packets all paths have carried in its direction since the load began.
+        earlier: whether the observer knows of the earlier loads of a session how much of each went
+            by the path, as who has recognised them or made them does. From that follows the share
+            that the path probably has, and at each packet seen about how many all paths have
+            carried.
     """
 
     rule: Literal["random", "largest", "merged"] = "random"
     paths: int | None = None
     counter: bool = False
+    earlier: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`, maybe with `+counter`.
+        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`.
+
+        Behind each may stand `+counter`, behind the first two `+earlier`.
 
         Raises:
             SettingError: if it is none of these.
         """
         place, plus, extra = text.partition("+")
         rule, colon, number = place.partition(":")
-        counter = bool(plus)
-        if extra == ("counter" if plus else ""):
+        counter = extra == "counter"
+        if extra == "earlier" and rule in ("random", "largest") and not colon:
+            return cls(rule, earlier=True)  # type: ignore[arg-type]  # not narrowed by `in`
+        if counter == bool(plus):
             if rule in ("random", "largest") and not colon:
                 return cls(rule, counter=counter)  # type: ignore[arg-type]  # not narrowed by `in`
             if rule == "merged" and not colon:
@@ -135,23 +149,33 @@ class Observer:
                 return cls("merged", int(number), counter)
         raise SettingError(
             f"observer '{text}': there are random, largest, merged (all paths), merged:K (K from "
-            "1), and each with +counter"
+            "1), each with +counter, and the first two with +earlier"
         )
 
     def __str__(self) -> str:
         rule = self.rule if self.paths is None else f"{self.rule}:{self.paths}"
-        return f"{rule}+counter" if self.counter else rule
+        known = {"counter": self.counter, "earlier": self.earlier}
+        return rule + "".join(f"+{name}" for name, there in known.items() if there)
 
-    def see(self, traces: Traces, *, seed: int = 0, replica: int = 0) -> View:
+    def see(
+        self, traces: Traces, *, seed: int = 0, replica: int = 0, session: int | None = None
+    ) -> View:
         """What is seen of each load; of loads that are not split, all.
 
         Which paths are drawn depends on `seed`, `replica` and the load's run and number, not on
-        what else is there.
+        what else is there; what earlier loads tell, on those of the session that are there. Of
+        `session` loads that follow by number in a run, each is one.
 
         Raises:
-            SettingError: if more paths are to be merged than there are.
+            SettingError: if more paths are to be merged than there are, or nobody says how many
+                loads a session has whose earlier ones were seen.
             TraceError: if only some loads are split.
         """
+        if self.earlier and session is None:
+            raise SettingError(
+                f"observer '{self}': earlier loads tell nothing where each load draws its own "
+                "chances; give draw=session:N"
+            )
         if self.counter:
             traces = traces.counted()
         if traces.paths is None:
@@ -161,10 +185,14 @@ class Observer:
             share = (traces.lengths > 0).astype(np.float64)
             return View(traces, watched, share, self.counter)
         count = path_count(traces)
-        watched = self._watched(traces, traces.shares(count), seed, replica)
+        shares = traces.shares(count)
+        watched = self._watched(traces, shares, seed, replica)
         seen = _only(traces, watched)
         share = seen.lengths / np.maximum(traces.lengths, 1)
-        return View(seen, watched, share, self.counter)
+        usual = None
+        if self.earlier and session is not None:
+            usual = _usual(traces, shares, session)[np.arange(len(traces)), watched.argmax(axis=1)]
+        return View(seen, watched, share, self.counter, usual)
 
     def _watched(self, traces: Traces, shares: Floats, seed: int, replica: int) -> Bools:
         loads, count = shares.shape
@@ -192,6 +220,37 @@ def carried_forward(traces: Traces) -> NDArray[np.int64]:
         floor = traces.owners[way] * (int(traces.counters.max(initial=0)) + 1)
         told[way] = np.maximum.accumulate(floor + traces.counters[way]) - floor
     return told
+
+
+def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
+    """float64 (n, paths): the mean share of each path in the earlier loads of a load's session.
+
+    One load more counts, of which every path had its even share: who has seen none knows that.
+    """
+    usual = np.empty_like(shares)
+    sums: dict[tuple[int, int], tuple[Floats, int]] = {}
+    for k in np.lexsort((traces.load, traces.run)):
+        key = (int(traces.run[k]), int(traces.load[k]) // session)
+        even = np.full(shares.shape[1], 1 / shares.shape[1])
+        total, loads = sums.get(key, (even, 1))
+        usual[k] = total / loads
+        if traces.lengths[k]:
+            sums[key] = (total + shares[k], loads + 1)
+    return usual
+
+
+def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
+    """int64 (packets,): how many packets all paths have probably carried in each one's direction.
+
+    `usual` (n,) is the share that the path seen probably has.
+    """
+    counts = np.zeros(seen.times.size, np.int64)
+    for way in (seen.sizes > 0, seen.sizes < 0):
+        owners = seen.owners[way]
+        first = np.searchsorted(owners, owners, side="left")
+        places = np.arange(owners.size) - first + 1
+        counts[way] = np.rint(places / usual[owners])
+    return counts
 
 
 def path_count(traces: Traces) -> int:

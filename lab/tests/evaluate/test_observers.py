@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from anabranch.defences.front import Front
+from anabranch.evaluate import Spec
 from anabranch.evaluate.attack import PathForest
 from anabranch.observers import Observer, PathSequences, SettingError
 from anabranch.splitting import Split
@@ -201,3 +203,44 @@ def test_dummies_are_counted_and_recorded_counters_forgotten(pages: Traces) -> N
     counted = padded.bare().counted().counters
     assert counted is not None
     assert counted.size == padded.times.size > few.times.size
+
+
+def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: Traces) -> None:
+    split = Split("weights:0.7,0.2,0.1", "1p", 3, seed=4, draw="session:20").split(pages)
+    view = Observer.parse("largest+earlier").see(split, session=20)
+    assert view.usual is not None
+    order = np.lexsort((split.load, split.run))
+    first = [k for k in order if split.load[k] % 20 == 0]
+    assert (view.usual[first] == 1 / 3).all(), "nobody has seen an earlier one"
+    late = np.array([k for k in order if split.load[k] % 20 >= 15])
+    assert late.size > 5
+    # One even load counts beside fifteen or more that were seen.
+    assert np.abs(view.usual[late] - 0.68).max() < 0.06
+    X = view.sequences
+    assert X.counts is not None
+    assert (X.increments >= 0).all()
+    ends = X.offsets[late + 1] - 1
+    whole = [int((np.sign(split.sizes[split.packets(k)]) == np.sign(X.sizes[e])).sum())
+             for k, e in zip(late, ends, strict=True)]  # fmt: skip
+    assert 0.7 < np.median(X.counts[ends] / whole) < 1.4
+    # The twin: who has seen none takes each path for an even one, whatever it carries.
+    alone = Observer.parse("largest+earlier").see(split, session=1)
+    assert alone.usual is not None
+    assert (alone.usual == 1 / 3).all()
+    with pytest.raises(SettingError, match="earlier loads tell nothing"):
+        Observer.parse("largest+earlier").see(split)
+
+
+def test_earlier_loads_are_asked_for_where_there_are_sessions() -> None:
+    usual: dict[str, Any] = {"schedule": "weighted:4", "every": "100ms", "attack": "forest"}
+    assert Spec(**usual, observer="random+earlier", draw="session:5").session == 5
+    for settings, problem in (
+        ({"observer": "largest+earlier"}, "give a schedule with draw=session:N"),
+        ({"observer": "largest+earlier", "draw": "silence:1s"}, "give a schedule with draw"),
+        ({"observer": "merged+earlier", "draw": "session:5"}, "observer 'merged\\+earlier'"),
+        ({"observer": "merged:2+earlier", "draw": "session:5"}, "observer 'merged:2\\+earlier'"),
+        ({"observer": "random+earlier", "draw": "session:5", "attack": "df"}, "cannot use"),
+    ):
+        with pytest.raises(SettingError, match=problem):
+            Spec(**(usual | settings))
+    assert str(Observer.parse("random+earlier")) == "random+earlier"

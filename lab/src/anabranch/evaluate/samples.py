@@ -97,7 +97,8 @@ class Sampler:
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
         """One sample for each load at `rows`, maybe empty."""
         divided = self._divided(rows, replica)
-        view = (observer or self.observer).see(divided, seed=self.spec.seed, replica=replica)
+        rule, seed = observer or self.observer, self.spec.seed
+        view = rule.see(divided, seed=seed, replica=replica, session=self.spec.session)
         return Samples(view.sequences, self.classes[rows], rows, view.share, view.path)
 
     def every_path(self, rows: Ints, replica: int = 0) -> Samples:

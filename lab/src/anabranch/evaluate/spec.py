@@ -27,7 +27,7 @@ class Spec:
             None is none.
         path_defence: padding of each path by itself, behind the split.
         observer: `random`, `largest`, `merged` or `merged:K`; `+counter` behind it where packets
-            show a counter in clear.
+            show a counter in clear, `+earlier` where the session's earlier loads are known.
         attack: its name; that of one from outside as `evaluate.attack` returns it (`name_of`,
             `add`), which is not looked at before it is evaluated if it is not known.
         parameters: of the attack; its seed is `seed` unless given here.
@@ -89,13 +89,24 @@ class Spec:
         # A result of an attack from outside is read where that is not there, too.
         if known(self.attack) is not None:
             make(self.attack, self.parameters, self.seed)
-            if observer.counter:
+            if observer.counter or observer.earlier:
                 refuse_counter(self.attack)
+        if observer.earlier and (self.schedule is None or self.session is None):
+            raise SettingError(
+                "observer: earlier loads tell nothing where each load draws its own chances; give "
+                "a schedule with draw=session:N"
+            )
         if observer.counter and self.path_defence is not None:
             raise SettingError(
                 "path_defence: only a far end of ours can take padding of a path off again, and "
                 "behind it no counter shows"
             )
+
+    @property
+    def session(self) -> int | None:
+        """How many loads a session has, whose chances are drawn once; None where they are not."""
+        rule, _, loads = self.draw.partition(":")
+        return int(loads) if rule == "session" else None
 
     def split(self) -> Split | None:
         """How loads are split, or None."""

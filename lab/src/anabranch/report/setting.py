@@ -172,11 +172,12 @@ def full(spec: Spec) -> bool:
 
 def observer(text: str) -> str:
     """An observer for people."""
-    place, counter, _ = text.partition("+")
+    place, _, more = text.partition("+")
     rule, _, number = place.partition(":")
     known = {"random": "one path at random", "largest": "the largest path"}
     known |= {"merged": f"{number} paths together" if number else "all paths together"}
-    return known.get(rule, place) + (", with the counter" if counter else "")
+    extra = {"counter": ", with the counter", "earlier": ", earlier loads known"}
+    return known.get(rule, place) + extra.get(more, "")
 
 
 def attack(name: str) -> str:
