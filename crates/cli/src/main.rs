@@ -54,6 +54,8 @@ enum Command {
     Authority(Box<onion::AuthorityArgs>),
     #[cfg(feature = "onion")]
     Up(onion::UpArgs),
+    #[cfg(feature = "onion")]
+    Pt(Box<onion::PtArgs>),
     Status(status::StatusArgs),
     Emulate(emulate::EmulateArgs),
     #[cfg(feature = "experiments")]
@@ -83,6 +85,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Authority(args) => args.run(),
         #[cfg(feature = "onion")]
         Command::Up(args) => args.run(),
+        #[cfg(feature = "onion")]
+        Command::Pt(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Emulate(args) => args.run(),
         #[cfg(feature = "experiments")]

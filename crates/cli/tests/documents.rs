@@ -137,7 +137,7 @@ fn programs_of_the_documents_that_serve_begin_and_end() {
     let mut seen = Vec::new();
     for typed in guide::commands() {
         let kind = typed.words.get(1).map_or("", String::as_str);
-        let serves = ["merge", "up", "authority", "relay", "client"].contains(&kind);
+        let serves = ["merge", "up", "authority", "relay", "client", "pt"].contains(&kind);
         // Interfaces take root: interop tests make them.
         let elsewhere = |word: &String| word.ends_with(".toml") || word == "--tun";
         if typed.words[0] != "anabranch" || !serves || typed.words.iter().any(elsewhere) {
@@ -161,5 +161,5 @@ fn programs_of_the_documents_that_serve_begin_and_end() {
     }
     seen.sort();
     seen.dedup();
-    assert_eq!(seen, ["authority", "client", "merge", "relay", "up"]);
+    assert_eq!(seen, ["authority", "client", "merge", "pt", "relay", "up"]);
 }

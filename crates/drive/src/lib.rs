@@ -11,7 +11,7 @@
 //! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`]
 //!   leads traffic into it and undoes that, [`netlink`] asks and tells the kernel.
 //! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their
-//!   files.
+//!   files. [`pt`] is a pluggable transport of ours: links of [`anabranch_stego`] over sockets.
 //! * **What observers see.** [`capture`] writes it down for each path; [`metrics`] counts for
 //!   Prometheus, and [`status`] tells a run's owner how it goes.
 //! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of
@@ -42,6 +42,8 @@ pub mod onion;
 pub mod packet;
 pub mod paths;
 pub mod poller;
+#[cfg(feature = "onion")]
+pub mod pt;
 pub mod shell;
 pub mod socks;
 pub mod split;

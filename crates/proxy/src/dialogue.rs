@@ -92,6 +92,14 @@ impl Dialogue {
         &self.isolation
     }
 
+    /// User and password, as the program gave them by SOCKS5.
+    #[must_use]
+    pub fn login(&self) -> Option<(&[u8], &[u8])> {
+        let (&length, rest) = self.isolation.strip_prefix(b"socks")?.split_first()?;
+        let (user, rest) = rest.split_at_checked(length.into())?;
+        Some((user, rest.split_first()?.1))
+    }
+
     /// The answer in the program's protocol.
     #[must_use]
     pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {

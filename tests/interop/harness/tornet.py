@@ -45,6 +45,8 @@ HISTORY = "format 1\nstored-at {now}\ntracked-since {long_ago}\ndata\n{relays}.\
 LONG_RUN = 10_000_000
 MEASURED_KB = 1000  # a second, of each relay
 GUARD = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
+# No consensus lists them.
+UNLISTED = ("bridge", "client")
 PINS = ("EntryNodes", "MiddleNodes", "ExitNodes")
 # On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
 PATIENT = "LearnCircuitBuildTimeout 0"
@@ -102,6 +104,7 @@ ServerDNSDetectHijacking 0
 ServerDNSTestAddresses
 ServerDNSAllowBrokenConfig 1
 """
+BRIDGE = "BridgeRelay 1\nPublishServerDescriptor 0\nExtORPort 127.0.0.1:auto\n"
 CLIENT = "SocksPort 127.0.0.1:{socks}\nClientOnly 1\nClientRejectInternalAddresses 0\n"
 # Warnings of these domains tell of somebody else's doing, ...
 ABOUT_OTHERS = re.compile(
@@ -252,7 +255,7 @@ class TorNetwork(Closing):
         return list(self._lines)
 
     def of(self, role: str) -> list[Node]:
-        """All nodes of a role: auth, relay, exit, client."""
+        """All nodes of a role: auth, relay, exit, bridge, client."""
         return [node for node in self.nodes if node.role == role]
 
     def start(self) -> None:
@@ -282,6 +285,20 @@ class TorNetwork(Closing):
             pin(node, path)
         return node
 
+    def bridge(self, name: str, *options: str) -> Node:
+        """Starts a bridge with more lines in its torrc, and waits until it has a consensus.
+
+        No authority hears of it; who has its line and fingerprint finds it.
+        """
+        self.wait_for_all()
+        node = self._node(name, "bridge", options)
+        self._fingerprint(node)
+        self.nodes.append(node)
+        self._write(node)
+        node.start(self._empty)
+        self.wait(node)
+        return node
+
     def wait(self, node: Node, seconds: float = UP_SECONDS) -> None:
         """Waits until ``node`` can build circuits.
 
@@ -296,7 +313,7 @@ class TorNetwork(Closing):
 
     def wait_for_all(self) -> None:
         """Waits until all relays are known to all."""
-        own = [node.name for node in self.nodes if node.role != "client"]
+        own = [node.name for node in self.nodes if node.role not in UNLISTED]
         self.wait_for_consensus(*own, *self.others)
 
     def wait_for_consensus(self, *names: str, seconds: float = UP_SECONDS) -> None:
@@ -308,7 +325,7 @@ class TorNetwork(Closing):
 
         wanted = {name: {"Running", "Exit"} if name in exits else {"Running"} for name in names}
         for node in self.nodes:
-            if node.role == "client":
+            if node.role in UNLISTED:
                 continue
             assert node.process is not None, "it runs"
             cookie = node.folder / "control_auth_cookie"
@@ -400,6 +417,7 @@ class TorNetwork(Closing):
             "auth": [ROUTER, AUTHORITY],
             "relay": [ROUTER, RELAY],
             "exit": [ROUTER, EXIT],
+            "bridge": [ROUTER, RELAY, BRIDGE],
             "client": [CLIENT],
         }[node.role]
         filled = "".join([COMMON, *parts]).format(

@@ -1,9 +1,10 @@
 //! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion
-//! network.
+//! network. `anabranch pt`: a pluggable transport, for it and for others.
 
 mod authority;
 mod client;
 mod log;
+mod pt;
 mod relay;
 mod reread;
 mod screen;
@@ -24,6 +25,7 @@ use crate::failure::Failure;
 
 pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
+pub(crate) use pt::PtArgs;
 pub(crate) use relay::RelayArgs;
 pub(crate) use up::UpArgs;
 

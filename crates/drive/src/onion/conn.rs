@@ -207,7 +207,7 @@ impl Conn {
 }
 
 /// A TCP connection that is on its way.
-pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
@@ -217,7 +217,7 @@ pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Whether an error says no more than "not now".
-pub(super) fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     let early = error.raw_os_error() == Some(libc::ENOTCONN);
     early || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

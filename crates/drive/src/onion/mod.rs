@@ -39,6 +39,8 @@ mod station;
 pub mod store;
 mod tcp_info;
 
+pub(crate) use conn::{connecting, is_passing};
+
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 

@@ -1,0 +1,302 @@
+//! `anabranch pt`: our pluggable transport, started by tor or by itself.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use anabranch_drive::files::raise_limit;
+use anabranch_drive::onion::stop_signals;
+use anabranch_drive::pt::{
+    Bridge, ClientSettings, ClientStation, Ending, Ends, Entrance, Limits, Managed, Onward,
+    PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, log_line, managed,
+    pictures, server_key,
+};
+use anabranch_multipath::schedule::Spec;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::log::Log;
+use super::memory;
+use crate::failure::Failure;
+
+/// Links at a server.
+const LINKS: usize = 10_000;
+/// Megabytes for their windows beyond 1 MiB each.
+const MEMORY_MB: usize = 256;
+/// What is in the environment where another program has started us.
+const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
+
+const CLIENT_EXAMPLES: &str = "\
+EXAMPLES
+  torrc of a client; the Bridge line is what the bridge's operator tells:
+    UseBridges 1
+    ClientTransportPlugin anabranch exec /usr/bin/anabranch pt client
+    Bridge anabranch 192.0.2.1:443 FINGERPRINT key=KEY profile=nosteg
+
+  Without Tor: what connects to port 2222 here comes to the server's --to:
+    anabranch pt client --listen 127.0.0.1:2222 \\
+        --bridge 'anabranch 192.0.2.1:443 key=KEY profile=nosteg'
+
+ENVIRONMENT
+  TOR_PT_*                    set by the program that starts a transport (Tor's pt-spec)
+
+EXIT CODES
+  0 ended by SIGINT, SIGTERM or the end of its parent   1 trouble on the way
+  2 what was asked cannot be";
+const SERVER_EXAMPLES: &str = "\
+EXAMPLES
+  torrc of a bridge; its Bridge line is in pt_state/anabranch-bridgeline.txt after the start:
+    BridgeRelay 1
+    ExtORPort auto
+    ServerTransportPlugin anabranch exec /usr/bin/anabranch pt server
+    ServerTransportListenAddr anabranch 0.0.0.0:443
+
+  Without Tor, in front of an SSH server; it prints the bridge line:
+    anabranch pt server --listen 0.0.0.0:443 --to 127.0.0.1:22 --key bridge.key
+
+ENVIRONMENT
+  TOR_PT_*                    set by the program that starts a transport (Tor's pt-spec)
+
+EXIT CODES
+  0 ended by SIGINT, SIGTERM or the end of its parent   1 trouble on the way
+  2 what was asked cannot be";
+
+/// Camouflage one stream as many connections: a pluggable transport for tor, or by itself
+///
+/// What a program sends is cut into encrypted blocks, which go by several connections at a time,
+/// and again by others where one is frozen or dies. What the connections look like is a profile:
+/// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
+/// requests and answers. How far these deceive anybody was not measured.
+#[derive(Args)]
+pub(crate) struct PtArgs {
+    #[command(subcommand)]
+    side: PtSide,
+}
+
+#[derive(Subcommand)]
+enum PtSide {
+    Client(Box<ClientSide>),
+    Server(Box<ServerSide>),
+}
+
+/// Lead programs to bridges: started by tor, it is told how by its environment
+#[derive(Args)]
+#[command(after_long_help = CLIENT_EXAMPLES, after_help = "--help shows examples.")]
+struct ClientSide {
+    /// Where programs come in that say which bridge they want: SOCKS5, the bridge's address as the
+    /// destination, and KEY=VALUE;KEY=VALUE of its line as user and password (repeatable)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    socks: Vec<SocketAddr>,
+    /// Where connections come in that all go to --bridge (repeatable)
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "bridge")]
+    listen: Vec<SocketAddr>,
+    /// The bridge of --listen, by its line
+    #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
+    bridge: Option<Bridge>,
+    #[command(flatten)]
+    common: PtCommon,
+}
+
+/// Take clients' connections, and lead each on to a relay or another server
+#[derive(Args)]
+#[command(after_long_help = SERVER_EXAMPLES, after_help = "--help shows examples.")]
+struct ServerSide {
+    /// Where clients come in
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
+    listen: Option<SocketAddr>,
+    /// Where each client is led to
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+    to: Option<SocketAddr>,
+    /// The file with the bridge's key; made if it is not there
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    key: Option<PathBuf>,
+    /// What connections look like: nosteg, http-opaque or http-text, each with -short behind it for
+    /// many short connections; http-image; nosteg-rr. Clients are told by the bridge line. A bridge
+    /// of tor's has it from ServerTransportOptions [default: nosteg]
+    #[arg(long, value_name = "NAME", requires = "listen")]
+    profile: Option<Profile>,
+    /// A server of the web that answers whoever is no client of ours; http profiles want one. A
+    /// bridge of tor's has it from ServerTransportOptions
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+    site: Option<SocketAddr>,
+    /// A folder of JPEGs in which answers hide what they bring; http-image wants one. A bridge of
+    /// tor's has it from ServerTransportOptions
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pictures: Option<PathBuf>,
+    /// Links at a time [default: 10000]
+    #[arg(long, value_name = "N")]
+    links: Option<usize>,
+    /// Megabytes that links may have for data under way, beyond 1 MiB each [default: 256]
+    #[arg(long, value_name = "MB")]
+    memory: Option<usize>,
+    #[command(flatten)]
+    common: PtCommon,
+}
+
+#[derive(Args)]
+struct PtCommon {
+    /// Which connection takes the next piece of the stream ('anabranch split --help' lists them)
+    /// [default: pull]
+    #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
+    schedule: Option<Spec>,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but what goes wrong
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+fn bridge(line: &str) -> Result<Bridge, String> {
+    Bridge::parse(line).map_err(|error| error.to_string())
+}
+
+fn schedule(text: &str) -> Result<Spec, String> {
+    let spec = Spec::over_windows(text).map_err(|error| error.to_string())?;
+    // A schedule that does not suit so many connections is refused here, and not at each link.
+    let stream = anabranch_multipath::seed::stream(0, 0, "check");
+    spec.build(Profile::MOST_CONNECTIONS, stream).map_err(|error| error.to_string())?;
+    Ok(spec)
+}
+
+impl PtCommon {
+    fn schedule(&self) -> Spec {
+        let usual = || Spec::over_windows(SCHEDULE).expect("it is one of ours");
+        self.schedule.clone().unwrap_or_else(usual)
+    }
+
+    fn log(&self) -> Result<Log, Failure> {
+        Log::new("pt", self.json, self.quiet)
+    }
+}
+
+impl PtArgs {
+    /// Carries until it is told to end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        raise_limit();
+        let stop = stop_signals().map_err(Failure::trouble)?;
+        match self.side {
+            PtSide::Client(side) => side.run(&stop),
+            PtSide::Server(side) => side.run(&stop),
+        }
+    }
+}
+
+impl ClientSide {
+    fn run(self, stop: &UnixStream) -> Result<(), Failure> {
+        if self.socks.is_empty() && self.listen.is_empty() {
+            return run_managed(&self.common.schedule(), limits(None, None)?, stop, true);
+        }
+        let socks = self.socks.into_iter().map(|at| (at, Entrance::Socks));
+        let bridge = self.bridge.map(Box::new);
+        let plain = self.listen.into_iter().zip(std::iter::repeat(bridge));
+        let plain = plain.filter_map(|(at, bridge)| Some((at, Entrance::Bridge(bridge?))));
+        let settings = ClientSettings {
+            listen: socks.chain(plain).collect(),
+            schedule: self.common.schedule(),
+        };
+        let mut station = ClientStation::new(settings).map_err(Failure::misuse)?;
+        let log = self.common.log()?;
+        let at = station.addresses().map_err(Failure::trouble)?;
+        let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
+        let text = format!("programs come in at {}", at.join(", "));
+        log.say(&json!({"event": "listening", "listen": at}), &text);
+        let ends = Ends { stop, with_input: false };
+        station.run(&ends, &mut |event| tell(&log, &event)).map_err(Failure::trouble)
+    }
+}
+
+impl ServerSide {
+    fn run(self, stop: &UnixStream) -> Result<(), Failure> {
+        let limits = limits(self.links, self.memory)?;
+        let (Some(listen), Some(to), Some(key)) = (self.listen, self.to, &self.key) else {
+            return run_managed(&self.common.schedule(), limits, stop, false);
+        };
+        let usual = || PROFILE.parse().expect("it is one of ours");
+        let found = self.pictures.as_deref().map(pictures).transpose().map_err(Failure::misuse)?;
+        let (pictures, refused) = found.unwrap_or_default();
+        let settings = ServerSettings {
+            listen,
+            key: server_key(key).map_err(Failure::misuse)?,
+            profile: self.profile.unwrap_or_else(usual),
+            onward: Onward::Plain(to),
+            site: self.site,
+            schedule: self.common.schedule(),
+            memory: limits.memory,
+            links: limits.links,
+            pictures,
+        };
+        let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
+        let log = self.common.log()?;
+        if refused > 0 {
+            let text = format!("{refused} files are no baseline JPEGs that could hide anything");
+            log.warn(&json!({"event": "pictures", "refused": refused}), &text);
+        }
+        let line = station.bridge().to_string();
+        let at = station.bridge().address;
+        let text = match at.ip().is_unspecified() {
+            true => format!("clients come in by this, with an address of yours in place of {at}"),
+            false => "clients come in by this".to_owned(),
+        };
+        let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
+        log.say(&event, &format!("{text}:\n{line}"));
+        let ends = Ends { stop, with_input: false };
+        station.run(&ends, &mut |event| tell(&log, &event)).map_err(Failure::trouble)
+    }
+}
+
+fn limits(links: Option<usize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
+    let memory = memory(megabytes.unwrap_or(MEMORY_MB), 1)?;
+    Ok(Limits { memory, links: links.unwrap_or(LINKS) })
+}
+
+/// Does what the program wants that has started us.
+fn run_managed(
+    schedule: &Spec,
+    limits: Limits,
+    stop: &UnixStream,
+    at_client: bool,
+) -> Result<(), Failure> {
+    if std::env::var_os(MANAGED).is_none() {
+        let flags = if at_client { "--socks, or --listen and --bridge" } else { "--listen" };
+        return Err(Failure::misuse(format!(
+            "no tor has started it (there is no {MANAGED}): by itself it wants {flags}"
+        )));
+    }
+    let station = managed(|name| std::env::var(name).ok(), &mut io::stdout(), schedule, limits);
+    let mut watch = |event: PtEvent| {
+        if let PtEvent::Trouble(why) = event {
+            // A parent that does not listen any more will end us.
+            let _ = log_line(&mut io::stdout(), &why);
+        }
+    };
+    let ended = match station.map_err(Failure::trouble)? {
+        Managed::Client(mut station, with_input) if at_client => {
+            station.run(&Ends { stop, with_input }, &mut watch)
+        }
+        Managed::Server(mut station, with_input) if !at_client => {
+            station.run(&Ends { stop, with_input }, &mut watch)
+        }
+        _ => return Err(Failure::misuse("it is told to be at the other side than its command")),
+    };
+    ended.map_err(Failure::trouble)
+}
+
+/// Nothing of what is told says who came, or where from.
+fn tell(log: &Log, event: &PtEvent) {
+    let how = |ending: &Ending| match ending {
+        Ending::Done => "done",
+        Ending::Reset => "reset",
+        Ending::Lost => "lost",
+    };
+    match event {
+        PtEvent::Up => log.object(&json!({"event": "link_up"})),
+        PtEvent::Over(ending) => log.object(&json!({"event": "link_over", "how": how(ending)})),
+        PtEvent::Stranger => log.object(&json!({"event": "stranger"})),
+        PtEvent::Trouble(why) => {
+            let event: Value = json!({"event": "trouble", "what": why});
+            log.warn(&event, why);
+        }
+    }
+}

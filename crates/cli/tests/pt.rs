@@ -1,0 +1,91 @@
+//! `anabranch pt` by itself: programs reach a server through both ends, and mistakes are told in a
+//! line.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+
+use program::{PATIENCE, Program};
+use tempfile::TempDir;
+
+/// A server that gives back what it is sent, and then ends; its port.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut writer = socket.try_clone().unwrap();
+            let _ = std::io::copy(&mut { socket }, &mut writer);
+            let _ = writer.shutdown(Shutdown::Write);
+        }
+    });
+    port
+}
+
+fn said_and_heard(port: u16, words: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(words).unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut came = Vec::new();
+    socket.read_to_end(&mut came).unwrap();
+    came
+}
+
+#[test]
+fn a_program_reaches_a_server_and_the_key_is_kept() {
+    let folder = TempDir::new().unwrap();
+    let key = folder.path().join("bridge.key").display().to_string();
+    let to = format!("127.0.0.1:{}", echo());
+    let listen = "127.0.0.1:0";
+    let server = ["pt", "server", "--json", "--listen", listen, "--to", &to, "--key", &key];
+    let mut lines = Vec::new();
+    for profile in [&[][..], &["--profile", "http-text", "--site", "127.0.0.1:9"]] {
+        let mut far = Program::start(&[&server[..], profile].concat());
+        let line = far.next("listening")["bridge"].as_str().unwrap().to_owned();
+        let client = ["pt", "client", "--json", "--listen", listen, "--bridge", &line];
+        let mut near = Program::start(&client);
+        let at = near.next("listening")["listen"][0].as_str().unwrap().to_owned();
+        let port = at.rsplit(':').next().unwrap().parse().unwrap();
+        assert_eq!(said_and_heard(port, b"words"), b"words");
+        near.next("link_up");
+        assert_eq!(near.next("link_over")["how"], "done");
+        lines.push(line);
+        for program in [&mut near, &mut far] {
+            program.signal("-TERM");
+            let (status, errors) = program.ended();
+            assert!(status.success() && errors.is_empty(), "{errors}");
+        }
+    }
+    let key_of = |line: &str| line.split_once("key=").unwrap().1[..43].to_owned();
+    assert_eq!(key_of(&lines[0]), key_of(&lines[1]));
+    assert!(lines[1].contains("profile=http-text"), "{}", lines[1]);
+}
+
+#[test]
+fn mistakes_are_told_in_a_line() {
+    let folder = TempDir::new().unwrap();
+    let server = ["server", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key", "k"];
+    let cases: [(Vec<&str>, &str); 7] = [
+        (vec!["client"], "--socks, or --listen and --bridge"),
+        (vec!["server"], "it wants --listen"),
+        (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
+        (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
+        (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
+        ([&server[..], &["--profile", "http-opaque"]].concat(), "wants a site"),
+        ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),
+    ];
+    for (words, wanted) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.arg("pt").args(&words).current_dir(folder.path());
+        let output = command.env_remove("TOR_PT_MANAGED_TRANSPORT_VER").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(wanted) && said.lines().count() == 1, "{words:?}: {said}");
+    }
+}

@@ -1,0 +1,207 @@
+//! What a bridge line says of a server of our transport, and the file with its key.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::{fmt, fs};
+
+use anabranch_pt::{Args, BridgeError, BridgeLine};
+use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey};
+use base64ct::{Base64UrlUnpadded, Encoding};
+
+use crate::entropy::generator;
+use crate::onion::store::{StoreError, replace};
+
+/// The name of our transport in bridge lines and torrc.
+pub const TRANSPORT: &str = "anabranch";
+/// What connections look like if a bridge line does not say.
+pub const PROFILE: &str = "nosteg";
+
+/// A server of our transport, as a client knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its key.
+    pub key: BridgeKey,
+    /// What its connections look like.
+    pub profile: Profile,
+    /// What requests call it, where there are any: its address if nobody says.
+    pub host: Option<String>,
+}
+
+/// Why a line names no server of our transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BridgeFault {
+    /// It is no bridge line.
+    Line(BridgeError),
+    /// It is of another transport, or of none.
+    Transport(String),
+    /// It has no key, or one that is none.
+    Key,
+    /// It names a profile that there is not.
+    Profile(ProfileError),
+    /// It names no host.
+    Host(String),
+}
+
+impl fmt::Display for BridgeFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BridgeFault::Line(error) => error.fmt(out),
+            BridgeFault::Transport(name) => {
+                write!(out, "it is a bridge of '{name}', and {TRANSPORT} is what is spoken here")
+            }
+            BridgeFault::Key => out.write_str("key=, with the bridge's 43 characters, is missing"),
+            BridgeFault::Profile(error) => error.fmt(out),
+            BridgeFault::Host(text) => write!(out, "host={text}: no request names that"),
+        }
+    }
+}
+
+impl std::error::Error for BridgeFault {}
+
+impl Bridge {
+    /// What the arguments of a bridge line say of the server at an address.
+    ///
+    /// # Errors
+    /// [`BridgeFault`]
+    pub fn of(address: SocketAddr, args: &Args) -> Result<Bridge, BridgeFault> {
+        let key = args.get("key").and_then(|key| key.parse().ok()).ok_or(BridgeFault::Key)?;
+        let profile = args.get("profile").unwrap_or(PROFILE);
+        let profile = profile.parse().map_err(BridgeFault::Profile)?;
+        let host = args.get("host").map(str::to_owned);
+        if let Some(text) = host.as_ref().filter(|text| !is_host(text)) {
+            return Err(BridgeFault::Host(text.clone()));
+        }
+        Ok(Bridge { address, key, profile, host })
+    }
+
+    /// What requests call it.
+    #[must_use]
+    pub fn called(&self) -> String {
+        let by_address = || match self.address {
+            SocketAddr::V4(four) if four.port() == 80 => four.ip().to_string(),
+            SocketAddr::V6(six) if six.port() == 80 => format!("[{}]", six.ip()),
+            other => other.to_string(),
+        };
+        self.host.clone().unwrap_or_else(by_address)
+    }
+
+    /// What a whole bridge line says.
+    ///
+    /// # Errors
+    /// [`BridgeFault`]
+    pub fn parse(line: &str) -> Result<Bridge, BridgeFault> {
+        let line = BridgeLine::parse(line).map_err(BridgeFault::Line)?;
+        match line.transport.as_deref() {
+            Some(TRANSPORT) => Bridge::of(line.address, &line.args),
+            other => Err(BridgeFault::Transport(other.unwrap_or("no transport").to_owned())),
+        }
+    }
+
+    /// Its arguments.
+    #[must_use]
+    pub fn args(&self) -> Args {
+        let pair = |key: &str, value: String| (key.to_owned(), value);
+        let (key, profile) = (self.key.to_string(), self.profile.to_string());
+        let host = self.host.clone().map(|host| pair("host", host));
+        Args([pair("key", key), pair("profile", profile)].into_iter().chain(host).collect())
+    }
+}
+
+impl fmt::Display for Bridge {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = Some(TRANSPORT.to_owned());
+        let (address, args) = (self.address, self.args());
+        BridgeLine { transport, address, fingerprint: None, args }.fmt(out)
+    }
+}
+
+/// The pictures in a folder that can hide anything, and how many files can not.
+///
+/// # Errors
+/// The folder or a file cannot be read.
+pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
+    let told = |error| StoreError::File(folder.to_owned(), error);
+    let (mut pictures, mut refused) = (Pictures::default(), 0);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(told)?;
+    files.sort();
+    for file in files {
+        if file.is_file() {
+            let bytes = fs::read(&file).map_err(|error| StoreError::File(file, error))?;
+            refused += usize::from(pictures.add(&bytes).is_err());
+        }
+    }
+    Ok((pictures, refused))
+}
+
+/// Whether a `Host` header may be this: a name or an address, and a port.
+fn is_host(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    (1..=255).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// A server's key from its file: 43 characters of base64url. Made if there is none.
+///
+/// # Errors
+/// It cannot be read or written, or holds no key.
+pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
+    let file = |error| StoreError::File(path.to_owned(), error);
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let mut secret = [0; 32];
+            let read = Base64UrlUnpadded::decode(text.trim_end(), &mut secret);
+            let whole = read.is_ok_and(|read| read.len() == 32);
+            let none = || file(std::io::Error::other("it holds no key of a bridge"));
+            whole.then(|| ServerKey::of(secret)).ok_or_else(none)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let key = ServerKey::generate(&mut generator().map_err(file)?);
+            let text = Base64UrlUnpadded::encode_string(key.secret());
+            replace(path, format!("{text}\n").as_bytes())?;
+            Ok(key)
+        }
+        Err(error) => Err(file(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_stands_in_the_bridge_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bridge.key");
+        let key = server_key(&path).unwrap().public();
+        assert_eq!(server_key(&path).unwrap().public(), key);
+        let (address, profile) = ("192.0.2.1:443".parse().unwrap(), "nosteg-rr".parse().unwrap());
+        let host = Some("media.example.net".to_owned());
+        let bridge = Bridge { address, key, profile, host };
+        assert_eq!(bridge.called(), "media.example.net");
+        assert_eq!(Bridge::parse(&bridge.to_string()), Ok(bridge));
+        fs::write(&path, "no key\n").unwrap();
+        assert!(server_key(&path).unwrap_err().to_string().contains("no key of a bridge"));
+    }
+
+    #[test]
+    fn every_mistake_in_a_line_is_told() {
+        let key = "A".repeat(42) + "E";
+        let wrong = |line: &str| Bridge::parse(line).unwrap_err();
+        assert_eq!(wrong("anabranch 192.0.2.1:443"), BridgeFault::Key);
+        assert_eq!(wrong("anabranch 192.0.2.1:443 key=x"), BridgeFault::Key);
+        assert!(matches!(wrong("192.0.2.1:443"), BridgeFault::Transport(_)));
+        assert!(wrong("obfs4 192.0.2.1:443 cert=x").to_string().contains("'obfs4'"));
+        let line = format!("anabranch 192.0.2.1:443 key={key} profile=x");
+        assert!(matches!(wrong(&line), BridgeFault::Profile(_)));
+        assert!(matches!(wrong("anabranch here"), BridgeFault::Line(_)));
+        let short = Bridge::parse(&format!("anabranch 192.0.2.1:443 key={key}")).unwrap();
+        assert_eq!((&*short.profile.to_string(), &*short.called()), (PROFILE, "192.0.2.1:443"));
+        let line = format!("anabranch [2001:db8::1]:80 key={key} host=a/b");
+        assert_eq!(wrong(&line), BridgeFault::Host("a/b".to_owned()));
+        let plain = Bridge::parse(line.strip_suffix(" host=a/b").unwrap()).unwrap();
+        assert_eq!(plain.called(), "[2001:db8::1]");
+    }
+}

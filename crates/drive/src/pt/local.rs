@@ -1,0 +1,196 @@
+//! The connection of a program, or to a relay, whose bytes a link carries.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_pt::ExtOrClient;
+use socket2::SockRef;
+
+use super::backlog::Backlog;
+use crate::onion::{connecting, is_passing};
+use crate::poller::{Interest, Ready};
+
+/// The least token of a local connection: its link's number added to this.
+pub(super) const LOCALS: u64 = 1 << 62;
+/// Bytes read and written at once.
+const PIECE: usize = 64 << 10;
+
+/// The end of a link that a local connection belongs to.
+pub(super) trait LinkEnd {
+    /// Bytes that it takes now.
+    fn room(&self) -> usize;
+    /// Takes bytes, as many as there is room for.
+    fn write(&mut self, bytes: &[u8]);
+    /// Nothing more will be written.
+    fn finish(&mut self);
+    /// The next bytes of the other end.
+    fn read(&mut self, now: Time) -> Option<Vec<u8>>;
+    /// Whether the other end's stream has ended, and all of it was read.
+    fn has_ended(&self) -> bool;
+}
+
+/// One connection.
+pub(super) struct Local {
+    socket: TcpStream,
+    connected: bool,
+    /// What is first said to a relay's Extended ORPort.
+    greeting: Option<ExtOrClient>,
+    out: Backlog,
+    /// It may have something to read.
+    readable: bool,
+    /// Its last word has come, and ours was said.
+    ended: bool,
+    shut: bool,
+}
+
+impl Local {
+    /// A connection that a program opened to us, which does not block.
+    pub(super) fn of(socket: TcpStream) -> Local {
+        Local::new(socket, true, None)
+    }
+
+    /// A connection to this address; `greeting` is said first.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn connect(to: SocketAddr, greeting: Option<ExtOrClient>) -> io::Result<Local> {
+        let socket = connecting(to)?;
+        socket.set_nodelay(true)?;
+        Ok(Local::new(socket, false, greeting))
+    }
+
+    fn new(socket: TcpStream, connected: bool, greeting: Option<ExtOrClient>) -> Local {
+        let out = Backlog::default();
+        Local { socket, connected, greeting, out, readable: true, ended: false, shut: false }
+    }
+
+    /// The socket, for watching.
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// What to watch it for, where the link takes so many bytes.
+    pub(super) fn interest(&self, room: usize) -> Interest {
+        let read = self.connected && !self.ended && (room > 0 || self.greeting.is_some());
+        Interest { read, write: !self.connected || !self.out.is_empty() }
+    }
+
+    /// Says something to the program before anything of the link.
+    pub(super) fn say(&mut self, bytes: &[u8]) {
+        self.out.push(bytes);
+    }
+
+    /// The socket is ready.
+    pub(super) fn ready(&mut self, ready: Ready) -> io::Result<()> {
+        self.readable |= ready.read;
+        if !self.connected && ready.write {
+            if let Some(error) = self.socket.take_error()? {
+                return Err(error);
+            }
+            self.connected = true;
+        }
+        Ok(())
+    }
+
+    /// Moves bytes between it and its link; whether any moved.
+    ///
+    /// # Errors
+    /// The socket's, or a relay's that does not want us: it is over.
+    pub(super) fn stir(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
+        if !self.connected {
+            return Ok(false);
+        }
+        if self.greeting.is_some() {
+            self.greet(link)?;
+            self.out.flush(&self.socket)?;
+            return Ok(self.greeting.is_none());
+        }
+        let filled = self.fill(link)?;
+        Ok(self.drain(now, link)? || filled)
+    }
+
+    /// Writes what waits for it; whether nothing does any more.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        self.out.flush(&self.socket)?;
+        Ok(self.out.is_empty())
+    }
+
+    /// Ends it by a reset: a plain end would pass for that of all its bytes.
+    pub(super) fn cut(self) {
+        // Where that is refused, the plain end is all there is.
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+    }
+
+    fn greet(&mut self, link: &mut dyn LinkEnd) -> io::Result<()> {
+        let mut buffer = [0; 512];
+        while let Some(greeting) = &mut self.greeting {
+            let count = match self.socket.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let mut said = Vec::new();
+            let open = greeting.take(&buffer[..count], &mut said);
+            self.out.push(&said);
+            if open.map_err(io::Error::other)? {
+                link.write(&greeting.rest());
+                self.greeting = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the program says, no more than the link has room for.
+    fn fill(&mut self, link: &mut dyn LinkEnd) -> io::Result<bool> {
+        let room = link.room().min(PIECE);
+        if !self.readable || self.ended || room == 0 {
+            return Ok(false);
+        }
+        let mut buffer = vec![0; room];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => {
+                self.ended = true;
+                link.finish();
+            }
+            Ok(count) => link.write(&buffer[..count]),
+            Err(error) if is_passing(&error) => {
+                self.readable = false;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Gives the program what came for it, until it takes no more.
+    fn drain(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
+        let mut moved = false;
+        loop {
+            while self.out.len() < PIECE
+                && let Some(bytes) = link.read(now)
+            {
+                self.out.push(&bytes);
+                moved = true;
+            }
+            if self.out.is_empty() {
+                break;
+            }
+            self.out.flush(&self.socket)?;
+            if !self.out.is_empty() {
+                return Ok(moved);
+            }
+        }
+        if link.has_ended() && !self.shut {
+            self.shut = true;
+            // It may have gone meanwhile.
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+        Ok(moved)
+    }
+}

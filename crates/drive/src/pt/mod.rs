@@ -1,0 +1,91 @@
+//! Camouflage on a machine: sockets and a clock around [`anabranch_stego`], as a pluggable
+//! transport that tor starts, or by itself.
+//!
+//! * [`Bridge`]: what a bridge line says. `managed`: the dialogue with the program that started us.
+//! * [`ClientStation`]: a link for each program that comes by SOCKS, or by a port that leads to one
+//!   bridge.
+//! * [`ServerStation`]: the links of all clients, each led to a relay or another server.
+//! * `wires`: the connections that carry links. `local`: those whose bytes links carry.
+//!
+//! Each station is one thread and one `epoll` set.
+
+mod backlog;
+mod bridge;
+mod client;
+mod local;
+mod managed;
+mod server;
+mod wires;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crate::poller::Poller;
+
+pub use anabranch_stego::{Ending, Profile, ProfileError};
+pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key};
+pub use client::{ClientSettings, ClientStation, Entrance};
+pub use managed::{Limits, Managed, ManagedFailure, log_line, managed};
+pub use server::{Onward, ServerSettings, ServerStation};
+
+/// Which connection takes the next chunk: the one that has most room.
+pub const SCHEDULE: &str = "pull";
+/// Tokens of single files, and of the first listener.
+const STOP: u64 = 0;
+const PARENT: u64 = 1;
+const LISTENERS: u64 = 16;
+/// Between two looks at what no file tells.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What happens at a station.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PtEvent {
+    /// A link is up.
+    Up,
+    /// A link is over.
+    Over(Ending),
+    /// Somebody came who is no client of ours.
+    Stranger,
+    /// A link could not be had, or led on; why.
+    Trouble(String),
+}
+
+/// What ends a run.
+pub struct Ends<'a, S> {
+    /// Becomes readable when the program is told to end.
+    pub stop: &'a S,
+    /// Whether the end of standard input does, too.
+    pub with_input: bool,
+}
+
+impl<S: AsFd> Ends<'_, S> {
+    fn watch(&self, poller: &Poller) -> io::Result<()> {
+        poller.add(self.stop, STOP)?;
+        if self.with_input {
+            // It may be a file, which never has to be waited for and is no parent's.
+            let _ = poller.add(io::stdin(), PARENT);
+        }
+        Ok(())
+    }
+
+    /// Whether a token tells the end.
+    fn is_told(&self, token: u64) -> bool {
+        match token {
+            STOP => true,
+            PARENT => io::stdin().read(&mut [0; 512]).is_ok_and(|count| count == 0),
+            _ => false,
+        }
+    }
+}
+
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
+    let listener = TcpListener::bind(at).map_err(named)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

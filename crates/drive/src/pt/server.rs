@@ -1,0 +1,482 @@
+//! A server's station: the links of all clients, each led to a relay or another server.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anabranch_multipath::Time;
+use anabranch_multipath::schedule::Spec;
+use anabranch_pt::{ConnectionInfo, ExtOrClient};
+use anabranch_stego::{
+    ConnId, Ending, Input, LinkId, Pictures, Profile, Server, ServerConfig, ServerKey, ServerOutput,
+};
+use rand_chacha::ChaCha20Rng;
+use rand_core::Rng;
+
+use super::bridge::{Bridge, TRANSPORT};
+use super::local::{LOCALS, LinkEnd, Local};
+use super::wires::{WIRES, WireNews, Wires};
+use super::{Ends, LISTENERS, PtEvent, TICK, listen};
+use crate::clock::Clock;
+use crate::entropy::generator;
+use crate::far_end::has_aes;
+use crate::files::{Spare, limit};
+use crate::poller::{Interest, Poller, Ready};
+
+/// Connections at a time, if the system lets us have as many files.
+const MOST: u64 = 60_000;
+
+/// Bytes that wait for one of two wires before nothing more is read of the other.
+const SPLICED: usize = 64 << 10;
+/// Who has not said for so long who he is gets the site's answer, its time-out for one.
+pub(super) const UNDECIDED: Duration = Duration::from_secs(5);
+
+/// Where links lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Onward {
+    /// To a relay's ORPort, or any other server.
+    Plain(SocketAddr),
+    /// To a relay's Extended ORPort: its address, and the file with the cookie for it.
+    Extended(SocketAddr, PathBuf),
+}
+
+/// What a server's station is made of.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where clients come in.
+    pub listen: SocketAddr,
+    /// The bridge's key pair.
+    pub key: ServerKey,
+    /// What its connections look like.
+    pub profile: Profile,
+    /// Where links lead.
+    pub onward: Onward,
+    /// A server of the web that answers whoever is no client of ours.
+    pub site: Option<SocketAddr>,
+    /// Which connection takes the next chunk.
+    pub schedule: Spec,
+    /// Bytes that the links may promise together beyond 1 MiB each.
+    pub memory: usize,
+    /// Links at a time.
+    pub links: usize,
+    /// What answers hide bytes in, where the profile wants pictures.
+    pub pictures: Pictures,
+}
+
+/// Clients, and where their links lead.
+pub struct ServerStation {
+    clock: Clock,
+    poller: Poller,
+    listener: TcpListener,
+    spare: Spare,
+    most: usize,
+    core: Server<ChaCha20Rng>,
+    rng: ChaCha20Rng,
+    bridge: Bridge,
+    onward: Onward,
+    site: Option<SocketAddr>,
+    /// Wires of strangers and wires to the site, each with its other.
+    pairs: BTreeMap<u64, u64>,
+    wires: Wires,
+    /// Where those who opened links came from, in the order of the links.
+    peers: VecDeque<SocketAddr>,
+    addresses: BTreeMap<u64, SocketAddr>,
+    hosts: BTreeMap<LinkId, Host>,
+    leaving: BTreeMap<LinkId, Local>,
+    touched: BTreeSet<LinkId>,
+    events: Vec<PtEvent>,
+}
+
+/// Where a link leads.
+struct Host {
+    local: Option<Local>,
+    watched: Interest,
+}
+
+/// One link of the core's.
+struct End<'a> {
+    core: &'a mut Server<ChaCha20Rng>,
+    link: LinkId,
+}
+
+impl LinkEnd for End<'_> {
+    fn room(&self) -> usize {
+        self.core.room(self.link)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.core.write(self.link, bytes);
+    }
+
+    fn finish(&mut self) {
+        self.core.finish(self.link);
+    }
+
+    fn read(&mut self, now: Time) -> Option<Vec<u8>> {
+        self.core.read(now, self.link)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.core.has_ended(self.link)
+    }
+}
+
+impl ServerStation {
+    /// A station that listens.
+    ///
+    /// # Errors
+    /// The address cannot be listened on (it is named), or the kernel's.
+    pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
+        if settings.profile.wants_site() && settings.site.is_none() {
+            return Err(io::Error::other(format!(
+                "{} wants a site: a server of the web that answers strangers",
+                settings.profile
+            )));
+        }
+        if settings.profile.wants_pictures() && settings.pictures.is_empty() {
+            return Err(io::Error::other(format!("{} wants pictures", settings.profile)));
+        }
+        let (poller, clock) = (Poller::new(1024)?, Clock::start());
+        let listener = listen(settings.listen)?;
+        poller.add(&listener, LISTENERS)?;
+        let wall = clock.wall_start().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (key, profile) = (settings.key.public(), settings.profile);
+        let config = ServerConfig {
+            key: settings.key,
+            profile,
+            schedule: settings.schedule,
+            wall: wall.as_secs(),
+            aes: has_aes(),
+            memory: settings.memory,
+            links: settings.links,
+            pictures: settings.pictures,
+        };
+        Ok(ServerStation {
+            bridge: Bridge { address: listener.local_addr()?, key, profile, host: None },
+            clock,
+            poller,
+            listener,
+            spare: Spare::new(),
+            // Each link has a connection of its own beside those that carry it.
+            most: (limit() / 2).min(MOST) as usize,
+            core: Server::new(config, generator()?),
+            rng: generator()?,
+            onward: settings.onward,
+            site: settings.site,
+            pairs: BTreeMap::new(),
+            wires: Wires::new(),
+            peers: VecDeque::new(),
+            addresses: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            events: Vec::new(),
+        })
+    }
+
+    /// What clients are told of it.
+    #[must_use]
+    pub fn bridge(&self) -> &Bridge {
+        &self.bridge
+    }
+
+    /// Carries until it is told to end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run<S: AsFd>(
+        &mut self,
+        ends: &Ends<'_, S>,
+        watch: &mut dyn FnMut(PtEvent),
+    ) -> io::Result<()> {
+        ends.watch(&self.poller)?;
+        let mut swept = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            let pause = self.core.next_timeout().map_or(TICK, |due| due.since(now).min(TICK));
+            let ready: Vec<Ready> = self.poller.wait(Some(pause))?.collect();
+            let now = self.clock.now();
+            for ready in ready {
+                if ends.is_told(ready.token) {
+                    return Ok(());
+                }
+                self.take(now, ready);
+            }
+            if now.since(swept) >= TICK {
+                swept = now;
+                self.wires.sweep(now);
+                self.hand_over(now);
+            }
+            self.work(now);
+            self.events.drain(..).for_each(&mut *watch);
+        }
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match ready.token {
+            LISTENERS => self.accept(now),
+            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
+            token if token >= LOCALS => self.take_local(LinkId(token - LOCALS), ready),
+            _ => {}
+        }
+    }
+
+    fn accept(&mut self, now: Time) {
+        while let Some((socket, peer)) = self.spare.accept(&self.listener) {
+            if self.wires.len() >= self.most && !self.make_place(now) {
+                continue;
+            }
+            let Ok(wire) = self.wires.accept(now, &self.poller, socket) else { continue };
+            self.addresses.insert(wire, peer);
+            self.core.handle(now, Input::Opened(ConnId(wire)));
+        }
+    }
+
+    /// Where there are too many, the oldest by which we never said anything makes way.
+    fn make_place(&mut self, now: Time) -> bool {
+        let Some(wire) = self.wires.oldest_unanswered() else { return false };
+        self.wires.drop_now(wire);
+        self.forget(now, wire);
+        true
+    }
+
+    fn forget(&mut self, now: Time, wire: u64) {
+        self.addresses.remove(&wire);
+        self.core.handle(now, Input::Closed(ConnId(wire)));
+    }
+
+    fn take_wire(&mut self, now: Time, wire: u64, ready: Ready) {
+        let news = self.wires.take(&self.poller, wire, ready);
+        if let Some(&other) = self.pairs.get(&wire) {
+            return self.splice(now, (wire, other), &news);
+        }
+        if !news.bytes.is_empty() {
+            let before = self.core.links();
+            self.core.handle(now, Input::Bytes(ConnId(wire), &news.bytes));
+            if self.core.links() > before {
+                self.peers.extend(self.addresses.get(&wire));
+            }
+        }
+        if news.gone || news.ended && !self.hand_over_ended(now, wire) {
+            self.wires.drop_now(wire);
+            self.forget(now, wire);
+        }
+    }
+
+    /// Who has said his last word, and not who he is, waits for the site's; whether there is one.
+    fn hand_over_ended(&mut self, now: Time, wire: u64) -> bool {
+        if self.site.is_none() || self.wires.has_spoken(wire) {
+            return false;
+        }
+        let Some(said) = self.core.give_up(ConnId(wire)) else { return false };
+        self.stranger(now, wire, &said);
+        let other = self.pairs.get(&wire).copied();
+        other.into_iter().for_each(|other| self.wires.finish(other));
+        other.is_some()
+    }
+
+    /// A stranger's connection leads to the site, which is told what he said. Without one nothing
+    /// is said to him, and he may stay as long as there is place.
+    fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
+        self.events.push(PtEvent::Stranger);
+        let Some(site) = self.site else { return };
+        match self.wires.dial(now, &self.poller, site) {
+            Ok(other) => {
+                self.wires.send(other, said);
+                self.pairs.extend([(wire, other), (other, wire)]);
+            }
+            Err(error) => {
+                self.events.push(PtEvent::Trouble(format!("the site at {site}: {error}")));
+                self.wires.close(now, wire);
+                self.forget(now, wire);
+            }
+        }
+    }
+
+    /// Something came by one of two wires that lead to each other.
+    fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
+        self.wires.send(other, &news.bytes);
+        if news.ended {
+            self.wires.finish(other);
+        }
+        if self.wires.waits(other) > SPLICED {
+            self.wires.pause(&self.poller, wire, true);
+        }
+        if news.gone {
+            self.wires.close(now, other);
+            self.part(now, wire, other);
+        }
+    }
+
+    /// Two wires lead to each other no more.
+    fn part(&mut self, now: Time, wire: u64, other: u64) {
+        for one in [wire, other] {
+            self.pairs.remove(&one);
+            self.forget(now, one);
+        }
+    }
+
+    /// What waited for a wire of a pair was sent, or it is gone.
+    fn spliced(&mut self, now: Time, (wire, other): (u64, u64), gone: bool) {
+        if gone {
+            self.wires.close(now, other);
+        } else {
+            self.wires.pause(&self.poller, other, false);
+        }
+        if gone || self.wires.is_over(wire) && self.wires.is_over(other) {
+            self.wires.drop_now(wire);
+            self.part(now, wire, other);
+        }
+    }
+
+    /// Those who have not said for a while who they are have to be answered as the site would.
+    fn hand_over(&mut self, now: Time) {
+        let late = Time::ZERO + now.since(Time::ZERO).saturating_sub(UNDECIDED);
+        if self.site.is_none() || late == Time::ZERO {
+            return;
+        }
+        for wire in self.wires.unanswered(late) {
+            if let Some(said) = self.core.give_up(ConnId(wire)) {
+                self.stranger(now, wire, &said);
+            }
+        }
+    }
+
+    fn take_local(&mut self, link: LinkId, ready: Ready) {
+        if let Some(host) = self.hosts.get_mut(&link) {
+            if let Some(local) = &mut host.local
+                && let Err(error) = local.ready(ready)
+            {
+                self.fail(link, &error);
+            }
+            self.touched.insert(link);
+        } else if let Some(local) = self.leaving.get_mut(&link)
+            && local.flush().unwrap_or(true)
+        {
+            self.leaving.remove(&link);
+        }
+    }
+
+    /// A link cannot be led on.
+    fn fail(&mut self, link: LinkId, error: &io::Error) {
+        if let Some(host) = self.hosts.get_mut(&link) {
+            host.local = None;
+        }
+        self.core.reset(link);
+        let (Onward::Plain(to) | Onward::Extended(to, _)) = &self.onward;
+        self.events.push(PtEvent::Trouble(format!("{to}: {error}")));
+    }
+
+    /// Does what links want done, until none does.
+    fn work(&mut self, now: Time) {
+        loop {
+            let mut busy = false;
+            while let Some(output) = self.core.poll(now) {
+                busy = true;
+                self.obey(now, output);
+            }
+            for (wire, room) in self.wires.settle(&self.poller) {
+                busy = true;
+                if let Some(&other) = self.pairs.get(&wire) {
+                    self.spliced(now, (wire, other), room.is_none());
+                    continue;
+                }
+                match room {
+                    Some(room) => self.core.handle(now, Input::Room(ConnId(wire), room)),
+                    None => self.forget(now, wire),
+                }
+            }
+            while let Some(link) = self.touched.pop_first() {
+                busy |= self.stir(now, link);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, now: Time, output: ServerOutput) {
+        match output {
+            ServerOutput::Send(ConnId(wire), bytes) => self.wires.send(wire, &bytes),
+            ServerOutput::Close(ConnId(wire)) => {
+                self.addresses.remove(&wire);
+                self.wires.close(now, wire);
+            }
+            ServerOutput::Stranger(ConnId(wire), said) => self.stranger(now, wire, &said),
+            ServerOutput::Opened(link) => self.open(link),
+            ServerOutput::Ready(link) => drop(self.touched.insert(link)),
+            ServerOutput::Over(link, ending) => self.over(link, ending),
+        }
+    }
+
+    /// Leads a new link on.
+    fn open(&mut self, link: LinkId) {
+        let peer = self.peers.pop_front();
+        let local = self.connect(peer).and_then(|local| {
+            let watched = local.interest(0);
+            self.poller.add_for(local.socket(), LOCALS + link.0, watched)?;
+            Ok(Host { local: Some(local), watched })
+        });
+        match local {
+            Ok(host) => {
+                self.hosts.insert(link, host);
+                self.events.push(PtEvent::Up);
+            }
+            Err(error) => self.fail(link, &error),
+        }
+    }
+
+    fn connect(&mut self, user: Option<SocketAddr>) -> io::Result<Local> {
+        match &self.onward {
+            Onward::Plain(to) => Local::connect(*to, None),
+            Onward::Extended(to, cookie) => {
+                let mut nonce = [0; 32];
+                self.rng.fill_bytes(&mut nonce);
+                let info = ConnectionInfo { user, transport: Some(TRANSPORT.to_owned()) };
+                let greeting = ExtOrClient::new(&fs::read(cookie)?, nonce, info);
+                let none = || io::Error::other(format!("{} holds no cookie", cookie.display()));
+                Local::connect(*to, Some(greeting.ok_or_else(none)?))
+            }
+        }
+    }
+
+    /// Moves bytes between a link and where it leads; whether any moved.
+    fn stir(&mut self, now: Time, link: LinkId) -> bool {
+        let Some(host) = self.hosts.get_mut(&link) else { return false };
+        let Some(local) = &mut host.local else { return false };
+        match local.stir(now, &mut End { core: &mut self.core, link }) {
+            Err(error) => {
+                self.fail(link, &error);
+                true
+            }
+            Ok(moved) => {
+                let wanted = local.interest(self.core.room(link));
+                let changed = wanted != host.watched;
+                if changed && self.poller.change(local.socket(), LOCALS + link.0, wanted).is_ok() {
+                    host.watched = wanted;
+                }
+                moved
+            }
+        }
+    }
+
+    fn over(&mut self, link: LinkId, ending: Ending) {
+        let Some(host) = self.hosts.remove(&link) else { return };
+        self.events.push(PtEvent::Over(ending));
+        let Some(mut local) = host.local else { return };
+        match (ending, local.flush()) {
+            (Ending::Done, Ok(false)) => {
+                let interest = Interest { read: false, write: true };
+                if self.poller.change(local.socket(), LOCALS + link.0, interest).is_ok() {
+                    self.leaving.insert(link, local);
+                }
+            }
+            (Ending::Done, _) => {}
+            _ => local.cut(),
+        }
+    }
+}

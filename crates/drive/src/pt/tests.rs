@@ -1,0 +1,350 @@
+//! Both stations over loopback, and what lies between them.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_stego::{Pictures, ServerKey};
+use rand_core::Rng;
+
+use super::server::UNDECIDED;
+use super::*;
+use crate::entropy::generator;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that gives back what it is sent, and then ends.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut writer = socket.try_clone().unwrap();
+                let _ = std::io::copy(&mut { socket }, &mut writer);
+                let _ = writer.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    at
+}
+
+/// A station's thread, and what ends it.
+struct Running {
+    stop: UnixStream,
+    events: Arc<Mutex<Vec<PtEvent>>>,
+}
+
+impl Running {
+    /// Waits until something was told.
+    fn tells(&self, wanted: impl Fn(&PtEvent) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.events.lock().unwrap().iter().any(&wanted) {
+            assert!(Instant::now() < deadline, "{:?}", self.events);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop.write_all(b"x");
+    }
+}
+
+fn running(
+    run: impl FnOnce(&Ends<'_, UnixStream>, &mut dyn FnMut(PtEvent)) + Send + 'static,
+) -> Running {
+    let (stop, told) = UnixStream::pair().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&events);
+    thread::spawn(move || {
+        let mut note = |event| noted.lock().unwrap().push(event);
+        run(&Ends { stop: &told, with_input: false }, &mut note);
+    });
+    Running { stop, events }
+}
+
+fn schedule() -> Spec {
+    Spec::over_windows(SCHEDULE).unwrap()
+}
+
+fn server(profile: &str, onward: Onward) -> (Running, Bridge) {
+    server_before(profile, onward, echo())
+}
+
+fn server_before(profile: &str, onward: Onward, site: SocketAddr) -> (Running, Bridge) {
+    let profile: Profile = profile.parse().unwrap();
+    let settings = ServerSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        key: ServerKey::generate(&mut generator().unwrap()),
+        profile,
+        onward,
+        site: profile.wants_site().then_some(site),
+        schedule: schedule(),
+        memory: 64 << 20,
+        links: 100,
+        pictures: Pictures::default(),
+    };
+    let (teller, told) = channel();
+    let running = running(move |ends, note| {
+        let mut station = ServerStation::new(settings).unwrap();
+        teller.send(station.bridge().clone()).unwrap();
+        station.run(ends, note).unwrap();
+    });
+    (running, told.recv().unwrap())
+}
+
+fn client(entrance: Entrance) -> (Running, SocketAddr) {
+    let listen = vec![("127.0.0.1:0".parse().unwrap(), entrance)];
+    let settings = ClientSettings { listen, schedule: schedule() };
+    let (teller, told) = channel();
+    let running = running(move |ends, note| {
+        let mut station = ClientStation::new(settings).unwrap();
+        teller.send(station.addresses().unwrap()[0]).unwrap();
+        station.run(ends, note).unwrap();
+    });
+    (running, told.recv().unwrap())
+}
+
+fn noise(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    generator().unwrap().fill_bytes(&mut bytes);
+    bytes
+}
+
+/// Sends bytes by a connection, and reads until its end.
+fn sent_and_read(socket: TcpStream, bytes: &[u8]) -> Vec<u8> {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut writer, bytes) = (socket.try_clone().unwrap(), bytes.to_vec());
+    let writing = thread::spawn(move || {
+        writer.write_all(&bytes).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut came = Vec::new();
+    { socket }.read_to_end(&mut came).unwrap();
+    writing.join().unwrap();
+    came
+}
+
+#[test]
+fn streams_of_any_length_come_back_whole_by_every_profile() {
+    for profile in ["nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-text-short"] {
+        let (_server, bridge) = server(profile, Onward::Plain(echo()));
+        let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+        let lengths: &[usize] = match profile {
+            "nosteg" => &[0, 1, 514, 100_000, 8_000_000],
+            "nosteg-rr" => &[1, 20_000],
+            _ => &[1, 2_000_000],
+        };
+        for &length in lengths {
+            let bytes = noise(length);
+            let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+            assert!(came == bytes, "{profile}: {} of {length} bytes came back", came.len());
+        }
+    }
+}
+
+/// Hands connections on to `to`, and ends each after `bytes` have come back by it.
+fn killer(to: SocketAddr, bytes: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(to).unwrap();
+            let (mut up, mut down) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            let mut onward = far.try_clone().unwrap();
+            thread::spawn(move || std::io::copy(&mut up, &mut onward));
+            thread::spawn(move || {
+                let mut back = near.try_clone().unwrap();
+                let _ = std::io::copy(&mut Read::by_ref(&mut down).take(bytes as u64), &mut back);
+                let _ = (near.shutdown(Shutdown::Both), far.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    at
+}
+
+#[test]
+fn connections_that_are_killed_cost_no_byte() {
+    let (_server, bridge) = server("nosteg", Onward::Plain(echo()));
+    let bridge = Bridge { address: killer(bridge.address, 100_000), ..bridge };
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let bytes = noise(3_000_000);
+    let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+    assert!(came == bytes, "{} of {} bytes came back", came.len(), bytes.len());
+}
+
+/// Asks a SOCKS port for a bridge: the connection, and the code of the answer.
+fn asked(at: SocketAddr, to: SocketAddr, args: &anabranch_pt::Args) -> (TcpStream, u8) {
+    let mut socket = TcpStream::connect(at).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (user, password) = args.to_socks().unwrap();
+    socket.write_all(&[5, 1, 2, 1]).unwrap();
+    for field in [user, password] {
+        socket.write_all(&[field.len() as u8]).unwrap();
+        socket.write_all(&field).unwrap();
+    }
+    let SocketAddr::V4(to) = to else { panic!("loopback is an IPv4 address here") };
+    socket.write_all(&[5, 1, 0, 1]).unwrap();
+    socket.write_all(&to.ip().octets()).unwrap();
+    socket.write_all(&to.port().to_be_bytes()).unwrap();
+    let mut answer = [0; 4 + 10];
+    socket.read_exact(&mut answer).unwrap();
+    (socket, answer[5])
+}
+
+#[test]
+fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
+    let (server, bridge) = server("nosteg", Onward::Plain(echo()));
+    let (client, at) = client(Entrance::Socks);
+    let (socket, code) = asked(at, bridge.address, &bridge.args());
+    assert_eq!(code, 0);
+    assert_eq!(sent_and_read(socket, b"words"), b"words");
+    let (_, code) = asked(at, bridge.address, &anabranch_pt::Args::default());
+    assert_eq!(code, 1, "the key is missing");
+    let told = client.events.lock().unwrap().clone();
+    assert!(
+        told.iter().any(|event| matches!(event, PtEvent::Trouble(why) if why.contains("key=")))
+    );
+    assert!(server.events.lock().unwrap().contains(&PtEvent::Up));
+}
+
+#[test]
+fn a_server_that_leads_nowhere_cuts_the_programs_off() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (server, bridge) = server("nosteg", Onward::Plain(nobody));
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let mut socket = TcpStream::connect(at).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let error = socket.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    server.tells(|event| matches!(event, PtEvent::Trouble(_)));
+}
+
+#[test]
+fn a_stranger_hears_nothing_and_others_are_served() {
+    let (server, bridge) = server("nosteg", Onward::Plain(echo()));
+    let mut stranger = TcpStream::connect(bridge.address).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\nHost: example.net\r\nAccept: */*\r\n\r\n").unwrap();
+    stranger.write_all(&noise(200)).unwrap();
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
+    stranger.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let error = stranger.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "no byte, and no end");
+    server.tells(|event| *event == PtEvent::Stranger);
+}
+
+#[test]
+fn a_relay_is_told_whose_connection_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let cookie = folder.path().join("cookie");
+    std::fs::write(&cookie, [&anabranch_pt::COOKIE_FILE[..], &[7; 32]].concat()).unwrap();
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let onward = Onward::Extended(relay.local_addr().unwrap(), cookie);
+    let (_server, bridge) = server("nosteg", onward);
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let program = TcpStream::connect(at).unwrap();
+    let talking = thread::spawn(move || sent_and_read(program, b"words"));
+    let (mut socket, _) = relay.accept().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut out = Vec::new();
+    let mut dialogue = anabranch_pt::ExtOrServer::new([7; 32], [1; 32], &mut out);
+    let info = loop {
+        socket.write_all(&std::mem::take(&mut out)).unwrap();
+        let mut buffer = [0; 256];
+        let count = socket.read(&mut buffer).unwrap();
+        if let Some(info) = dialogue.take(&buffer[..count], &mut out).unwrap() {
+            break info;
+        }
+    };
+    socket.write_all(&out).unwrap();
+    assert_eq!(info.transport.as_deref(), Some(TRANSPORT));
+    assert!(info.user.is_some_and(|user| user.ip().is_loopback()));
+    let mut words = dialogue.rest();
+    while words.len() < 5 {
+        let mut buffer = [0; 256];
+        let count = socket.read(&mut buffer).unwrap();
+        words.extend_from_slice(&buffer[..count]);
+    }
+    socket.write_all(&words).unwrap();
+    drop(socket);
+    assert_eq!(talking.join().unwrap(), b"words");
+}
+
+/// A server of the web that answers each connection's first request, and hangs up.
+fn site(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let mut said = Vec::new();
+            while !said.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                match socket.read(&mut byte) {
+                    Ok(1) => said.extend(byte),
+                    _ => break,
+                }
+            }
+            let told = if said.starts_with(b"GET / HTTP") { answer } else { b"400" };
+            socket.write_all(told).unwrap();
+        }
+    });
+    at
+}
+
+#[test]
+fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
+    let page = Vec::leak(noise(700_000));
+    let (server, bridge) = server_before("http-opaque", Onward::Plain(echo()), site(page));
+    let visit = |said: &[u8], ends: bool| {
+        let mut visitor = TcpStream::connect(bridge.address).unwrap();
+        visitor.set_read_timeout(Some(PATIENCE)).unwrap();
+        visitor.write_all(said).unwrap();
+        if ends {
+            visitor.shutdown(Shutdown::Write).unwrap();
+        }
+        let mut came = Vec::new();
+        visitor.read_to_end(&mut came).unwrap();
+        came
+    };
+    let request = b"GET / HTTP/1.1\r\nHost: example.net\r\n\r\n";
+    assert!(visit(request, false) == page);
+    assert_eq!(visit(b"TRACE / HTTP/1.1\r\n\r\n", false), b"400");
+    assert_eq!(visit(&noise(300), true), b"400");
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
+    assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
+    server.tells(|event| *event == PtEvent::Stranger);
+    // Who does not say for a while who he is has the site's patience.
+    let mut slow = TcpStream::connect(bridge.address).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.write_all(&request[..9]).unwrap();
+    thread::sleep(UNDECIDED + 2 * TICK);
+    slow.write_all(&request[9..]).unwrap();
+    let mut came = Vec::new();
+    slow.read_to_end(&mut came).unwrap();
+    assert!(came == page);
+}
+
+#[test]
+fn a_profile_of_the_web_wants_a_site() {
+    let settings = ServerSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        key: ServerKey::generate(&mut generator().unwrap()),
+        profile: "http-text".parse().unwrap(),
+        onward: Onward::Plain("127.0.0.1:9".parse().unwrap()),
+        site: None,
+        schedule: schedule(),
+        memory: 1 << 20,
+        links: 1,
+        pictures: Pictures::default(),
+    };
+    let error = ServerStation::new(settings).err().unwrap().to_string();
+    assert!(error.contains("http-text wants a site"), "{error}");
+}

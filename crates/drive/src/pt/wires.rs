@@ -1,0 +1,300 @@
+//! The TCP connections that carry links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use socket2::{SockRef, TcpKeepalive};
+
+use super::backlog::Backlog;
+use crate::onion::{connecting, is_passing};
+use crate::poller::{Interest, Poller, Ready};
+
+/// The least token of a wire: its number added to this.
+pub(super) const WIRES: u64 = 1 << 61;
+/// Bytes that wait here for a socket at most; and those that the kernel holds unsent. More would be
+/// lost time if the connection is dead.
+const BUFFER: usize = 32 << 10;
+const UNSENT: u32 = 16 << 10;
+/// A core is told of room that has grown by so much.
+const STEP: usize = 4 << 10;
+/// Bytes read at once.
+const PIECE: usize = 64 << 10;
+/// How long a connection that we have closed may take to close the other way.
+const LINGERS: Duration = Duration::from_secs(5);
+/// The kernel asks after a connection that is silent for so long.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// One connection.
+struct Wire {
+    socket: TcpStream,
+    connected: bool,
+    waits: Backlog,
+    /// What the core believes that the socket takes.
+    believed: usize,
+    /// Whether we have sent anything by it, and since when it is there.
+    spoke: bool,
+    since: Time,
+    /// Nothing is to be read of it for now.
+    paused: bool,
+    /// The other end has said its last word; ours was said, or is to be behind what waits.
+    ended: bool,
+    finishing: bool,
+    /// Since when it is to be closed behind what waits, or was.
+    closing: Option<Time>,
+    shut: bool,
+    watched: Interest,
+}
+
+/// What a wire's socket brought.
+#[derive(Debug, Default)]
+pub(super) struct WireNews {
+    /// It is open now.
+    pub(super) opened: bool,
+    pub(super) bytes: Vec<u8>,
+    /// The other end says nothing more.
+    pub(super) ended: bool,
+    /// It is gone, or came to nothing.
+    pub(super) gone: bool,
+}
+
+/// All of them, by numbers that are not used again.
+pub(super) struct Wires {
+    wires: BTreeMap<u64, Wire>,
+    next: u64,
+    buffer: Vec<u8>,
+    /// Those that may have more room than their core knows of.
+    changed: BTreeSet<u64>,
+}
+
+impl Wires {
+    /// None.
+    pub(super) fn new() -> Wires {
+        let (wires, changed) = (BTreeMap::new(), BTreeSet::new());
+        Wires { wires, next: 0, buffer: vec![0; PIECE], changed }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Opens a connection: its number.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn dial(&mut self, now: Time, poller: &Poller, peer: SocketAddr) -> io::Result<u64> {
+        self.add(now, poller, (connecting(peer)?, false))
+    }
+
+    /// Takes a connection that was opened to us: its number.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        socket: TcpStream,
+    ) -> io::Result<u64> {
+        socket.set_nonblocking(true)?;
+        self.add(now, poller, (socket, true))
+    }
+
+    fn add(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        (socket, connected): (TcpStream, bool),
+    ) -> io::Result<u64> {
+        socket.set_nodelay(true)?;
+        let options = SockRef::from(&socket);
+        options.set_tcp_notsent_lowat(UNSENT)?;
+        options.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENT))?;
+        let watched = Interest { read: true, write: !connected };
+        self.next += 1;
+        poller.add_for(&socket, WIRES + self.next, watched)?;
+        let wire = Wire {
+            socket,
+            connected,
+            waits: Backlog::default(),
+            believed: 0,
+            spoke: false,
+            since: now,
+            paused: false,
+            ended: false,
+            finishing: false,
+            closing: None,
+            shut: false,
+            watched,
+        };
+        self.wires.insert(self.next, wire);
+        self.changed.insert(self.next);
+        Ok(self.next)
+    }
+
+    /// A wire's socket is ready: what it brought. Nothing is told of one that was closed.
+    pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
+        let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
+        let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|_| gone());
+        self.changed.insert(number);
+        let told = wire.closing.is_none();
+        if news.gone || news.ended && !told {
+            self.wires.remove(&number);
+        } else {
+            self.watch(poller, number);
+        }
+        if told { news } else { WireNews::default() }
+    }
+
+    /// Sends bytes by a wire.
+    pub(super) fn send(&mut self, number: u64, bytes: &[u8]) {
+        let Some(wire) = self.wires.get_mut(&number) else { return };
+        wire.waits.push(bytes);
+        wire.believed = wire.believed.saturating_sub(bytes.len());
+        wire.spoke = true;
+        self.changed.insert(number);
+    }
+
+    /// Closes a wire behind what waits for it. Nothing of it is told any more.
+    pub(super) fn close(&mut self, now: Time, number: u64) {
+        if let Some(wire) = self.wires.get_mut(&number) {
+            wire.closing = Some(now);
+            self.changed.insert(number);
+        }
+    }
+
+    /// Writes what waits. Those that have more room now than their core knows of, and how much, or
+    /// `None` if they are gone.
+    pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
+        let mut told = Vec::new();
+        for number in std::mem::take(&mut self.changed) {
+            let Some(wire) = self.wires.get_mut(&number) else { continue };
+            let written = wire.flush();
+            let core_knows = wire.closing.is_none();
+            if written.is_err() {
+                self.wires.remove(&number);
+                told.extend(core_knows.then_some((number, None)));
+                continue;
+            }
+            told.extend(wire.grown().map(|room| (number, Some(room))));
+            self.watch(poller, number);
+        }
+        told
+    }
+
+    /// Drops those that were closed, and do not end the other way.
+    pub(super) fn sweep(&mut self, now: Time) {
+        let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
+        self.wires.retain(|_, wire| !late(wire));
+    }
+
+    /// The oldest by which we have never said anything.
+    pub(super) fn oldest_unanswered(&self) -> Option<u64> {
+        self.wires.iter().find(|(_, wire)| !wire.spoke).map(|(&number, _)| number)
+    }
+
+    /// Those by which we have not said anything since this time.
+    pub(super) fn unanswered(&self, since: Time) -> Vec<u64> {
+        let silent = |wire: &Wire| !wire.spoke && wire.closing.is_none() && wire.since <= since;
+        self.wires.iter().filter(|(_, wire)| silent(wire)).map(|(&number, _)| number).collect()
+    }
+
+    /// Whether we have said anything by a wire.
+    pub(super) fn has_spoken(&self, number: u64) -> bool {
+        self.wires.get(&number).is_some_and(|wire| wire.spoke)
+    }
+
+    /// Bytes that wait for a wire's socket.
+    pub(super) fn waits(&self, number: u64) -> usize {
+        self.wires.get(&number).map_or(0, |wire| wire.waits.len())
+    }
+
+    /// Reads nothing of a wire any more, or again.
+    pub(super) fn pause(&mut self, poller: &Poller, number: u64, paused: bool) {
+        if let Some(wire) = self.wires.get_mut(&number) {
+            wire.paused = paused;
+            self.watch(poller, number);
+        }
+    }
+
+    /// Says the last word by a wire behind what waits, and goes on to listen.
+    pub(super) fn finish(&mut self, number: u64) {
+        if let Some(wire) = self.wires.get_mut(&number) {
+            wire.finishing = true;
+            self.changed.insert(number);
+        }
+    }
+
+    /// Whether both ends of a wire have said their last words.
+    pub(super) fn is_over(&self, number: u64) -> bool {
+        self.wires.get(&number).is_none_or(|wire| wire.ended && wire.shut)
+    }
+
+    /// Drops a wire at once.
+    pub(super) fn drop_now(&mut self, number: u64) {
+        self.wires.remove(&number);
+    }
+
+    fn watch(&mut self, poller: &Poller, number: u64) {
+        let Some(wire) = self.wires.get_mut(&number) else { return };
+        let write = !wire.connected || !wire.waits.is_empty();
+        let wanted = Interest { read: !wire.paused && !wire.ended, write };
+        if wanted != wire.watched && poller.change(&wire.socket, WIRES + number, wanted).is_ok() {
+            wire.watched = wanted;
+        }
+    }
+}
+
+fn gone() -> WireNews {
+    WireNews { gone: true, ..WireNews::default() }
+}
+
+impl Wire {
+    fn take(&mut self, buffer: &mut [u8], ready: Ready) -> io::Result<WireNews> {
+        let mut news = WireNews::default();
+        if !self.connected {
+            if let Some(error) = self.socket.take_error()? {
+                return Err(error);
+            }
+            self.connected = ready.write;
+            news.opened = ready.write;
+        }
+        if !self.connected || !ready.read || self.paused || self.ended {
+            return Ok(news);
+        }
+        match self.socket.read(buffer) {
+            Ok(0) => (self.ended, news.ended) = (true, true),
+            Ok(count) => news.bytes = buffer[..count].to_vec(),
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(news)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.connected {
+            return Ok(());
+        }
+        self.waits.flush(&self.socket)?;
+        let last = self.closing.is_some() || self.finishing;
+        if last && self.waits.is_empty() && !self.shut {
+            self.shut = true;
+            self.socket.shutdown(Shutdown::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Its room, if that has grown since the core was told.
+    fn grown(&mut self) -> Option<usize> {
+        if !self.connected || self.closing.is_some() {
+            return None;
+        }
+        let room = BUFFER.saturating_sub(self.waits.len());
+        let grown = room >= self.believed + STEP || room == BUFFER && self.believed < BUFFER;
+        grown.then(|| std::mem::replace(&mut self.believed, room))?;
+        Some(room)
+    }
+}

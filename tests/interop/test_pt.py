@@ -1,0 +1,213 @@
+"""Our pluggable transport between a stock tor client and a stock tor bridge."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.meddler import HOLE, LIVES, Fate, Meddler
+from harness.seeded import MIB, seeded_bytes
+from harness.tools import anabranch
+from harness.tornet import Node, TorNetwork, free_ports
+from harness.webfiles import FileServer, SiteServer, fetch
+
+pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
+
+LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
+#: An answer hides 2 kB in the picture of our tests.
+SHORT_LENGTHS = (1, 514, 20_000)
+PROFILES = ("nosteg", "nosteg-short", "http-opaque", "http-text-short", "http-image")
+PICTURES = Path(__file__).resolve().parents[2] / "crates/stego/testdata"
+
+
+@pytest.fixture(scope="module")
+def bridges(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[TorNetwork, dict[str, Node]]]:
+    """A network with a stock bridge for each profile, which starts ours before a site."""
+    with TorNetwork(tmp_path_factory.mktemp("tor")) as network, _site(tmp_path_factory) as site:
+        network.start()
+        made: dict[str, Node] = {}
+        for profile in PROFILES:
+            (port,) = free_ports(1)
+            made[profile] = network.bridge(
+                f"bridge{len(made)}",
+                f"ServerTransportPlugin anabranch exec {anabranch()} pt server",
+                f"ServerTransportListenAddr anabranch 127.0.0.1:{port}",
+                f"ServerTransportOptions anabranch profile={profile} "
+                f"site=127.0.0.1:{site.port} pictures={PICTURES}",
+            )
+        yield network, made
+
+
+def _site(folders: pytest.TempPathFactory) -> SiteServer:
+    folder = folders.mktemp("site")
+    (folder / "index.html").write_bytes(seeded_bytes(300_000))
+    return SiteServer(folder)
+
+
+def bridge_line(bridge: Node) -> list[str]:
+    """The words of the line that our transport leaves for the bridge's operator."""
+    text = (bridge.folder / "pt_state/anabranch-bridgeline.txt").read_text()
+    words = text.replace("FINGERPRINT", bridge.fingerprint).split()
+    assert words[:2] == ["Bridge", "anabranch"], text
+    return words
+
+
+def client(network: TorNetwork, name: str, bridge: Node, port: int = 0) -> Node:
+    """A stock client that knows nobody but the bridge, at ``port`` if that is given."""
+    words = bridge_line(bridge)
+    if port:
+        words[2] = f"127.0.0.1:{port}"
+    plugin = f"ClientTransportPlugin anabranch exec {anabranch()} pt client"
+    return network.client(name, "UseBridges 1", plugin, " ".join(words), "ConfluxEnabled 0")
+
+
+def test_a_stock_client_reaches_the_network_by_a_stock_bridge_through_ours(
+    bridges: tuple[TorNetwork, dict[str, Node]], tmp_path: Path, results: Results
+) -> None:
+    """It comes up by nothing but the bridge, files of any length arrive, and no tor complains."""
+    network, made = bridges
+    with FileServer() as server:
+        for number, (profile, bridge) in enumerate(made.items()):
+            node = client(network, f"by{number}", bridge)
+            for length in SHORT_LENGTHS if profile == "http-image" else LENGTHS:
+                got = fetch(server.url(length), node.proxy, tmp_path / "got", 300.0)
+                assert not got.fault(length), f"{profile}, {length} bytes: {got.fault(length)}"
+                results.add("stock tor by our transport", profile=profile, bytes=length,
+                            seconds=f"{got.seconds:.2f}")  # fmt: skip
+            with node.control() as control:
+                guards = {path[0] for path in control.paths()}
+            assert guards == {bridge.fingerprint}
+            assert f"new bridge descriptor '{bridge.name}'" in "\n".join(node.log())
+            node.close()
+    assert network.complaints() == []
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/?token=AAAA"])
+def test_a_visitor_of_an_http_bridge_sees_the_site(
+    bridges: tuple[TorNetwork, dict[str, Node]], path: str
+) -> None:
+    """What curl is answered, status line, headers and body, is what the site itself answers."""
+    _, made = bridges
+    answers = []
+    torrc = (made["http-opaque"].folder / "torrc").read_text()
+    own = torrc.partition("site=127.0.0.1:")[2].split()[0]
+    for port in (own, bridge_line(made["http-opaque"])[2].rpartition(":")[2]):
+        command = ["curl", "-sS", "-i", "-H", "Host: a", f"http://127.0.0.1:{port}{path}"]
+        said = subprocess.run(command, capture_output=True, check=True).stdout
+        head, _, body = said.partition(b"\r\n\r\n")
+        answers.append(([line for line in head.splitlines() if b"Date" not in line], body))
+    assert answers[0] == answers[1]
+    assert len(answers[0][0]) > 2
+    assert path != "/" or answers[0][1] == seeded_bytes(300_000)
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """What becomes of a bridge's connections, and how much is fetched through it."""
+
+    profile: str
+    what: str
+    fate: Callable[[int], Fate]
+    length: int
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Hostile("nosteg", "killed after 100 kB", lambda _: Fate(100_000, killed=True), 3 * MIB),
+        Hostile("nosteg", "half are black holes", lambda n: HOLE if n % 2 else LIVES, 3 * MIB),
+        # Six frozen connections at a time cost seconds: that profile is for other networks.
+        Hostile("nosteg", "frozen after 15 kB", lambda _: Fate(15_000, killed=False), 100_000),
+        Hostile(
+            "http-opaque", "killed after 100 kB", lambda _: Fate(100_000, killed=True), 3 * MIB
+        ),
+        Hostile("http-text-short", "frozen after 15 kB", lambda _: Fate(15_000, killed=False), MIB),
+        Hostile("nosteg-short", "frozen after 15 kB", lambda _: Fate(15_000, killed=False), MIB),
+    ],
+    ids=lambda case: f"{case.profile} {case.what}",
+)
+def test_no_byte_is_lost_whatever_becomes_of_the_connections(
+    bridges: tuple[TorNetwork, dict[str, Node]], tmp_path: Path, results: Results, case: Hostile
+) -> None:
+    """What a hostile network does between client and bridge costs time, and no byte."""
+    network, made = bridges
+    bridge = made[case.profile]
+    to = int(bridge_line(bridge)[2].rpartition(":")[2])
+    with ExitStack() as stack:
+        server = stack.enter_context(FileServer())
+        meddler = stack.enter_context(Meddler(to, case.fate))
+        name = f"through{len(network.of('client'))}"
+        node = stack.enter_context(client(network, name, bridge, meddler.port))
+        got = fetch(server.url(case.length), node.proxy, tmp_path / "got", 300.0)
+        fault = got.fault(case.length)
+        assert not fault, f"{fault}; {meddler.struck} of {meddler.came} connections were struck"
+        # Short connections end before they would freeze.
+        assert meddler.struck > 2 or "short" in case.profile, "the network was hostile"
+        results.add("connections that die", profile=case.profile, what=case.what,
+                    bytes=case.length, seconds=f"{got.seconds:.1f}",
+                    connections=meddler.came)  # fmt: skip
+
+
+def test_the_twin_without_us_loses_the_download(tmp_path: Path) -> None:
+    """What is done to connections does what it says: by one connection, nothing arrives whole."""
+    with (
+        FileServer() as server,
+        Meddler(server.port, lambda _: Fate(100_000, killed=True)) as meddler,
+    ):
+        url = f"http://127.0.0.1:{meddler.port}/bytes/{MIB}"
+        done = subprocess.run(["curl", "-sS", "-m", "60", url, "-o", tmp_path / "got"], check=False)
+        assert done.returncode != 0
+        assert meddler.struck == 1
+
+
+def started(side: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """Ours, with the environment that a parent sets."""
+    environment = {**os.environ, "TOR_PT_MANAGED_TRANSPORT_VER": "1"}
+    environment |= {"TOR_PT_STATE_LOCATION": str(folder), "TOR_PT_EXIT_ON_STDIN_CLOSE": "1"}
+    pipe = partial(subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return pipe([anabranch(), "pt", side], env=environment | variables)
+
+
+def test_a_parent_that_is_no_tor_hears_what_the_specification_says(tmp_path: Path) -> None:
+    """Nothing else stands on standard output, and the end of standard input is ours."""
+    cases = [
+        (
+            "client",
+            {"TOR_PT_CLIENT_TRANSPORTS": "anabranch"},
+            "CMETHOD anabranch socks5 127.0.0.1:",
+        ),
+        (
+            "server",
+            {
+                "TOR_PT_SERVER_TRANSPORTS": "anabranch",
+                "TOR_PT_SERVER_BINDADDR": "anabranch-127.0.0.1:0",
+                "TOR_PT_ORPORT": "127.0.0.1:9",
+            },
+            "SMETHOD anabranch 127.0.0.1:",
+        ),
+    ]
+    for side, variables, wanted in cases:
+        process = started(side, tmp_path, **variables)
+        assert process.stdin is not None, "a pipe"
+        assert process.stdout is not None, "a pipe"
+        lines = [process.stdout.readline().rstrip("\n") for _ in range(3)]
+        assert lines[0] == "VERSION 1"
+        assert lines[1].startswith(wanted), lines
+        assert lines[2] == f"{wanted[0]}METHODS DONE"
+        process.stdin.close()
+        assert process.wait(10) == 0
+        assert process.stdout.read() == ""
+    refused = started("client", tmp_path, TOR_PT_CLIENT_TRANSPORTS="obfs4")
+    said, _ = refused.communicate(timeout=10)
+    assert said.splitlines()[1].startswith("CMETHOD-ERROR obfs4 ")
+    assert refused.returncode == 1
