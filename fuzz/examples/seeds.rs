@@ -235,6 +235,10 @@ fn unordered() -> Seeds {
         ("changed", seed(2, &[&[1], storm, &change, &show, &change, &deliver, &show])),
         ("rekeyed", seed(2, &[&[2], storm, update, send, &show, &deliver, &show, update, &show])),
         ("garbage", seed(2, &[&[0], send, &garbage, &show, &garbage, &deliver])),
+        // Circuit, number (ahead by an eighth of it), command.
+        ("cells", seed(3, &[&[1, 2, 1, 1, 18, 0, 1, 10, 0, 2, 2, 1, 1, 26, 0, 1, 2, 0]])),
+        ("cells-reborn", seed(3, &[&[1, 2, 1, 1, 10, 2, 1, 0, 1, 1, 2, 0, 1, 2, 0]])),
+        ("cells-wrong", seed(3, &[&[1, 2, 1, 1, 1, 9, 9, 0]])),
     ]
 }
 

@@ -172,6 +172,7 @@ impl World {
                 Output::Connect { stream, .. }
                 | Output::Resolve { stream, .. }
                 | Output::Directory { stream, .. } => self.wanted.push_back(stream),
+                Output::Link(LinkOutput::FixRecords { .. }) => unreachable!("no link is unordered"),
                 Output::Link(LinkOutput::Export { .. }) | Output::Stream(_) | Output::Event(_) => {}
             }
         }
@@ -239,6 +240,7 @@ impl Neighbour {
             peer_certificate,
             own_certificate: None,
             whole: true,
+            unordered: false,
         };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {

@@ -1,12 +1,16 @@
 //! What a tap shows of a stream, be it false: pieces are kept as a map of bytes keeps them, numbers
-//! and offsets never overflow, and of an unordered link every unit comes once and unchanged.
+//! and offsets never overflow, and of an unordered link every unit comes once and unchanged. And
+//! numbers of cells, be they wrong: no circuit's cells come out of order, and few are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
 use anabranch_links::utls::{Anchor, Origin, Reassembler};
 use anabranch_links::{Link, State, Tls};
 use anabranch_multipath::Time;
+use anabranch_onion::order::{CellOrder, Misnumbered, Turn};
+use anabranch_onion::wire::cell::{BODY, Cell, Command};
 
 use crate::input::Input;
 
@@ -17,9 +21,10 @@ const WINDOW: u64 = 400;
 /// The first byte says what is tried.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    match input.below(3) {
+    match input.below(4) {
         0 => pieces(input),
         1 => places(input),
+        3 => order(input),
         _ => Play::new(input).run(),
     }
 }
@@ -79,6 +84,54 @@ fn places(mut input: Input<'_>) {
     if let Some(numbers) = anchor.numbers(from, to.max(from), size) {
         let start = anchor.start(*numbers.start(), size);
         assert!(start.is_some_and(|start| start <= from.max(anchor.offset)));
+    }
+}
+
+/// Cells with any numbers: each circuit's are given out one after the other, whatever comes.
+fn order(mut input: Input<'_>) {
+    let mut order = CellOrder::default();
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut now = Time::ZERO;
+    while !input.is_empty() {
+        let (circuit, what) = (u32::from(input.byte() % 4), input.byte());
+        let expected = next.get(&circuit).copied().unwrap_or(0);
+        let number = match what % 8 {
+            0 => 0,
+            1 => u32::from(input.word()) << 16,
+            _ => expected.wrapping_add(u32::from(what / 8) % 5),
+        };
+        let command = input.pick(&[Command::RELAY, Command::CREATE2, Command::DESTROY]);
+        let mut body = [0; BODY];
+        body[..4].copy_from_slice(&number.to_be_bytes());
+        let cell = Cell { circuit, command, number: Some(number), head: &[], body: &mut body };
+        match order.take(&cell, number) {
+            // The link ends.
+            Err(Misnumbered) => return,
+            Ok(Turn::Later) => continue,
+            Ok(Turn::Now) => assert_eq!(number, expected, "not its turn"),
+        }
+        next.insert(circuit, number.wrapping_add(1));
+        ends(&mut order, &mut next, circuit, command);
+        while let Some(mut held) = order.next(circuit) {
+            let cell = held.cell();
+            let number =
+                u32::from_be_bytes([cell.body[0], cell.body[1], cell.body[2], cell.body[3]]);
+            assert_eq!(number, next.get(&circuit).copied().unwrap_or(0), "not its turn");
+            let command = cell.command;
+            next.insert(circuit, number.wrapping_add(1));
+            ends(&mut order, &mut next, circuit, command);
+        }
+        now += Duration::from_secs(u64::from(what / 64));
+        order.tick(now);
+    }
+}
+
+/// The neighbour's last cell of a circuit of its own: its numbers begin anew.
+fn ends(order: &mut CellOrder, next: &mut BTreeMap<u32, u32>, circuit: u32, command: Command) {
+    if command == Command::DESTROY {
+        order.left(circuit);
+        order.ended(circuit, false);
+        next.remove(&circuit);
     }
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::wire::cell::{self, Cell, Command, Width};
+use crate::order::{CellOrder, Misnumbered, Turn};
+use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
 use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding};
@@ -24,6 +25,10 @@ mod transcript;
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
 /// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
+/// The same, and one of ours (`docs/spec/unordered-links.md`), on links that can be unordered.
+const WITH_OURS: [u16; 4] = [3, 4, 5, UNORDERED];
+/// Cells bear numbers, and records of one size each hold one, behind NETINFO in each direction.
+const UNORDERED: u16 = 100;
 /// The first one with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
 /// The first one with padding.
@@ -89,6 +94,9 @@ pub struct Start {
     pub own_certificate: Option<[u8; 32]>,
     /// Whether all bytes arrive by the link, in the order in which they were sent, or it ends.
     pub whole: bool,
+    /// Whether records of the link can be opened before their turn, and we want that, if the
+    /// neighbour does.
+    pub unordered: bool,
 }
 
 /// What became of a cell.
@@ -112,6 +120,8 @@ pub enum Fault {
     OutOfPlace(Command),
     /// A cell that cannot be read.
     Malformed(Command),
+    /// A cell whose number has passed, or is too far ahead.
+    Misnumbered(Command),
     /// No link protocol that both speak.
     NoVersion,
     /// Certificates that are not sound.
@@ -125,6 +135,9 @@ impl fmt::Display for Fault {
         match self {
             Fault::OutOfPlace(Command(code)) => write!(out, "a cell out of place (command {code})"),
             Fault::Malformed(Command(code)) => write!(out, "a malformed cell (command {code})"),
+            Fault::Misnumbered(Command(code)) => {
+                write!(out, "a cell with a wrong number (command {code})")
+            }
             Fault::NoVersion => out.write_str("no link protocol that both speak"),
             Fault::Certificates(bad) => bad.fmt(out),
             Fault::NotAuthentic => out.write_str("an AUTHENTICATE cell that proves nothing"),
@@ -147,7 +160,14 @@ pub struct Channel {
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// Bytes to send before anything else.
+    /// The numbers of cells, once both speak [`UNORDERED`].
+    order: Option<Box<CellOrder>>,
+    /// On a link that is to be unordered: bytes of the outbox that go before its records have one
+    /// size.
+    unfixed: Option<usize>,
+    /// Somebody was asked to make them so.
+    asked: bool,
+    /// Bytes to send before anything else: see [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
     /// The address at which the neighbour sees us.
     pub seen_as: Option<IpAddr>,
@@ -169,7 +189,8 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
-        Channel::speaking(&VERSIONS, role, start)
+        let versions: &[u16] = if start.unordered { &WITH_OURS } else { &VERSIONS };
+        Channel::speaking(versions, role, start)
     }
 
     /// The same that speaks these link protocols alone, as neighbours of another age do.
@@ -194,6 +215,7 @@ impl Channel {
             peer_certificate: None,
             own_certificate: None,
             whole: true,
+            unordered: false,
         };
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
     }
@@ -211,6 +233,9 @@ impl Channel {
             received: Transcript::default(),
             said_netinfo: false,
             proven: false,
+            order: None,
+            unfixed: None,
+            asked: false,
             outbox: Vec::new(),
             seen_as: None,
             skew: None,
@@ -287,8 +312,74 @@ impl Channel {
 
     /// Says a fixed-length cell before anything else.
     pub fn say(&mut self, circuit: u32, command: Command, body: &[u8]) {
+        if let Some(order) = self.order.as_mut().filter(|_| self.said_netinfo) {
+            let number = order.number(circuit);
+            return cell::put_numbered(&mut self.outbox, circuit, command, number, body);
+        }
         let width = self.width();
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
+    }
+
+    /// Sets how the cells that come next are read.
+    pub fn frame(&self, cells: &mut Cells<'_>) {
+        match &self.order {
+            Some(_) if self.is_open() => cells.expect_numbers(),
+            _ => cells.set_width(self.width()),
+        }
+    }
+
+    /// The numbers of cells, if the link is unordered.
+    pub(crate) fn order(&mut self) -> Option<&mut CellOrder> {
+        self.order.as_deref_mut()
+    }
+
+    /// The numbers of cells, if the link is unordered.
+    pub(crate) fn cell_order(&self) -> Option<&CellOrder> {
+        self.order.as_deref()
+    }
+
+    /// Whether it is a cell's turn; if not, it is kept. Cells of ordered links come in their turns.
+    ///
+    /// # Errors
+    /// [`Fault::Misnumbered`]: the link is to be closed.
+    pub(crate) fn turn(&mut self, cell: &Cell<'_>) -> Result<Turn, Fault> {
+        match (&mut self.order, cell.number) {
+            (Some(order), Some(number)) => {
+                let wrong = |Misnumbered| Fault::Misnumbered(cell.command);
+                order.take(cell, number).map_err(wrong)
+            }
+            _ => Ok(Turn::Now),
+        }
+    }
+
+    /// Whether the outbox has bytes that may go now.
+    pub fn has_to_say(&self) -> bool {
+        self.unfixed.unwrap_or(self.outbox.len()) > 0
+    }
+
+    /// Moves what may go now to the end of `out`: on a link that is to be unordered, nothing behind
+    /// NETINFO before [`Channel::fixed`].
+    pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
+        match &mut self.unfixed {
+            Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
+            None => out.append(&mut self.outbox),
+        }
+    }
+
+    /// Whether cells of circuits have to wait: for records of one size.
+    pub fn is_held_back(&self) -> bool {
+        self.unfixed.is_some()
+    }
+
+    /// Whether the link's records are to have one size from now on, in both directions: said once.
+    pub(crate) fn wants_fixed(&mut self) -> bool {
+        let wants = self.is_open() && self.unfixed == Some(0);
+        wants && !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// The link's records have one size, that of a cell with a number.
+    pub(crate) fn fixed(&mut self) {
+        self.unfixed = None;
     }
 
     /// The neighbour's address.
@@ -355,6 +446,7 @@ impl Channel {
     ) -> Result<CellOutcome, Fault> {
         self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         self.stage = Stage::Proofs;
+        self.order = (self.version >= UNORDERED).then(Box::default);
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
             let versions = link::put_versions(self.versions);
@@ -464,8 +556,10 @@ impl Channel {
             seen: Some(self.start.peer),
             own: self.start.own.clone(),
         };
-        self.said_netinfo = true;
         self.say(0, Command::NETINFO, &link::put_netinfo(&info));
+        // What is said from now on bears numbers, if both speak so.
+        self.said_netinfo = true;
+        self.unfixed = self.order.is_some().then_some(self.outbox.len());
     }
 
     fn say_variable(&mut self, command: Command, body: &[u8]) {
@@ -501,7 +595,8 @@ mod tests {
         let (now, peer) = (Time::ZERO, Ipv4Addr::LOCALHOST.into());
         let own_certificate = None;
         let (own, whole) = (Vec::new(), true);
-        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole }
+        let unordered = false;
+        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole, unordered }
     }
 
     /// Gives what one says to the other, which may want the secret that both have.

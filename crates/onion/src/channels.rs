@@ -8,10 +8,11 @@ use rand_core::CryptoRng;
 
 use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
+use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
 use crate::transport::{RecentCells, Transport};
-use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
+use crate::wire::cell::{Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, set_number};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
 use crate::wire::message::DestroyReason;
@@ -97,6 +98,8 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read what they are told.
     deaf: Vec<LinkId>,
+    /// Cells that came before their turn, on links that are gone.
+    early: u64,
 }
 
 impl Channels {
@@ -111,6 +114,7 @@ impl Channels {
             policy,
             ready: VecDeque::new(),
             deaf: Vec::new(),
+            early: 0,
         }
     }
 
@@ -148,6 +152,7 @@ impl Channels {
     /// Removes a link: whose circuits were on it.
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
+        self.early += link.early();
         self.ready.retain(|&ready| ready != id);
         if let Some(identity) = link.channel.identity()
             && let Some(links) = self.reached.get_mut(&identity.rsa)
@@ -194,7 +199,8 @@ impl Channels {
     /// The link has something to send.
     pub(crate) fn wake(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        let has = !link.channel.outbox.is_empty() || link.policy.next().is_some();
+        let channel = &link.channel;
+        let has = channel.has_to_say() || !channel.is_held_back() && link.policy.next().is_some();
         if has && !std::mem::replace(&mut link.told, true) {
             self.ready.push_back(id);
         }
@@ -242,7 +248,10 @@ impl Channels {
             Ids::None => return None,
         };
         let mut draws = (0..TRIES).map(|_| rng.next_u32() & (highest - 1) | bit);
-        let free = draws.find(|id| id & (highest - 1) != 0 && !link.lanes.contains_key(id))?;
+        let rests = |id: u32| link.channel.cell_order().is_some_and(|order| order.knows(id));
+        let is_free =
+            |id: &u32| *id & (highest - 1) != 0 && !link.lanes.contains_key(id) && !rests(*id);
+        let free = draws.find(is_free)?;
         link.add(free, owner);
         Some(Lane { link: id, id: free })
     }
@@ -253,6 +262,19 @@ impl Channels {
         if let Some(mut left) = link.lanes.remove(&lane.id) {
             self.pool.clear(&mut left.queue);
             link.policy.gone(lane.id);
+            if let Some(order) = link.channel.order() {
+                order.left(lane.id);
+            }
+        }
+    }
+
+    /// The neighbour's last cell of a lane was taken.
+    pub(crate) fn ended(&mut self, lane: Lane) {
+        let Some(link) = self.links.get_mut(&lane.link) else { return };
+        let is_high = lane.id & link.highest_bit() != 0;
+        let is_ours = is_high == (link.channel.ids() == Ids::High);
+        if let Some(order) = link.channel.order() {
+            order.ended(lane.id, is_ours);
         }
     }
 
@@ -348,17 +370,21 @@ impl Channels {
     /// Appends the next cell to send, or what the channel has to say.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
-        if !link.channel.outbox.is_empty() {
-            let padding = if std::mem::take(&mut link.padded) { CELL } else { 0 };
+        if let Some(order) = link.channel.order() {
+            order.tick(now);
+        }
+        if link.channel.has_to_say() {
+            let padding = if std::mem::take(&mut link.padded) { NUMBERED_CELL } else { 0 };
             link.quiet.note(now, link.channel.outbox.len() <= padding);
             match out.is_empty() && link.channel.is_sibling() {
                 true => std::mem::swap(out, &mut link.channel.outbox),
-                false => out.append(&mut link.channel.outbox),
+                false => link.channel.take_outbox(out),
             }
             link.busiest = link.lanes.len();
             return Popped::Own;
         }
-        let Some(circuit) = link.policy.next() else {
+        let next = link.policy.next().filter(|_| !link.channel.is_held_back());
+        let Some(circuit) = next else {
             link.told = false;
             return Popped::Nothing;
         };
@@ -367,7 +393,10 @@ impl Channels {
         self.pool.pop(&mut lane.queue, out);
         lane.lately.note(now);
         link.lately.note(now);
-        if link.channel.width() == Width::Two {
+        if let Some(order) = link.channel.order() {
+            // Not before: what is dropped while it waits has no number.
+            set_number(out, start, order.number(circuit));
+        } else if link.channel.width() == Width::Two {
             // Cells wait with wide circuit IDs.
             out.drain(start..start + 2);
         }
@@ -375,6 +404,12 @@ impl Channels {
         let (owner, left) = (lane.owner, lane.queue.len());
         link.policy.sent(now, circuit, left > 0);
         Popped::Cell { owner, left }
+    }
+
+    /// Links whose cells bear numbers, and the cells that ever came before their turn.
+    pub(crate) fn unordered(&self) -> (usize, u64) {
+        let orders = self.links.values().filter(|link| link.channel.cell_order().is_some());
+        (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
     }
 
     /// Cells that wait on all links.
@@ -413,6 +448,11 @@ impl Link {
             Width::Two => 1 << 15,
             Width::Four => 1 << 31,
         }
+    }
+
+    /// Cells that came before their turn.
+    fn early(&self) -> u64 {
+        self.channel.cell_order().map_or(0, CellOrder::early)
     }
 
     /// Circuits on the link.

@@ -38,6 +38,11 @@ pub enum LinkInput<'a> {
         /// The secret.
         secret: [u8; 32],
     },
+    /// What [`LinkOutput::FixRecords`] asked for is done.
+    RecordsFixed {
+        /// The link.
+        link: LinkId,
+    },
     /// What [`Core::wants_look`] asked for.
     Seen {
         /// The link.
@@ -87,6 +92,14 @@ pub enum LinkOutput {
         link: LinkId,
         /// The context.
         context: [u8; 32],
+    },
+    /// From now on, both ways, each record of the link has `content` bytes, a cell with its number,
+    /// and may be opened before its turn. [`LinkInput::RecordsFixed`] answers.
+    FixRecords {
+        /// The link.
+        link: LinkId,
+        /// Bytes of a record's content.
+        content: usize,
     },
     /// The link has something to send: call [`Core::transmit`] when it has room.
     Transmit {

@@ -55,6 +55,7 @@ mod leg;
 mod moment;
 pub mod newcomers;
 mod node;
+pub mod order;
 pub mod padding;
 pub mod points;
 mod queue;

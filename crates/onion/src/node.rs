@@ -277,7 +277,7 @@ impl<R: NodeRole> Node<R> {
                         self.pump_by(now, owner.circuit);
                     }
                 }
-                Popped::Own => {}
+                Popped::Own => self.fix_records(link),
             }
         }
         true
@@ -325,6 +325,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
+            LinkInput::RecordsFixed { link } => self.records_fixed(link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.closed(now, link),
             LinkInput::Sibling { link, first, shard } => {

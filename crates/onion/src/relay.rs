@@ -232,6 +232,10 @@ pub struct Stats {
     pub out_of_memory: u64,
     /// Cells of padding: received, sent.
     pub padding: [u64; 2],
+    /// Links whose cells bear numbers, so that they may come in any order.
+    pub unordered_links: usize,
+    /// Cells that came by them before their turn, since the beginning.
+    pub early_cells: u64,
 }
 
 impl Stats {
@@ -257,6 +261,8 @@ impl Stats {
             violations: self.violations + other.violations,
             out_of_memory: self.out_of_memory + other.out_of_memory,
             padding: [0, 1].map(|way| self.padding[way] + other.padding[way]),
+            unordered_links: self.unordered_links + other.unordered_links,
+            early_cells: self.early_cells + other.early_cells,
         }
     }
 }
@@ -357,6 +363,7 @@ impl Relay {
         let windows = legs().map(Leg::window);
         let sets = || self.sets.iter().filter_map(|set| set.linked());
         let linked: Vec<_> = self.legs_of_sets().filter(|leg| leg.is_linked).collect();
+        let (unordered_links, early_cells) = self.channels.unordered();
         let micros = |rtt: Duration| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
         Stats {
             sets: sets().count(),
@@ -373,6 +380,8 @@ impl Relay {
             window: windows.max().unwrap_or_default(),
             violations: self.violations,
             padding: self.padding,
+            unordered_links,
+            early_cells,
             ..self.role.stats
         }
     }

@@ -76,6 +76,7 @@ impl Party {
             peer_certificate: Some(world.relays[node].tls_certificate),
             own_certificate: None,
             whole: true,
+            unordered: false,
         };
         let rng = seed::stream(u64::from(number), node as u64, "party");
         let channel = Channel::new(role, start);

@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
-use super::{Common, either, fingerprints, memory, read};
+use super::{Common, LinkKind, either, fingerprints, memory, read, tapped};
 use crate::failure::Failure;
 use crate::split::check_file;
 
@@ -64,6 +64,7 @@ pub(super) const KEYS: &[&str] = &[
     "redraw",
     "extended-errors",
     "memory",
+    "link",
     "metrics",
     "trace",
     "replace",
@@ -142,6 +143,10 @@ pub(crate) struct ClientArgs {
     /// most, is closed [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
+    /// Of which kind links to guards are that know it: utls lets circuits pass each other's lost
+    /// segments; such a guard sees that this client is Anabranch's [default: tls]
+    #[arg(long, value_enum, value_name = "KIND")]
+    link: Option<LinkKind>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     ///
     /// Whoever reaches that address reads how much is sent by how many circuits and when, though
@@ -180,6 +185,9 @@ impl ClientArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
+        // Before there are threads, which would keep the capabilities.
+        let taps = args.link.unwrap_or_default().taps(1);
+        let told = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("client")?;
@@ -210,12 +218,13 @@ impl ClientArgs {
             legs: args.legs()?,
             design: args.design()?,
             dealing: args.dealing()?,
+            tap: taps.into_iter().next(),
             trace: args.trace()?,
         };
         let metrics = args.metrics()?;
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
-        for text in claim.tightened.iter().cloned() {
+        for text in told.into_iter().chain(claim.tightened.iter().cloned()) {
             screen.tell(ClientEvent::Trouble(text));
         }
         let mut tell = |event: ClientEvent| {
@@ -330,6 +339,7 @@ impl ClientArgs {
             ("every", self.every != old.every),
             ("redraw", self.redraw != old.redraw),
             ("extended-errors", self.extended_errors != old.extended_errors),
+            ("link", self.link != old.link),
             ("metrics", self.metrics != old.metrics),
             ("trace", self.trace != old.trace),
             ("replace", self.replace != old.replace),
@@ -347,6 +357,7 @@ impl ClientArgs {
             schedule: old.schedule.clone(),
             every: old.every.clone(),
             redraw: old.redraw.clone(),
+            link: old.link,
             metrics: old.metrics,
             trace: old.trace.clone(),
             replace: old.replace,
@@ -374,6 +385,7 @@ impl ClientArgs {
             every: self.every.or(file.every),
             redraw: self.redraw.or(file.redraw),
             memory: self.memory.or(file.memory),
+            link: self.link.or(file.link),
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             replace: self.replace || file.replace,

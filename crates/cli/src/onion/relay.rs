@@ -24,7 +24,7 @@ use serde::Deserialize;
 use super::log::Log;
 use super::reread::{Source, common, names, reread};
 use super::watch::{Limit, Model, Screen};
-use super::{Common, either, fingerprints, memory, platform, read};
+use super::{Common, LinkKind, either, fingerprints, memory, platform, read, tapped};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -64,6 +64,7 @@ pub(super) const KEYS: &[&str] = &[
     "metrics",
     "memory",
     "threads",
+    "link",
     "grace",
     "allow-private",
     "no-directory",
@@ -125,6 +126,10 @@ pub(crate) struct RelayArgs {
     /// each core of the machine]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Of which kind links to relays and clients are that know it: utls lets circuits pass each
+    /// other's lost segments, and wants CAP_BPF (docs/guide/operate.md) [default: tls]
+    #[arg(long, value_enum, value_name = "KIND")]
+    link: Option<LinkKind>,
     /// Seconds that circuits may go on after the end was asked for [default: 30]
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
@@ -141,6 +146,8 @@ impl RelayArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
+        // Before there are threads, which would keep the capabilities.
+        let taps = args.link.unwrap_or_default().taps(args.threads().get());
         let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
         let mut screen = Screen::live(log, Model::new(nickname, limit.clone()));
@@ -156,6 +163,7 @@ impl RelayArgs {
         let keys = Arc::clone(ring.keys());
         // A descriptor that nobody would take is told now, not in the log of a thread.
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
+        tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
@@ -169,6 +177,7 @@ impl RelayArgs {
         let description = live.description.clone();
         let settings = Settings {
             live,
+            taps,
             threads: args.threads().get(),
             ..Settings::new(args.listen.clone(), ring, dirclient, description)
         };
@@ -273,6 +282,7 @@ impl RelayArgs {
             metrics: self.metrics.or(file.metrics),
             memory: self.memory.or(file.memory),
             threads: self.threads.or(file.threads),
+            link: self.link.or(file.link),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
             no_directory: self.no_directory || file.no_directory,
@@ -321,6 +331,7 @@ impl RelayArgs {
             ("metrics", self.metrics != old.metrics),
             ("threads", self.threads != old.threads),
             ("no-directory", self.no_directory != old.no_directory),
+            ("link", self.link != old.link),
         ];
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
@@ -333,6 +344,7 @@ impl RelayArgs {
             metrics: old.metrics,
             threads: old.threads,
             no_directory: old.no_directory,
+            link: old.link,
             ..self
         }
     }

@@ -30,7 +30,8 @@ use super::dirclient::{DirClient, Fetched, News, unix};
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
 use super::state::ClientState;
-use super::station::{Station, TICK, Token};
+use super::station::{Station, TAP, TICK, Token};
+use super::tap::Tap;
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
@@ -82,6 +83,9 @@ pub struct Settings {
     pub design: Design,
     /// How what programs send is dealt among legs; `None`: as the exit wishes.
     pub dealing: Option<Dealing>,
+    /// What shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
+    /// guard that knows such links sees that this client asks for them.
+    pub tap: Option<Tap>,
     /// Where what each guard sees is written, if anywhere.
     pub trace: Option<PathBuf>,
 }
@@ -191,7 +195,7 @@ struct ClientLoop<'r> {
 
 impl<'r> ClientLoop<'r> {
     fn new(
-        settings: Settings,
+        mut settings: Settings,
         mut rng: ChaCha20Rng,
         stop: &UnixStream,
         reload: Option<Reload<'r, Changes>>,
@@ -213,7 +217,8 @@ impl<'r> ClientLoop<'r> {
         });
         let context = Context::new(unix()).map_err(io::Error::other)?;
         // A client tells nobody its addresses.
-        let station = Station::new(clock, core, context, &settings.listen, Vec::new())?;
+        let mut station = Station::new(clock, core, context, &settings.listen, Vec::new())?;
+        settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
@@ -305,6 +310,8 @@ impl<'r> ClientLoop<'r> {
             waiting: [waiting, reordered],
             most_reordered,
             memory: self.settings.memory,
+            tap: self.station.links.tap(),
+            early: self.station.links.early(),
         }
     }
 
@@ -360,6 +367,7 @@ impl<'r> ClientLoop<'r> {
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
             Token::File(HANGUP) => self.on_hangup(watch),
+            Token::File(TAP) => station.look_ahead(now),
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
@@ -649,6 +657,7 @@ mod tests {
             dir_requests: true,
         };
         let settings = Settings {
+            tap: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dirclient: DirClient::start(dirclient, crate::entropy::generator().unwrap()).unwrap(),
             data: data.to_owned(),

@@ -2,21 +2,25 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 
+use anabranch_links::utls::Origin;
 use anabranch_links::{Fault, Link, State};
 use anabranch_multipath::Time;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::newcomers::ConnectionSlot;
+use super::tap::{Cookie, Segment, Tap, saved_syn};
 
 /// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
 /// change.
 const UNSENT: u32 = 32 << 10;
 /// Sealed bytes that may wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Full records fetched at once.
+/// Full records fetched at once, and bytes of small ones.
 const RECORDS: usize = 2;
+const SMALL: usize = 32 << 10;
 /// A link rests if it carried less than this since it was last asked; the room that it keeps is for
 /// as much.
 const TRICKLE: usize = 4 << 10;
@@ -44,6 +48,8 @@ pub(super) struct Conn {
     pub(super) watched: bool,
     /// Not watched for something to read, until bytes may pass again.
     pub(super) paused: bool,
+    /// What shows segments before their turn, if anything does.
+    tapped: Option<Tapped>,
     /// Bytes that went over the wire: received, sent.
     pub(super) carried: [u64; 2],
     /// Both, when it was last asked whether it rests.
@@ -52,6 +58,18 @@ pub(super) struct Conn {
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
+}
+
+/// How a connection is tapped.
+#[derive(Clone, Copy, Debug)]
+struct Tapped {
+    cookie: Cookie,
+    /// Where its sequence numbers begin, once that is known.
+    origin: Option<Origin>,
+    /// Records may come before their turn.
+    wanted: bool,
+    /// Segments are shown.
+    shown: bool,
 }
 
 /// What a link's socket brought.
@@ -70,8 +88,17 @@ impl Conn {
         peer: SocketAddr,
         link: Box<dyn Link + Send>,
         place: ConnectionSlot,
+        tap: &mut Tap,
     ) -> io::Result<Conn> {
-        Ok(Conn { admitted: Some(place), ..Conn::new(socket, peer, link, None)? })
+        let cookie = tap.attach(socket.as_fd());
+        if let Some(cookie) = cookie {
+            tap.connected(cookie, &socket, peer);
+        }
+        let origin = cookie.and_then(|_| saved_syn(&socket)).map(Origin::of_syn);
+        let mut conn = Conn::new(socket, peer, link, None)?;
+        conn.admitted = Some(place);
+        conn.tapped = cookie.map(|cookie| Tapped { origin, ..Tapped::new(cookie) });
+        Ok(conn)
     }
 
     /// A connection that is being opened, to the relay's address at this place.
@@ -79,11 +106,18 @@ impl Conn {
         target: Target,
         place: usize,
         link: Box<dyn Link + Send>,
+        tap: &mut Tap,
     ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
-        let socket = connecting(address)?;
-        let conn = Conn::new(socket, address, link, Some(target))?;
-        Ok(Conn { place, ..conn })
+        let mut cookie = None;
+        // Before it connects, so that the answer's SYN is shown.
+        let socket = connecting_by(address, |socket| cookie = tap.attach(socket.as_fd()))?;
+        if let Some(cookie) = cookie {
+            tap.connected(cookie, &socket, address);
+        }
+        let mut conn = Conn::new(socket, address, link, Some(target))?;
+        (conn.place, conn.tapped) = (place, cookie.map(Tapped::new));
+        Ok(conn)
     }
 
     fn new(
@@ -108,6 +142,7 @@ impl Conn {
             closing: false,
             watched: false,
             paused: false,
+            tapped: None,
             carried: [0; 2],
             asked: 0,
             due: None,
@@ -133,7 +168,59 @@ impl Conn {
 
     /// Plain bytes to fetch at once.
     pub(super) fn batch(&self) -> usize {
-        RECORDS * self.link.promises().record
+        let record = self.link.promises().record;
+        (RECORDS * record).max(SMALL / record * record)
+    }
+
+    /// By which name the tap knows it.
+    pub(super) fn cookie(&self) -> Option<Cookie> {
+        self.tapped.map(|tapped| tapped.cookie)
+    }
+
+    /// From now on records have so many bytes of content, and may come before their turn.
+    ///
+    /// # Errors
+    /// The link cannot.
+    pub(super) fn unorder(
+        &mut self,
+        now: Time,
+        content: usize,
+        tap: &mut Tap,
+    ) -> Result<(), Fault> {
+        self.link.unorder(now, content)?;
+        if let Some(tapped) = &mut self.tapped {
+            tapped.wanted = true;
+            tapped.keep_up(self.carried[0], tap);
+        }
+        Ok(())
+    }
+
+    /// Takes what the tap shows of the connection; the plain bytes are for [`Conn::take_early`].
+    pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
+        let Some(tapped) = &mut self.tapped else { return false };
+        let Some(bytes) = segment.bytes else {
+            tapped.origin.get_or_insert(Origin::of_syn(segment.number));
+            return true;
+        };
+        let origin = tapped.origin.filter(|_| tapped.wanted && !self.paused);
+        let offset = origin.and_then(|origin| origin.offset(segment.number, self.carried[0]));
+        if let Some(offset) = offset {
+            self.link.receive_early(now, offset, bytes);
+        }
+        offset.is_some()
+    }
+
+    /// Appends the plain bytes that came before their turn.
+    pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
+        self.keep_up(tap);
+        self.link.read(plain);
+    }
+
+    /// Tells the tap how far the stream was read.
+    pub(super) fn keep_up(&mut self, tap: &mut Tap) {
+        if let Some(tapped) = &mut self.tapped {
+            tapped.keep_up(self.carried[0], tap);
+        }
     }
 
     /// Reads once, and appends the plain bytes.
@@ -206,10 +293,35 @@ impl Conn {
     }
 }
 
+impl Tapped {
+    fn new(cookie: Cookie) -> Tapped {
+        Tapped { cookie, origin: None, wanted: false, shown: false }
+    }
+
+    /// So many bytes of the stream were read.
+    fn keep_up(&mut self, read: u64, tap: &mut Tap) {
+        let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
+        if self.shown {
+            tap.advance(self.cookie, origin.number(read));
+        } else {
+            self.shown = tap.begin(self.cookie, origin.number(read));
+        }
+    }
+}
+
 /// A TCP connection that is on its way.
 pub(crate) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
+    connecting_by(address, |_| ())
+}
+
+/// The same by a socket to which something is done before.
+pub(super) fn connecting_by(
+    address: SocketAddr,
+    prepare: impl FnOnce(&Socket),
+) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
+    prepare(&socket);
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),

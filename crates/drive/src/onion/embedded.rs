@@ -464,6 +464,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         legs: None,
         design: Design::default(),
         dealing: None,
+        tap: None,
         trace: None,
     })
 }

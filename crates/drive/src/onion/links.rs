@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::LinkId;
@@ -15,6 +16,7 @@ use anabranch_onion::wire::link::EXPORT_LABEL;
 use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
 use super::newcomers::ConnectionSlot;
+use super::tap::{Cookie, Tap, TapKind};
 use super::tcp_info;
 use crate::poller::{Interest, Poller, Ready};
 
@@ -27,6 +29,12 @@ const OPENING: Duration = Duration::from_secs(60);
 pub(super) struct Links {
     context: Context,
     conns: BTreeMap<LinkId, Conn>,
+    /// What shows segments before their turn; `None` if all links are to be in order.
+    tap: Option<Tap>,
+    /// Links by the names that it has for them.
+    tapped: BTreeMap<Cookie, LinkId>,
+    /// What came of it on links that are gone.
+    early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
@@ -71,6 +79,8 @@ pub(super) struct Opened {
     pub(super) own: Option<[u8; 32]>,
     /// Whether all bytes arrive by it, in order.
     pub(super) whole: bool,
+    /// Whether its records can be opened before their turn, and we want that.
+    pub(super) unordered: bool,
 }
 
 impl Links {
@@ -80,7 +90,69 @@ impl Links {
         let (conns, carried) = (BTreeMap::new(), [0; 2]);
         let (limits, patience) = (None, OPENING);
         let timeouts = BTreeSet::new();
-        Links { context, conns, last: 0, buffer, plain, timeouts, limits, carried, patience }
+        let (tap, tapped, early) = (None, BTreeMap::new(), EarlyCounts::default());
+        Links {
+            context,
+            conns,
+            tap,
+            tapped,
+            early,
+            last: 0,
+            buffer,
+            plain,
+            timeouts,
+            limits,
+            carried,
+            patience,
+        }
+    }
+
+    /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
+    pub(super) fn set_tap(&mut self, tap: Tap) {
+        self.tap = Some(tap);
+    }
+
+    /// What shows segments before their turn, if links may be unordered.
+    pub(super) fn tap(&self) -> Option<TapKind> {
+        self.tap.as_ref().map(Tap::kind)
+    }
+
+    /// Records that came before their turn, and those that did not open then.
+    pub(super) fn early(&self) -> EarlyCounts {
+        let counts = self.conns.values().filter_map(|conn| conn.link().early_counts());
+        counts.fold(self.early, EarlyCounts::with)
+    }
+
+    /// From now on a link's records have so many bytes of content; false if they cannot.
+    pub(super) fn unorder(&mut self, now: Time, link: LinkId, content: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(&link) else { return false };
+        conn.unorder(now, content, self.tap.get_or_insert_with(Tap::none)).is_ok()
+    }
+
+    /// Takes what the tap shows: the links that have bytes now, for [`Links::take_early`].
+    pub(super) fn look_ahead(&mut self, now: Time) -> BTreeSet<LinkId> {
+        let (conns, tapped, mut shown) = (&mut self.conns, &self.tapped, BTreeSet::new());
+        let Some(tap) = &mut self.tap else { return shown };
+        tap.drain(|segment| {
+            let link = tapped.get(&segment.cookie);
+            let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
+            else {
+                return;
+            };
+            if conn.show(now, segment) {
+                shown.insert(*link);
+            }
+        });
+        shown
+    }
+
+    /// The plain bytes of a link that came before their turn.
+    pub(super) fn take_early(&mut self, link: LinkId) -> &[u8] {
+        self.plain.clear();
+        if let (Some(conn), Some(tap)) = (self.conns.get_mut(&link), &mut self.tap) {
+            conn.take_early(&mut self.plain, tap);
+        }
+        &self.plain
     }
 
     /// Links that are opened from now on show another certificate.
@@ -174,7 +246,9 @@ impl Links {
         place: ConnectionSlot,
     ) -> io::Result<()> {
         let link = Box::new(self.context.accept().map_err(io::Error::other)?);
-        let conn = Conn::accepted(socket, peer, link, place)?;
+        let mut none = Tap::none();
+        let tap = self.tap.as_mut().unwrap_or(&mut none);
+        let conn = Conn::accepted(socket, peer, link, place, tap)?;
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
@@ -192,7 +266,9 @@ impl Links {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
             let link = Box::new(self.context.connect().map_err(io::Error::other)?);
-            match Conn::dial(target.clone(), place, link) {
+            let mut none = Tap::none();
+            let tap = self.tap.as_mut().unwrap_or(&mut none);
+            match Conn::dial(target.clone(), place, link, tap) {
                 Ok(mut conn) => {
                     conn.watched = true;
                     return self.add(poller, conn, Interest { read: true, write: true });
@@ -216,6 +292,7 @@ impl Links {
     fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
         self.last += 1;
         poller.add_for(conn.socket(), LINKS + self.last, interest)?;
+        self.tapped.extend(conn.cookie().map(|cookie| (cookie, LinkId(self.last))));
         self.conns.insert(LinkId(self.last), conn);
         Ok(LinkId(self.last))
     }
@@ -242,6 +319,9 @@ impl Links {
             let buffer = &mut self.buffer[..allowed];
             ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
             let bytes = conn.carried[0] - before;
+            if let Some(tap) = &mut self.tap {
+                conn.keep_up(tap);
+            }
             self.carried[0] += bytes;
             if let Some(limits) = &self.limits {
                 limits.receive.take(now, bytes);
@@ -263,6 +343,7 @@ impl Links {
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             whole: conn.link().promises().whole,
+            unordered: self.tap.is_some() && conn.link().can_be_unordered(),
         });
         News { opened, bytes: &self.plain, ended }
     }
@@ -354,6 +435,11 @@ impl Links {
         if let Some(time) = conn.due {
             self.timeouts.remove(&(time, link));
         }
+        if let (Some(cookie), Some(tap)) = (conn.cookie(), &mut self.tap) {
+            tap.end(cookie);
+            self.tapped.remove(&cookie);
+        }
+        self.early = self.early.with(conn.link().early_counts().unwrap_or_default());
         Some(conn)
     }
 
@@ -439,7 +525,7 @@ mod tests {
         let addresses = vec![listener.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
         let due = Time::from_millis(30);
-        let conn = Conn::dial(target, 0, Box::new(Late(Some(due)))).unwrap();
+        let conn = Conn::dial(target, 0, Box::new(Late(Some(due))), &mut Tap::none()).unwrap();
         let link = links.add(&poller, conn, Interest::READ).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));

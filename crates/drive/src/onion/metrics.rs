@@ -96,11 +96,29 @@ impl Collector for Relay {
         let [received, sent] = stats.padding;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
+        of_unordered(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
         of_sets(encoder, &stats)
     }
+}
+
+/// Of links whose cells may overtake each other, where a relay has such; see docs/formats.md.
+fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Some(tap) = numbers.tap else { return Ok(()) };
+    let Numbers { stats, early, .. } = numbers;
+    let help = "What shows segments before their turn";
+    let tap = tap.to_string();
+    levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
+    let help = "Links whose cells may overtake those of other circuits";
+    level(encoder, "relay_unordered_links", help, stats.unordered_links)?;
+    let help = "Cells that came before an earlier one of their circuit";
+    count(encoder, "relay_early_cells", help, stats.early_cells)?;
+    let help = "Records that were opened before their turn";
+    count(encoder, "relay_early_records", help, early.opened)?;
+    let help = "Records that did not open before their turn: changed, or forged";
+    count(encoder, "relay_early_records_failed", help, early.failed)
 }
 
 /// Of sets of several circuits: all together, for one set is one client's.
@@ -130,10 +148,12 @@ fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onion::tap::TapKind;
 
     #[test]
     fn the_page_has_the_latest_numbers() {
         let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
+        (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
         numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
@@ -148,6 +168,9 @@ mod tests {
             "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
             "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",
             "anabranch_relay_reordered_most_bytes 6",
+            "anabranch_relay_tap{kind=\"socket filter\"} 1.0",
+            "anabranch_relay_early_records_total 11",
+            "anabranch_relay_unordered_links 0",
             "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
             "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",
             "anabranch_relay_leg_rtt_seconds{of=\"most\"} 0.05",

@@ -9,6 +9,7 @@
 //!   relay has as many as it is given threads, joined by rings.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
+//! * [`tap`]: what shows segments of links that may be unordered before their turn.
 //! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`,
 //!   and `compressed` packs what takes long.
 //! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is
@@ -37,6 +38,7 @@ pub mod skew;
 pub mod state;
 mod station;
 pub mod store;
+pub mod tap;
 mod tcp_info;
 
 pub(crate) use conn::{connecting, is_passing};

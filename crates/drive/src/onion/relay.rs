@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
@@ -26,6 +27,7 @@ use super::reload::{Outcome, Reload, in_words};
 use super::siblings::{self, Siblings};
 use super::skew::Skew;
 use super::station::{TICK, Token};
+use super::tap::{Tap, TapKind};
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
@@ -78,6 +80,9 @@ pub struct Settings {
     pub dirclient: DirClient,
     /// What may change while it runs.
     pub live: Live,
+    /// For each event loop what shows segments before their turn ([`Tap::open_all`]); where there
+    /// is none, links are in order.
+    pub taps: Vec<Tap>,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.
     pub threads: usize,
@@ -100,6 +105,7 @@ impl Settings {
             circuitmux: circuitmux::Kind::default(),
             dirclient,
             live: Live::new(description),
+            taps: Vec::new(),
             threads: 1,
         }
     }
@@ -119,6 +125,10 @@ pub struct Numbers {
     pub carried: [u64; 2],
     /// Connections that were refused because their address had too many.
     pub refused: u64,
+    /// What shows segments before their turn, if links may be unordered.
+    pub tap: Option<TapKind>,
+    /// Records that were opened before their turn.
+    pub early: EarlyCounts,
     /// Sets that end here, those first in which most waits; so many that a line holds them.
     pub sets: Vec<SetNumbers>,
 }
@@ -136,6 +146,8 @@ impl Numbers {
             links: self.links + other.links,
             carried: [received, sent],
             refused: self.refused + other.refused,
+            tap: self.tap.or(other.tap),
+            early: self.early.with(other.early),
         }
     }
 }
@@ -224,14 +236,14 @@ struct MainShard<'r> {
 
 impl<'r> MainShard<'r> {
     fn start(
-        settings: Settings,
+        mut settings: Settings,
         stop: &UnixStream,
         reload: Option<Reload<'r, Changes>>,
     ) -> io::Result<MainShard<'r>> {
         let key = link_key(settings.keys.keys())?;
         let [rate, burst, _] = settings.live.description.bandwidth;
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
-        let mut parts = shards(&settings, &meters, &key)?;
+        let mut parts = shards(&mut settings, &meters, &key)?;
         let shard = Shard::new(parts.remove(0))?;
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
@@ -439,12 +451,13 @@ fn roles(credentials: Credentials) -> (Role, Role) {
 }
 
 /// All shards, the first of which listens.
-fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result<Vec<Parts>> {
+fn shards(settings: &mut Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result<Vec<Parts>> {
     let clock = Clock::start();
     let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
     let config = config(settings, &credentials);
     let (responder, initiator) = roles(credentials);
-    let hsdir = SharedHsDir::default();
+    let (hsdir, mut taps) =
+        (SharedHsDir::default(), std::mem::take(&mut settings.taps).into_iter());
     let make = |(number, siblings): (usize, Siblings)| {
         let (config, rng) = (config.clone(), Box::new(crate::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
@@ -458,6 +471,7 @@ fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result
             policy: settings.live.policy.clone(),
             siblings,
             hsdir: hsdir.clone(),
+            tap: taps.next(),
         })
     };
     siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()

@@ -17,6 +17,7 @@ use super::dirclient::unix;
 use super::links::{LINKS, Links};
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
+use super::tap::{Tap, save_syns};
 use crate::clock::Clock;
 use crate::files::Spare;
 use crate::poller::{Poller, Ready};
@@ -26,6 +27,9 @@ use crate::poller::{Poller, Ready};
 pub(super) const LISTENERS: u64 = 16;
 /// The token of the bell that siblings ring: then [`Station::take_siblings`] is to be called.
 pub(super) const BELL: u64 = LISTENERS - 1;
+/// The token of what shows segments before their turn: then [`Station::look_ahead`] is to be
+/// called.
+pub(super) const TAP: u64 = LISTENERS - 2;
 /// The least token of a stream's socket; what is added to it is for the role to say.
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Between two looks at what is not told by any file.
@@ -108,6 +112,29 @@ impl<C: Core> Station<C> {
         })
     }
 
+    /// Links may be unordered from now on, with this to show segments before their turn.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn unorder(&mut self, tap: Tap) -> io::Result<()> {
+        tap.file().map(|file| self.watch(file, TAP)).transpose()?;
+        // Where a kernel keeps no SYNs, links that come stay in order.
+        self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
+        self.links.set_tap(tap);
+        Ok(())
+    }
+
+    /// Takes what came before its turn to the core.
+    pub(super) fn look_ahead(&mut self, now: Time) {
+        for link in self.links.look_ahead(now) {
+            let bytes = self.links.take_early(link);
+            if !bytes.is_empty() {
+                self.core.handle_link(now, LinkInput::Bytes { link, bytes });
+                self.flush(now, link);
+            }
+        }
+    }
+
     /// Joins the core with others of the same relay.
     ///
     /// # Errors
@@ -176,6 +203,7 @@ impl<C: Core> Station<C> {
                 peer_certificate: opened.certificate,
                 own_certificate: opened.own,
                 whole: opened.whole,
+                unordered: opened.unordered,
             };
             let target = opened.target;
             self.core.handle_link(now, LinkInput::Opened { link, target, start });
@@ -225,6 +253,12 @@ impl<C: Core> Station<C> {
             LinkOutput::Close { link } => {
                 self.links.close(link);
                 self.flush(now, link);
+            }
+            LinkOutput::FixRecords { link, content } => {
+                match self.links.unorder(now, link, content) {
+                    true => self.core.handle_link(now, LinkInput::RecordsFixed { link }),
+                    false => self.gone(now, link),
+                }
             }
             LinkOutput::Export { link, context } => match self.links.export(link, &context) {
                 Some(secret) => self.core.handle_link(now, LinkInput::Exported { link, secret }),

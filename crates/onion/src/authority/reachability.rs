@@ -209,7 +209,8 @@ impl Core for Reachability {
             LinkInput::Exported { .. }
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
-            | LinkInput::Elsewhere { .. } => {}
+            | LinkInput::Elsewhere { .. }
+            | LinkInput::RecordsFixed { .. } => {}
         }
     }
 
@@ -270,8 +271,9 @@ mod tests {
     fn start(certificate: Option<[u8; 32]>) -> Start {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
         let (now, own, own_certificate) = (Time::ZERO, Vec::new(), None);
-        let peer_certificate = certificate;
-        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole: true }
+        let (peer_certificate, unordered) = (certificate, false);
+        let whole = true;
+        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole, unordered }
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {

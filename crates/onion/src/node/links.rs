@@ -4,11 +4,12 @@ use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer, Why};
 use crate::channel::{CellOutcome, Channel, Start};
-use crate::channels::{LinkId, is};
+use crate::channels::{Lane, LinkId, is};
 use crate::event::{Event, LinkFault};
 use crate::io::LinkOutput;
+use crate::order::Turn;
 use crate::padding::Amount;
-use crate::wire::cell::{Cells, Command};
+use crate::wire::cell::{Cell, Cells, Command, NUMBERED_CELL};
 use crate::wire::extend::Target;
 use crate::wire::link::Padding;
 
@@ -51,7 +52,11 @@ impl<R: NodeRole> Node<R> {
     fn work(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let mut inbox = std::mem::take(&mut link.inbox);
+        if let Some(order) = link.channel.order() {
+            order.tick(now);
+        }
         let mut cells = Cells::new(&mut inbox, link.channel.width(), link.channel.longest());
+        link.channel.frame(&mut cells);
         let done = self.take_cells(now, id, &mut cells);
         let taken = cells.taken();
         if let Err(fault) = done {
@@ -75,24 +80,81 @@ impl<R: NodeRole> Node<R> {
     ) -> Result<(), LinkFault> {
         while let Some(cell) = cells.next_cell().map_err(|_| LinkFault::TooLong)? {
             let Some(link) = self.channels.link(id) else { return Ok(()) };
-            let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
-            self.padding[0] += u64::from(is_padding);
-            link.quiet.note(now, is_padding);
-            match link.channel.take(&mut *self.rng, &cell).map_err(LinkFault::Handshake)? {
-                CellOutcome::Own if cell.command == Command::PADDING_NEGOTIATE => self.watch(id),
-                CellOutcome::Own => {}
-                CellOutcome::Circuit => R::take_cell(self, now, id, cell)?,
-                CellOutcome::Opened => self.opened(now, id)?,
-                CellOutcome::Export(context) => {
-                    link.waits = true;
-                    self.put(LinkOutput::Export { link: id, context });
-                    return Ok(());
-                }
+            let (circuit, is_numbered) = (cell.circuit, cell.number.is_some());
+            if link.channel.turn(&cell).map_err(LinkFault::Handshake)? == Turn::Later {
+                continue;
             }
-            let Some(link) = self.channels.link(id) else { return Ok(()) };
-            cells.set_width(link.channel.width());
+            self.take_cell(now, id, cell)?;
+            if is_numbered {
+                self.take_held(now, id, circuit)?;
+            }
+            let Some(link) = self.channels.link(id).filter(|link| !link.waits) else {
+                return Ok(());
+            };
+            link.channel.frame(cells);
         }
         Ok(())
+    }
+
+    /// Takes the cells of a circuit of an unordered link that waited for the last one.
+    ///
+    /// # Errors
+    /// A violation that ends the link.
+    fn take_held(&mut self, now: Time, id: LinkId, circuit: u32) -> Result<(), LinkFault> {
+        loop {
+            let lane = Lane { link: id, id: circuit };
+            let is_known = self.channels.owner(lane).is_some();
+            let order = self.channels.link(id).and_then(|link| link.channel.order());
+            let Some(order) = order else { return Ok(()) };
+            let Some(mut held) = order.next(circuit) else {
+                if !is_known {
+                    order.settle(circuit);
+                }
+                return Ok(());
+            };
+            self.take_cell(now, id, held.cell())?;
+        }
+    }
+
+    /// Takes a cell whose turn it is.
+    ///
+    /// # Errors
+    /// A violation that ends the link.
+    fn take_cell(&mut self, now: Time, id: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
+        let Some(link) = self.channels.link(id) else { return Ok(()) };
+        let (circuit, command) = (cell.circuit, cell.command);
+        let is_padding = matches!(command, Command::PADDING | Command::VPADDING);
+        self.padding[0] += u64::from(is_padding);
+        link.quiet.note(now, is_padding);
+        match link.channel.take(&mut *self.rng, &cell).map_err(LinkFault::Handshake)? {
+            CellOutcome::Own if command == Command::PADDING_NEGOTIATE => self.watch(id),
+            CellOutcome::Own => {}
+            CellOutcome::Circuit => R::take_cell(self, now, id, cell)?,
+            CellOutcome::Opened => self.opened(now, id)?,
+            CellOutcome::Export(context) => {
+                link.waits = true;
+                self.put(LinkOutput::Export { link: id, context });
+            }
+        }
+        if command == Command::DESTROY {
+            self.channels.ended(Lane { link: id, id: circuit });
+        }
+        Ok(())
+    }
+
+    /// An unordered link whose NETINFO has gone and come has records of one size.
+    pub(super) fn fix_records(&mut self, id: LinkId) {
+        if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
+            self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
+        }
+    }
+
+    /// It has.
+    pub(super) fn records_fixed(&mut self, id: LinkId) {
+        if let Some(link) = self.channels.link(id) {
+            link.channel.fixed();
+            self.channels.wake(id);
+        }
     }
 
     /// A link's handshake is done.
@@ -109,6 +171,7 @@ impl<R: NodeRole> Node<R> {
         }
         self.channels.opened(id);
         self.settle(now, id);
+        self.fix_records(id);
         self.put(Event::LinkOpen { link: id, identity, skew, dialled });
         if let Some(target) = wanted {
             self.found(now, &target, id);

@@ -9,6 +9,10 @@ pub const CELL: usize = 514;
 pub const BODY: usize = 509;
 /// Circuit ID and command.
 pub const HEADER: usize = CELL - BODY;
+/// Bytes of a cell that bears a number, on an unordered link: the number stands behind the command.
+pub const NUMBERED_CELL: usize = CELL + NUMBER;
+/// Bytes of such a number.
+const NUMBER: usize = 4;
 /// Bytes before the body of a variable-length cell: circuit ID, command, length.
 pub const VAR_HEADER: usize = 7;
 
@@ -71,6 +75,8 @@ pub struct Cell<'a> {
     pub circuit: u32,
     /// What it is for.
     pub command: Command,
+    /// Its number among those of its circuit, on an unordered link.
+    pub number: Option<u32>,
     /// The bytes before the body, as they came.
     pub head: &'a [u8],
     /// [`BODY`] bytes, or as many as a variable-length cell says.
@@ -97,6 +103,7 @@ pub struct Cells<'a> {
     rest: &'a mut [u8],
     width: Width,
     longest: usize,
+    numbered: bool,
     taken: usize,
 }
 
@@ -104,12 +111,18 @@ impl<'a> Cells<'a> {
     /// Reads `bytes`, with circuit IDs of `width`. Variable-length bodies may have up to `longest`
     /// bytes.
     pub fn new(bytes: &'a mut [u8], width: Width, longest: usize) -> Cells<'a> {
-        Cells { rest: bytes, width, longest, taken: 0 }
+        Cells { rest: bytes, width, longest, numbered: false, taken: 0 }
     }
 
     /// From the next cell on, circuit IDs have this width.
     pub fn set_width(&mut self, width: Width) {
         self.width = width;
+    }
+
+    /// From the next cell on, all have [`NUMBERED_CELL`] bytes, whatever their commands, with wide
+    /// circuit IDs, and bear numbers.
+    pub fn expect_numbers(&mut self) {
+        (self.width, self.numbered) = (Width::Four, true);
     }
 
     /// Bytes of the cells given so far.
@@ -131,11 +144,16 @@ impl<'a> Cells<'a> {
         self.taken += cell.len();
         let (header, body) = cell.split_at_mut(head);
         let (circuit, command) = self.read_header(header);
-        Ok(Some(Cell { circuit, command, head: header, body }))
+        let number = header[HEADER.min(head)..].first_chunk().filter(|_| self.numbered);
+        let number = number.copied().map(u32::from_be_bytes);
+        Ok(Some(Cell { circuit, command, number, head: header, body }))
     }
 
     /// Bytes before the body and of the body, if enough is there to say.
     fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
+        if self.numbered {
+            return Ok(Some((HEADER + NUMBER, BODY)));
+        }
         let id = self.id_bytes();
         let Some(&command) = self.rest.get(id) else { return Ok(None) };
         if !Command(command).is_variable() {
@@ -180,6 +198,24 @@ pub fn put_fixed_as(out: &mut Vec<u8>, width: Width, circuit: u32, command: Comm
     out.push(command.0);
     out.extend_from_slice(body);
     out.resize(out.len() + BODY - body.len(), 0);
+}
+
+/// Appends a cell that bears a number, whose body begins with `body` and is zero behind it.
+///
+/// # Panics
+/// If `body` is longer than [`BODY`].
+pub fn put_numbered(out: &mut Vec<u8>, circuit: u32, command: Command, number: u32, body: &[u8]) {
+    let start = out.len();
+    put_fixed(out, circuit, command, body);
+    set_number(out, start, number);
+}
+
+/// Gives the fixed-length cell with which `out` ends, from `start` on, a number.
+pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
+    let end = out.len();
+    out.extend_from_slice(&[0; NUMBER]);
+    out.copy_within(start + HEADER..end, start + HEADER + NUMBER);
+    out[start + HEADER..start + HEADER + NUMBER].copy_from_slice(&number.to_be_bytes());
 }
 
 /// Appends a variable-length cell with circuit ID 0, which all of them have.
@@ -227,6 +263,30 @@ mod tests {
         put_variable(&mut bytes, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
         assert_eq!(bytes, [0, 0, 7, 0, 4, 0, 4, 0, 5]);
         assert_eq!(all(&bytes, Width::Two).0, [(0, 7, vec![0, 4, 0, 5])]);
+    }
+
+    #[test]
+    fn numbered_cells_have_one_size_and_come_back_with_their_numbers() {
+        let mut bytes = Vec::new();
+        put_numbered(&mut bytes, 0x8000_0001, Command::RELAY, 0xffff_fffe, b"payload");
+        put_numbered(&mut bytes, 0, Command::PADDING, 3, b"");
+        // A command that elsewhere bears a length has none here.
+        let start = bytes.len();
+        put_numbered(&mut bytes, 0, Command::PADDING, 4, b"\xff\xff");
+        bytes[start + 4] = Command::VPADDING.0;
+        assert_eq!(bytes.len(), 3 * NUMBERED_CELL);
+        bytes.push(7);
+        let mut cells = Cells::new(&mut bytes, Width::Two, 1000);
+        cells.expect_numbers();
+        let mut found = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            assert_eq!(cell.body.len(), BODY);
+            found.push((cell.circuit, cell.command.0, cell.number, cell.body[..2].to_vec()));
+        }
+        assert_eq!(found[0], (0x8000_0001, 3, Some(0xffff_fffe), b"pa".to_vec()));
+        assert_eq!(found[1], (0, 0, Some(3), vec![0; 2]));
+        assert_eq!(found[2], (0, 128, Some(4), vec![0xff; 2]));
+        assert_eq!((found.len(), cells.taken()), (3, 3 * NUMBERED_CELL));
     }
 
     #[test]

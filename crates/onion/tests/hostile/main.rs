@@ -20,8 +20,8 @@ use anabranch_onion::handshake::extension::{self, Wish};
 use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
-use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_fixed_as, put_variable};
-use anabranch_onion::wire::cell::{Body, Width};
+use anabranch_onion::wire::cell::{BODY, Body, Cells, Command, Width, put_fixed};
+use anabranch_onion::wire::cell::{put_fixed_as, put_numbered, put_variable};
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
 use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
@@ -34,6 +34,8 @@ use world::{Setting, World};
 
 /// The first circuit ID of a hostile neighbour.
 const ID: u32 = 0x8000_0007;
+/// The link protocol whose cells bear numbers.
+const UNORDERED: u16 = 100;
 
 /// A neighbour of relay 0 whose cells the test writes.
 struct Neighbour {
@@ -61,6 +63,9 @@ fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
                 relay.core.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
             }
             Output::Link(LinkOutput::Close { link: other }) if other == link => closed = true,
+            Output::Link(LinkOutput::FixRecords { link, .. }) => {
+                relay.core.handle_link(world.now, LinkInput::RecordsFixed { link });
+            }
             Output::Event(anabranch_onion::Event::Violation { violation, .. }) => {
                 relay.violations.push(violation);
             }
@@ -78,7 +83,8 @@ impl Neighbour {
 
     /// The same by one of these link protocols.
     fn speaking(versions: &'static [u16], world: &mut World) -> Neighbour {
-        let link = world.raw_link(0, peer());
+        let unordered = versions.contains(&UNORDERED);
+        let link = world.raw_link_that_is([true, unordered], 0, peer());
         let start = Start {
             now: world.now,
             unix: world::UNIX,
@@ -87,6 +93,7 @@ impl Neighbour {
             peer_certificate: Some(world.relays[0].tls_certificate),
             own_certificate: None,
             whole: true,
+            unordered,
         };
         let rng = seed::stream(1, 0, "neighbour");
         let channel = Channel::speaking(versions, Role::Client, start);
@@ -108,11 +115,12 @@ impl Neighbour {
     fn take(&mut self) -> Vec<Came> {
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
+        self.channel.frame(&mut cells);
         let mut came = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
             came.push((cell.circuit, cell.command, cell.body.to_vec()));
             self.channel.take(&mut self.rng, &cell).unwrap();
-            cells.set_width(self.channel.width());
+            self.channel.frame(&mut cells);
         }
         let taken = cells.taken();
         self.inbox = inbox.split_off(taken);
@@ -188,6 +196,70 @@ fn a_neighbour_of_link_protocol_3_is_served_by_narrow_circuit_ids() {
     assert_eq!(neighbour.outcome(&mut world).2, []);
     world.run_for(Duration::from_secs(20));
     assert_eq!(world.received[&stream].len(), 1_000_000, "wide links are as they were");
+}
+
+/// A cell with a number, of [`ID`] or the link.
+fn numbered(circuit: u32, command: Command, number: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_numbered(&mut bytes, circuit, command, number, body);
+    bytes
+}
+
+#[test]
+fn cells_of_an_unordered_link_wait_for_the_one_that_makes_their_circuit() {
+    let (mut world, _) = honest_world();
+    let mut neighbour = Neighbour::speaking(&[4, 5, UNORDERED], &mut world);
+    let (_, create) = fast::Client::start(&mut neighbour.rng);
+    neighbour.send(&mut world, &numbered(ID, Command::DESTROY, 1, &[0]));
+    assert_eq!(collect(&mut world, &mut neighbour).0, []);
+    neighbour.send(&mut world, &numbered(ID, Command::CREATE_FAST, 0, &create));
+    let (came, closed) = collect(&mut world, &mut neighbour);
+    assert_eq!(came.iter().map(|cell| cell.1).collect::<Vec<_>>(), [], "DESTROY leaves none");
+    assert!(!closed);
+    assert_eq!(neighbour.outcome(&mut world), (false, false, vec![]));
+    assert_eq!(world.relays[0].core.stats().circuits_made, 2);
+}
+
+#[test]
+fn wrong_numbers_end_an_unordered_link_and_nothing_else() {
+    let relay = |number| numbered(ID, Command::RELAY, number, &[]);
+    let attacks: [(&str, Vec<u8>); 6] = [
+        ("passed", [relay(0), relay(1), relay(1)].concat()),
+        ("before the first", relay(u32::MAX)),
+        ("too far ahead", relay(5_000)),
+        ("twice", [relay(2), relay(2)].concat()),
+        (
+            "many circuits",
+            (1..3_000).flat_map(|id| numbered(ID + id, Command::RELAY, 1, &[])).collect(),
+        ),
+        ("the link's own", numbered(0, Command::PADDING, 9_999, &[])),
+    ];
+    let (mut world, stream) = honest_world();
+    for (name, bytes) in attacks {
+        let mut neighbour = Neighbour::speaking(&[4, 5, UNORDERED], &mut world);
+        neighbour.send(&mut world, &bytes);
+        let (_, closed, violations) = neighbour.outcome(&mut world);
+        let is_told = |violation: &Violation| {
+            matches!(violation, Violation::Link(LinkFault::Handshake(Fault::Misnumbered(_))))
+        };
+        assert!(closed && violations.iter().any(is_told), "{name}: {violations:?}");
+    }
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+#[test]
+fn cells_of_the_handshake_do_not_come_again_with_numbers() {
+    let (mut world, _) = honest_world();
+    for command in [Command::NETINFO, Command::CERTS, Command::AUTHENTICATE] {
+        let mut neighbour = Neighbour::speaking(&[4, 5, UNORDERED], &mut world);
+        let mut cell = numbered(0, Command::PADDING, 0, &[]);
+        cell[4] = command.0;
+        neighbour.send(&mut world, &cell);
+        let (_, closed, violations) = neighbour.outcome(&mut world);
+        let fault = Fault::OutOfPlace(command);
+        assert!(closed && violations == [LinkFault::Handshake(fault).into()], "{command:?}");
+    }
 }
 
 /// A world in which an honest client downloads through relay 0.
@@ -443,7 +515,7 @@ fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
 #[test]
 fn a_link_on_which_cells_may_be_lost_is_refused() {
     let mut world = World::new(Setting::default());
-    world.raw_link_that_is(false, 0, peer());
+    world.raw_link_that_is([false, false], 0, peer());
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.relays[0].violations, [LinkFault::NotWhole.into()]);
 }

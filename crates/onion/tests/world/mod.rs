@@ -83,6 +83,11 @@ pub struct Setting {
     pub services: ServiceParams,
     /// What the client's user wants of padding.
     pub amount: Amount,
+    /// Whether links may be unordered; those to the nodes in `stock` are not.
+    pub unordered: bool,
+    pub stock: Vec<usize>,
+    /// Of a thousand cells on unordered links, so many come one round trip later than the others.
+    pub lost: u32,
 }
 
 impl Default for Setting {
@@ -105,6 +110,9 @@ impl Default for Setting {
             padding: PaddingParams::default(),
             services: ServiceParams::default(),
             amount: Amount::Full,
+            unordered: false,
+            stock: Vec::new(),
+            lost: 0,
         }
     }
 }
@@ -404,7 +412,10 @@ impl World {
         let certificate = self.relays[to - 1].tls_certificate;
         let unix = UNIX + self.now.secs_f64() as u64;
         let [opener, taker] = [from, to].map(|node| self.shard(node));
-        let start = |peer: Option<_>, own: Option<_>, peer_certificate| Start {
+        let setting = &self.setting;
+        let speaks = |node| setting.unordered && !setting.stock.contains(&node);
+        let [opener_speaks, taker_speaks] = [from, to].map(speaks);
+        let start = |peer: Option<_>, own: Option<_>, peer_certificate, unordered| Start {
             now: self.now,
             unix,
             peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
@@ -412,9 +423,10 @@ impl World {
             peer_certificate,
             own_certificate: None,
             whole: true,
+            unordered,
         };
-        let ours = start(taker, opener, Some(certificate));
-        let theirs = start(opener, taker, None);
+        let ours = start(taker, opener, Some(certificate), opener_speaks);
+        let theirs = start(opener, taker, None, taker_speaks);
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -487,6 +499,12 @@ impl World {
                 let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
                 let secret = secret.finalize().into();
                 self.tell(node, LinkInput::Exported { link, secret });
+            }
+            LinkOutput::FixRecords { link, content } => {
+                if let Some(pipe) = self.pipes.get_mut(&link) {
+                    pipe.fix(node, content);
+                }
+                self.tell(node, LinkInput::RecordsFixed { link });
             }
         }
     }
@@ -592,11 +610,16 @@ impl World {
 
     /// A link of nobody's making: for hostile neighbours, whose bytes the test writes.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
-        self.raw_link_that_is(true, relay, peer)
+        self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// The same; if it is not `whole`, cells may be lost on it.
-    pub fn raw_link_that_is(&mut self, whole: bool, relay: usize, peer: IpAddr) -> LinkId {
+    /// The same; if it is not `whole`, cells may be lost on it, and it may be `unordered`.
+    pub fn raw_link_that_is(
+        &mut self,
+        [whole, unordered]: [bool; 2],
+        relay: usize,
+        peer: IpAddr,
+    ) -> LinkId {
         self.links += 1;
         let id = LinkId(self.links);
         let unix = UNIX;
@@ -608,6 +631,7 @@ impl World {
             peer_certificate: None,
             own_certificate: None,
             whole,
+            unordered,
         };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id

@@ -1,5 +1,6 @@
 //! A reliable pipe between two cores: delay, rate, and any chunking.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::seed::{self, Stream};
@@ -30,6 +31,14 @@ pub struct Pipe {
     chunks: Option<Stream>,
     /// What of an arrival is not yet delivered, by the side that gets it.
     rest: [Vec<u8>; 2],
+    /// Bytes of a record, by the side that sends it, where any may come before others.
+    records: [Option<usize>; 2],
+    /// Of a thousand such records, so many are lost, and sent again a round trip later.
+    lost: u32,
+    dice: Stream,
+    /// Those: when they are sent again, and what they are.
+    again: [VecDeque<(Time, Vec<u8>)>; 2],
+    round_trip: Duration,
 }
 
 impl Pipe {
@@ -49,6 +58,11 @@ impl Pipe {
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
+            records: [None; 2],
+            lost: setting.lost,
+            dice: seed::stream(setting.seed, id, "losses"),
+            again: Default::default(),
+            round_trip: 2 * setting.delay,
         }
     }
 
@@ -63,7 +77,8 @@ impl Pipe {
     /// When something arrives, or the link opens.
     pub fn next_timeout(&self) -> Option<Time> {
         let wires = self.wires.iter().filter_map(Link::next_timeout);
-        wires.chain(self.opens.as_ref().map(|(time, _)| *time)).min()
+        let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
+        wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
 
     /// Whom the link leads to, once it is open; said once.
@@ -76,8 +91,23 @@ impl Pipe {
         self.swallows = true;
     }
 
+    /// What this node sends from now on are records of so many bytes, which may overtake each
+    /// other.
+    pub fn fix(&mut self, node: usize, record: usize) {
+        self.records[usize::from(self.nodes[0] != node)] = Some(record);
+    }
+
+    /// Whether both sides have such records.
+    pub fn is_unordered(&self) -> bool {
+        self.records.iter().all(Option::is_some)
+    }
+
     /// The next piece of what has arrived at a side.
     pub fn arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
+        while let Some((_, record)) = self.again[1 - side].pop_front_if(|(time, _)| *time <= now) {
+            let length = record.len();
+            self.wires[1 - side].push(now, record, length).expect("a pipe loses nothing");
+        }
         if self.swallows {
             while self.wires[1 - side].pop(now).is_some() {}
             return None;
@@ -86,7 +116,9 @@ impl Pipe {
             self.rest[side] = self.wires[1 - side].pop(now)?;
         }
         let whole = self.rest[side].len();
-        let length = self.chunks.as_mut().map_or(whole, |chunks| chunks.random_range(1..=whole));
+        // Records come whole: their link has opened them.
+        let chunks = self.chunks.as_mut().filter(|_| self.records[1 - side].is_none());
+        let length = chunks.map_or(whole, |chunks| chunks.random_range(1..=whole));
         let later = self.rest[side].split_off(length);
         if side == 1 {
             self.note(now, length as i64);
@@ -120,9 +152,22 @@ impl Pipe {
             if side == 1 {
                 self.note(now, -(length as i64));
             }
-            self.wires[side].push(now, bytes, length).expect("a pipe loses nothing");
+            self.carry(now, side, bytes);
         }
         length > 0
+    }
+
+    fn carry(&mut self, now: Time, side: usize, bytes: Vec<u8>) {
+        let record = self.records[side].unwrap_or(bytes.len());
+        assert_eq!(bytes.len() % record, 0, "records are whole");
+        for record in bytes.chunks(record) {
+            if self.records[side].is_some() && self.dice.random_range(0..1_000) < self.lost {
+                self.again[side].push_back((now + self.round_trip, record.to_vec()));
+                continue;
+            }
+            let length = record.len();
+            self.wires[side].push(now, record.to_vec(), length).expect("a pipe loses nothing");
+        }
     }
 
     /// What a kernel would tell a side of a TCP connection that has grown to the line's rate.

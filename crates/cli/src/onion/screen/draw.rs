@@ -126,12 +126,14 @@ impl Picture for Model {
 fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let status = &model.status;
     let [received, sent] = status.padding;
+    let tap = status.tap.map(|tap| format!(" · tap: {tap}")).unwrap_or_default();
     let progress = if model.ready { ink.good() } else { ink.doubtful() };
     let state = Line::from(vec![
         Span::styled(format!("client  {:.0} s", status.now.secs_f64()), ink.head()),
         " · ".into(),
         Span::styled(model.progress(), progress),
         format!(" · padding cells: {received} down, {sent} up").into(),
+        tap.into(),
     ]);
     let (built, building) = status.circuits();
     let numbers = format!(

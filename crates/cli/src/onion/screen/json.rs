@@ -66,7 +66,8 @@ fn numbers(status: &Status) -> Value {
         "streams": status.streams, "links": status.links, "received": status.wire[0],
         "sent": status.wire[1], "padding_received": status.padding[0],
         "padding_sent": status.padding[1], "memory": status.memory, "waiting": status.waiting[0],
-        "reordered": status.waiting[1], "reordered_most": status.most_reordered,
+        "tap": status.tap.map(|tap| tap.to_string()), "early_records": status.early.opened,
+        "early_failed": status.early.failed, "reordered": status.waiting[1], "reordered_most": status.most_reordered,
         "sets": status.sets.iter().map(sets::of_client).collect::<Vec<_>>(),
     })
 }

@@ -127,6 +127,13 @@ fn foot(model: &Model, ink: Palette) -> Text<'static> {
         scaled(stats.reordered as f64, "B"),
         stats.circuits_cgo,
     );
+    let sets = match model.numbers.tap {
+        Some(tap) => format!(
+            "{sets} · unordered links {} · tap {tap} · early records {}",
+            stats.unordered_links, model.numbers.early.opened
+        ),
+        None => sets,
+    };
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
         None => Line::styled("nothing refused, no breach of the protocol", ink.faint()),

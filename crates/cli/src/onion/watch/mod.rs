@@ -117,9 +117,12 @@ impl Watch for Screen {
 
 /// The numbers as an object.
 fn object(numbers: &Numbers) -> Value {
-    let Numbers { stats, links, carried, refused, sets: fullest } = numbers;
+    let Numbers { stats, links, carried, refused, sets: fullest, tap, early } = numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
     json!({
+        "tap": tap.map(|tap| tap.to_string()), "unordered_links": stats.unordered_links,
+        "early_cells": stats.early_cells, "early_records": early.opened,
+        "early_failed": early.failed,
         "event": "numbers", "links": links, "circuits": stats.circuits,
         "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
         "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use anabranch_links::EarlyCounts;
 use anabranch_multipath::Time;
 use anabranch_onion::SetNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::conflux::Design;
 use anabranch_onion::guards::Reach;
+
+use crate::onion::tap::TapKind;
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,10 @@ pub struct Status {
     pub most_reordered: usize,
     /// How many may wait (`--memory`).
     pub memory: usize,
+    /// What shows segments before their turn, if links may be unordered.
+    pub tap: Option<TapKind>,
+    /// Records that were opened before their turn.
+    pub early: EarlyCounts,
 }
 
 impl Status {

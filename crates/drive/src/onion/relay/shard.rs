@@ -19,10 +19,11 @@ use crate::onion::meter::Meter;
 use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;
-use crate::onion::station::{BELL, Station, Token};
+use crate::onion::station::{BELL, Station, TAP, Token};
+use crate::onion::tap::Tap;
 use crate::poller::Ready;
 
-/// The token of names that were found. Others below [`BELL`] are the caller's.
+/// The token of names that were found. Others below [`TAP`] are the caller's.
 const NAMES: u64 = 1;
 
 /// What a shard is made of.
@@ -38,6 +39,8 @@ pub(super) struct Parts {
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
     pub(super) hsdir: SharedHsDir,
+    /// What shows segments before their turn, if links may be unordered.
+    pub(super) tap: Option<Tap>,
 }
 
 /// A connection that a neighbour has opened.
@@ -57,12 +60,13 @@ impl Shard {
     /// # Errors
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
-        let Parts { clock, mut core, context, listen, own, meters, policy, siblings, hsdir } =
-            parts;
+        let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, .. } = parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
         let mut station = Station::new(clock, core, context, &listen, own)?;
         station.links.limit(meters);
         station.join(siblings)?;
+        tap.map(|tap| station.unorder(tap)).transpose()?;
         let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
         Ok(Shard { station, exits })
@@ -93,6 +97,7 @@ impl Shard {
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
+            Token::File(TAP) => self.station.look_ahead(now),
             Token::File(BELL) => self.station.take_siblings(now),
             Token::Link(link) => self.station.take_link(now, link, ready),
             Token::Stream(key) => {
@@ -158,6 +163,8 @@ impl Shard {
             links: links.len(),
             carried: links.carried(),
             refused: 0,
+            tap: links.tap(),
+            early: links.early(),
             sets: core.fullest_sets(SETS),
         }
     }

@@ -39,7 +39,7 @@ pub(super) enum WorkerOrder {
 enum WorkerReport {
     Event(Time, Event),
     Note(String),
-    Numbers(usize, Numbers),
+    Numbers(usize, Box<Numbers>),
     Failed(io::Error),
 }
 
@@ -100,7 +100,7 @@ impl Workers {
             match told {
                 WorkerReport::Event(now, event) => watch.event(now, &event),
                 WorkerReport::Note(text) => watch.note(&text),
-                WorkerReport::Numbers(number, numbers) => self.numbers[number] = numbers,
+                WorkerReport::Numbers(number, numbers) => self.numbers[number] = *numbers,
                 WorkerReport::Failed(error) => return Err(error),
             }
         }
@@ -171,7 +171,7 @@ fn work(
         shard.obey(now, teller);
         if now.since(ticked) >= TICK {
             ticked = now;
-            teller.tell(WorkerReport::Numbers(number, shard.numbers()));
+            teller.tell(WorkerReport::Numbers(number, Box::new(shard.numbers())));
         }
     }
 }

@@ -1,0 +1,290 @@
+//! The socket filter, as instructions of eBPF.
+//!
+//! For each segment of its socket: a SYN is told of. Data is looked up in the table of sockets, by
+//! the socket's cookie. What begins where the table says, or before, is in order, and moves that
+//! number on; what begins behind it is copied into the ring, in pieces. All of it goes on to the
+//! socket, whatever happens here.
+
+/// Bytes of a segment that one entry of the ring holds at most: a longer one, put together by the
+/// kernel, takes several.
+pub(super) const PIECE: usize = 2_048;
+/// Bytes before them: the cookie (8), the sequence number (4), how many they are (4; 0: a SYN).
+pub(super) const HEAD: usize = 16;
+/// Sockets in the table, a power of two. Each has the place that its cookie's low bits say.
+pub(super) const SOCKETS: usize = 1 << 14;
+/// Bytes of an entry of the table: the cookie (8), the next byte's sequence number (4), and
+/// nothing (4).
+pub(super) const ENTRY: usize = 16;
+/// Pieces of a segment: 64 KiB and a header.
+const PIECES: i32 = 33;
+
+/// Functions of the kernel (`enum bpf_func_id`).
+const MAP_LOOKUP: i32 = 1;
+const LOAD_BYTES: i32 = 26;
+const SOCKET_COOKIE: i32 = 46;
+const RING_RESERVE: i32 = 131;
+const RING_SUBMIT: i32 = 132;
+
+/// Registers: `R10` is the stack's end, `R1` to `R5` are arguments, `R6` to `R9` outlive calls.
+const R0: u8 = 0;
+const R1: u8 = 1;
+const R2: u8 = 2;
+const R3: u8 = 3;
+const R4: u8 = 4;
+const R5: u8 = 5;
+/// The segment, as the kernel has it.
+const SEGMENT: u8 = 6;
+/// Bytes of its TCP header.
+const HEADER: u8 = 7;
+/// Bytes behind that.
+const LENGTH: u8 = 8;
+/// How many of these are copied.
+const COPIED: u8 = 9;
+const R10: u8 = 10;
+
+/// Places on the stack.
+const COOKIE: i16 = -8;
+const NUMBER: i16 = -12;
+const KEY: i16 = -16;
+const ENTRY_AT: i16 = -24;
+const NOW: i16 = -32;
+
+/// Where jumps lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Syn,
+    Early,
+    Next,
+    Fits,
+    Out,
+}
+
+/// Instructions, with the places that jumps lead to.
+#[derive(Default)]
+struct Assembler {
+    code: Vec<u64>,
+    labels: std::collections::BTreeMap<Label, usize>,
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    fn put(&mut self, operation: u8, to: u8, from: u8, offset: i16, value: i32) {
+        let registers = u64::from(to | from << 4) << 8;
+        let offset = u64::from(offset as u16) << 16;
+        let value = u64::from(value as u32) << 32;
+        self.code.push(u64::from(operation) | registers | offset | value);
+    }
+
+    fn label(&mut self, label: Label) {
+        self.labels.insert(label, self.code.len());
+    }
+
+    fn jump(&mut self, operation: u8, left: u8, right: u8, value: i32, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.put(operation, left, right, 0, value);
+    }
+
+    /// A register from another.
+    fn copy(&mut self, to: u8, from: u8) {
+        self.put(0xbf, to, from, 0, 0);
+    }
+
+    fn set(&mut self, to: u8, value: i32) {
+        self.put(0xb7, to, 0, 0, value);
+    }
+
+    fn add(&mut self, to: u8, value: i32) {
+        self.put(0x07, to, 0, 0, value);
+    }
+
+    fn add_register(&mut self, to: u8, from: u8) {
+        self.put(0x0f, to, from, 0, 0);
+    }
+
+    /// `to` less `from`, of 64 bits.
+    fn subtract(&mut self, to: u8, from: u8) {
+        self.put(0x1f, to, from, 0, 0);
+    }
+
+    /// `into` = `left` less `right`, of 32 bits, and what `operation` says of it.
+    fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
+        self.put(0xbc, R5, left, 0, 0);
+        self.put(0x1c, R5, right, 0, 0);
+        self.jump(operation, R5, 0, than, to);
+    }
+
+    fn load_long(&mut self, to: u8, from: u8, offset: i16) {
+        self.put(0x79, to, from, offset, 0);
+    }
+
+    fn load_word(&mut self, to: u8, from: u8, offset: i16) {
+        self.put(0x61, to, from, offset, 0);
+    }
+
+    fn store_long(&mut self, to: u8, offset: i16, from: u8) {
+        self.put(0x7b, to, from, offset, 0);
+    }
+
+    fn store_word(&mut self, to: u8, offset: i16, from: u8) {
+        self.put(0x63, to, from, offset, 0);
+    }
+
+    /// A byte of the segment to `R0`. The header is there: TCP has seen it.
+    fn segment_byte(&mut self, at: i32) {
+        self.put(0x30, 0, 0, 0, at);
+    }
+
+    /// Four bytes of it.
+    fn segment_word(&mut self, at: i32) {
+        self.put(0x20, 0, 0, 0, at);
+    }
+
+    fn map(&mut self, to: u8, file: i32) {
+        self.put(0x18, to, 1, 0, file);
+        self.put(0, 0, 0, 0, 0);
+    }
+
+    fn call(&mut self, function: i32) {
+        self.put(0x85, 0, 0, 0, function);
+    }
+
+    fn finish(mut self) -> Vec<u64> {
+        for (at, label) in self.jumps {
+            let target = self.labels[&label];
+            let distance = (target as i64 - at as i64 - 1) as i16;
+            self.code[at] |= u64::from(distance as u16) << 16;
+        }
+        self.code
+    }
+}
+
+/// Jumps: always; if equal, or not; if unsigned at most, or less; if a bit is set. Those with 32
+/// bits compare signed numbers.
+const ALWAYS: u8 = 0x05;
+const EQUAL: u8 = 0x15;
+const NOT_EQUAL_REGISTER: u8 = 0x5d;
+const AT_MOST: u8 = 0xb5;
+const AT_MOST_REGISTER: u8 = 0xbd;
+const BELOW: u8 = 0xa5;
+const BIT_SET: u8 = 0x45;
+const SIGNED_ABOVE: u8 = 0x66;
+const SIGNED_BELOW: u8 = 0xc6;
+
+/// The program, for a table of sockets and a ring that have these files.
+pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
+    let mut code = Assembler::default();
+    read_header(&mut code);
+    look_up(&mut code, sockets);
+    follow(&mut code);
+    copy_pieces(&mut code, ring);
+    tell_syn(&mut code, ring);
+    code.label(Label::Out);
+    // All of the segment goes on.
+    code.put(0xb4, R0, 0, 0, -1);
+    code.put(0x95, 0, 0, 0, 0);
+    code.finish()
+}
+
+/// What every segment has: its header's length, its number, its socket's cookie.
+fn read_header(code: &mut Assembler) {
+    code.copy(SEGMENT, R1);
+    code.segment_byte(12);
+    code.put(0x77, R0, 0, 0, 2);
+    code.put(0x57, R0, 0, 0, 0x3c);
+    code.copy(HEADER, R0);
+    code.segment_byte(13);
+    code.copy(COPIED, R0);
+    code.segment_word(4);
+    code.store_word(R10, NUMBER, R0);
+    code.copy(R1, SEGMENT);
+    code.call(SOCKET_COOKIE);
+    code.store_long(R10, COOKIE, R0);
+    code.load_word(LENGTH, SEGMENT, 0);
+    code.jump(BIT_SET, COPIED, 0, 2, Label::Syn);
+    code.jump(AT_MOST_REGISTER, LENGTH, HEADER, 0, Label::Out);
+    code.subtract(LENGTH, HEADER);
+}
+
+/// The socket's entry to `R0`, if it has one.
+fn look_up(code: &mut Assembler, sockets: i32) {
+    code.load_long(R1, R10, COOKIE);
+    code.put(0x57, R1, 0, 0, SOCKETS as i32 - 1);
+    code.store_word(R10, KEY, R1);
+    code.map(R1, sockets);
+    code.copy(R2, R10);
+    code.add(R2, KEY.into());
+    code.call(MAP_LOOKUP);
+    code.jump(EQUAL, R0, 0, 0, Label::Out);
+    code.load_long(R1, R0, 0);
+    code.load_long(R2, R10, COOKIE);
+    code.jump(NOT_EQUAL_REGISTER, R1, R2, 0, Label::Out);
+}
+
+/// Moves the entry's number over a segment that is in order.
+fn follow(code: &mut Assembler) {
+    code.load_word(R3, R0, 8);
+    code.load_word(R4, R10, NUMBER);
+    code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
+    // To where it ends, unless that was known.
+    code.put(0x0c, R4, LENGTH, 0, 0);
+    code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
+    code.store_word(R0, 8, R4);
+    code.jump(ALWAYS, 0, 0, 0, Label::Out);
+}
+
+fn copy_pieces(code: &mut Assembler, ring: i32) {
+    code.label(Label::Early);
+    code.set(COPIED, 0);
+    code.label(Label::Next);
+    code.jump(AT_MOST_REGISTER, LENGTH, COPIED, 0, Label::Out);
+    code.copy(R4, LENGTH);
+    code.subtract(R4, COPIED);
+    code.jump(AT_MOST, R4, 0, PIECE as i32, Label::Fits);
+    code.set(R4, PIECE as i32);
+    code.label(Label::Fits);
+    code.jump(EQUAL, R4, 0, 0, Label::Out);
+    code.store_long(R10, NOW, R4);
+    reserve(code, ring);
+    code.load_word(R1, R10, NUMBER);
+    code.add_register(R1, COPIED);
+    code.store_word(R0, 8, R1);
+    code.load_long(R4, R10, NOW);
+    code.store_word(R0, 12, R4);
+    code.copy(R1, SEGMENT);
+    code.copy(R2, HEADER);
+    code.add_register(R2, COPIED);
+    code.copy(R3, R0);
+    code.add(R3, HEAD as i32);
+    code.call(LOAD_BYTES);
+    submit(code);
+    code.add(COPIED, PIECE as i32);
+    code.jump(BELOW, COPIED, 0, PIECES * PIECE as i32, Label::Next);
+    code.jump(ALWAYS, 0, 0, 0, Label::Out);
+}
+
+fn tell_syn(code: &mut Assembler, ring: i32) {
+    code.label(Label::Syn);
+    reserve(code, ring);
+    code.load_word(R1, R10, NUMBER);
+    code.store_word(R0, 8, R1);
+    code.put(0x62, R0, 0, 12, 0);
+    submit(code);
+}
+
+/// An entry of the ring to `R0`, with the cookie in it. A full ring has none.
+fn reserve(code: &mut Assembler, ring: i32) {
+    code.map(R1, ring);
+    code.set(R2, (HEAD + PIECE) as i32);
+    code.set(R3, 0);
+    code.call(RING_RESERVE);
+    code.jump(EQUAL, R0, 0, 0, Label::Out);
+    code.store_long(R10, ENTRY_AT, R0);
+    code.load_long(R1, R10, COOKIE);
+    code.store_long(R0, 0, R1);
+}
+
+fn submit(code: &mut Assembler) {
+    code.load_long(R1, R10, ENTRY_AT);
+    code.set(R2, 0);
+    code.call(RING_SUBMIT);
+}

@@ -1,0 +1,336 @@
+//! The order of each circuit's cells on a link whose records may overtake each other
+//! (`docs/spec/unordered-links.md`).
+//!
+//! Each circuit has a sequence of its own in each direction, and so has circuit ID 0, the link's.
+//! A cell bears its number. The receiver takes the one whose turn it is and keeps those that came
+//! early: so cells of other circuits do not wait for one that was lost, and no circuit overtakes
+//! itself. Numbers have 32 bits and wrap: they are compared by their distance.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::wire::cell::{Body, Cell, Command};
+
+/// Cells that a link may hold, and how far ahead of its turn one may be: no more records fit into
+/// the window in which a link opens them early.
+const HELD: usize = 2_048;
+/// How long a circuit ID rests after its circuit: no cell is under way for so long.
+const REST: Duration = Duration::from_secs(300);
+
+/// A cell whose number no honest neighbour gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misnumbered;
+
+/// Whether a cell's turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It has; those that it kept waiting follow by [`CellOrder::next`].
+    Now,
+    /// It is kept until then.
+    Later,
+}
+
+/// A cell that came before its turn.
+#[derive(Debug)]
+pub struct HeldCell {
+    circuit: u32,
+    command: Command,
+    body: Box<Body>,
+}
+
+impl HeldCell {
+    fn of(cell: &Cell<'_>) -> Option<HeldCell> {
+        let body = Box::new(Body::try_from(&*cell.body).ok()?);
+        Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
+    }
+
+    /// The cell.
+    pub fn cell(&mut self) -> Cell<'_> {
+        let HeldCell { circuit, command, body } = self;
+        Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
+    }
+}
+
+/// Numbers of a circuit ID.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sequence {
+    /// What our next cell bears, and what the neighbour's next should.
+    sent: u32,
+    expected: u32,
+    /// Its circuit is gone.
+    rests: bool,
+}
+
+/// The sequences of one link, both ways.
+#[derive(Debug, Default)]
+pub struct CellOrder {
+    circuits: BTreeMap<u32, Sequence>,
+    /// By circuit ID and number.
+    held: BTreeMap<(u32, u32), HeldCell>,
+    /// Cells that make a circuit whose ID another one has: the end of that one is under way.
+    reborn: BTreeMap<u32, HeldCell>,
+    /// IDs that came to rest since the time was last told, and until when others rest.
+    left: Vec<u32>,
+    resting: VecDeque<(Time, u32)>,
+    /// Cells that were ever held.
+    early: u64,
+}
+
+impl CellOrder {
+    /// The number of our next cell with this circuit ID.
+    pub fn number(&mut self, circuit: u32) -> u32 {
+        let sequence = self.circuits.entry(circuit).or_default();
+        let number = sequence.sent;
+        sequence.sent = number.wrapping_add(1);
+        number
+    }
+
+    /// Takes a cell with this number from the neighbour.
+    ///
+    /// # Errors
+    /// [`Misnumbered`]: its turn has passed, is too far ahead, or has another cell; or too many
+    /// wait.
+    pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, Misnumbered> {
+        let circuit = cell.circuit;
+        let sequence = self.circuits.entry(circuit).or_default();
+        match number.wrapping_sub(sequence.expected) {
+            0 => {
+                sequence.expected = number.wrapping_add(1);
+                return Ok(Turn::Now);
+            }
+            ahead if ahead as usize <= HELD => {
+                let kept = HeldCell::of(cell).ok_or(Misnumbered)?;
+                if self.held.insert((circuit, number), kept).is_some() {
+                    return Err(Misnumbered);
+                }
+            }
+            _ if number == 0 && matches!(cell.command, Command::CREATE2 | Command::CREATE_FAST) => {
+                let kept = HeldCell::of(cell).ok_or(Misnumbered)?;
+                if self.reborn.insert(circuit, kept).is_some() {
+                    return Err(Misnumbered);
+                }
+            }
+            _ => return Err(Misnumbered),
+        }
+        self.early += 1;
+        if self.held.len() + self.reborn.len() > HELD { Err(Misnumbered) } else { Ok(Turn::Later) }
+    }
+
+    /// The cell of a circuit ID whose turn has come by what was taken before.
+    pub fn next(&mut self, circuit: u32) -> Option<HeldCell> {
+        let Some(sequence) = self.circuits.get_mut(&circuit) else {
+            let first = self.reborn.remove(&circuit)?;
+            self.circuits.insert(circuit, Sequence { expected: 1, ..Sequence::default() });
+            return Some(first);
+        };
+        let next = self.held.remove(&(circuit, sequence.expected))?;
+        sequence.expected = sequence.expected.wrapping_add(1);
+        Some(next)
+    }
+
+    /// The neighbour's last cell of a circuit was taken. An ID that was its to choose is free at
+    /// once: the neighbour lets it rest. One of ours rests here.
+    pub fn ended(&mut self, circuit: u32, is_ours: bool) {
+        if !is_ours {
+            self.forget(circuit);
+        }
+    }
+
+    /// There is no circuit of this ID any more; what is under way still comes in its turn.
+    pub fn left(&mut self, circuit: u32) {
+        let sequence = self.circuits.entry(circuit).or_default();
+        if !std::mem::replace(&mut sequence.rests, true) {
+            self.left.push(circuit);
+        }
+    }
+
+    /// A cell of a circuit ID was dealt with that names no circuit: forgets the ID, unless its
+    /// circuit was left, or other cells of it wait for one that is missing.
+    pub fn settle(&mut self, circuit: u32) {
+        let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
+        if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
+            self.circuits.remove(&circuit);
+        }
+    }
+
+    /// Whether a new circuit may not have this ID yet.
+    pub fn knows(&self, circuit: u32) -> bool {
+        self.circuits.contains_key(&circuit)
+    }
+
+    /// Cells that came before their turn, ever.
+    pub fn early(&self) -> u64 {
+        self.early
+    }
+
+    /// It is so late: IDs that have rested are free.
+    pub fn tick(&mut self, now: Time) {
+        self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
+        while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
+            if self.circuits.get(&circuit).is_some_and(|sequence| sequence.rests) {
+                self.forget(circuit);
+                self.reborn.remove(&circuit);
+            }
+        }
+    }
+
+    fn forget(&mut self, circuit: u32) {
+        self.circuits.remove(&circuit);
+        let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
+        stale.iter().for_each(|key| drop(self.held.remove(key)));
+    }
+}
+
+/// All numbers of a circuit ID.
+fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
+    (circuit, 0)..=(circuit, u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+    use rand::RngExt;
+    use rand::seq::SliceRandom;
+
+    use super::*;
+    use crate::wire::cell::BODY;
+
+    const RELAY: Command = Command::RELAY;
+
+    fn take(
+        order: &mut CellOrder,
+        circuit: u32,
+        command: Command,
+        number: u32,
+    ) -> Result<Turn, Misnumbered> {
+        let mut body = [0; BODY];
+        body[..4].copy_from_slice(&number.to_be_bytes());
+        let cell = Cell { circuit, command, number: Some(number), head: &[], body: &mut body[..] };
+        order.take(&cell, number)
+    }
+
+    /// What a cell's turn brings: its own number and those of all that waited for it.
+    fn all_turns(order: &mut CellOrder, circuit: u32, number: u32) -> Vec<u32> {
+        if take(order, circuit, RELAY, number) != Ok(Turn::Now) {
+            return Vec::new();
+        }
+        let mut came = vec![number];
+        while let Some(mut held) = order.next(circuit) {
+            came.push(u32::from_be_bytes(*held.cell().body.first_chunk().unwrap()));
+        }
+        came
+    }
+
+    #[test]
+    fn each_circuit_is_in_order_whatever_overtakes_what_and_over_the_wrap_of_numbers() {
+        for seed in 0..20 {
+            let (mut dice, mut order) = (stream(seed, 0, "cells"), CellOrder::default());
+            let firsts: Vec<u32> = vec![0, 5, u32::MAX - 40, u32::MAX];
+            let mut cells: Vec<(u32, u32)> = Vec::new();
+            for (circuit, first) in (0..).zip(&firsts) {
+                let sequence = Sequence { expected: *first, sent: *first, rests: false };
+                order.circuits.insert(circuit, sequence);
+                cells.extend((0..300).map(|_| (circuit, order.number(circuit))));
+            }
+            cells.chunks_mut(500).for_each(|chunk| chunk.shuffle(&mut dice));
+            let mut came = vec![Vec::new(); firsts.len()];
+            for (circuit, number) in cells {
+                came[circuit as usize].extend(all_turns(&mut order, circuit, number));
+            }
+            for (came, first) in came.iter().zip(firsts) {
+                let wanted: Vec<u32> = (0..300).map(|n| first.wrapping_add(n)).collect();
+                assert_eq!(*came, wanted, "seed {seed}");
+            }
+            assert!(order.held.is_empty() && order.early() > 100);
+            let _: u32 = dice.random();
+        }
+    }
+
+    #[test]
+    fn numbers_that_have_passed_are_too_far_ahead_or_came_twice_are_refused() {
+        let mut order = CellOrder::default();
+        assert_eq!(take(&mut order, 7, RELAY, 0), Ok(Turn::Now));
+        assert_eq!(take(&mut order, 7, RELAY, 0), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, 5), Ok(Turn::Later));
+        assert_eq!(take(&mut order, 7, RELAY, 5), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, 1 + HELD as u32), Ok(Turn::Later));
+        assert_eq!(take(&mut order, 7, RELAY, 2 + HELD as u32), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, u32::MAX), Err(Misnumbered));
+    }
+
+    #[test]
+    fn a_neighbour_that_skips_numbers_of_many_circuits_is_held_to_a_bound() {
+        let mut order = CellOrder::default();
+        let kept = (1..).take_while(|id| take(&mut order, *id, RELAY, 1) == Ok(Turn::Later));
+        assert_eq!(kept.count(), HELD);
+    }
+
+    #[test]
+    fn cells_of_a_circuit_whose_first_is_late_are_kept() {
+        let mut order = CellOrder::default();
+        for number in [3, 1, 2] {
+            assert_eq!(take(&mut order, 9, RELAY, number), Ok(Turn::Later));
+        }
+        assert_eq!(all_turns(&mut order, 9, 0), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_new_circuit_waits_for_the_end_of_the_one_that_had_its_id() {
+        let mut order = CellOrder::default();
+        assert_eq!(all_turns(&mut order, 9, 0), [0]);
+        assert_eq!(take(&mut order, 9, Command::DESTROY, 2), Ok(Turn::Later));
+        assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Ok(Turn::Later));
+        assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Err(Misnumbered));
+        assert_eq!(take(&mut order, 9, RELAY, 1), Ok(Turn::Now));
+        assert_eq!(order.next(9).unwrap().cell().command, Command::DESTROY);
+        order.left(9);
+        order.ended(9, false);
+        assert_eq!(order.next(9).unwrap().cell().command, Command::CREATE2);
+        assert_eq!(all_turns(&mut order, 9, 1), [1]);
+        order.tick(Time::ZERO);
+        order.tick(Time::ZERO + REST);
+        assert!(order.knows(9), "the new one lives");
+    }
+
+    #[test]
+    fn an_id_of_ours_rests_and_what_is_under_way_still_has_its_turn() {
+        let mut order = CellOrder::default();
+        assert_eq!([order.number(4), order.number(4)], [0, 1]);
+        assert_eq!(all_turns(&mut order, 4, 0), [0]);
+        order.left(4);
+        assert_eq!(order.number(4), 2, "the DESTROY");
+        order.tick(Time::from_secs(10));
+        assert_eq!(all_turns(&mut order, 4, 1), [1]);
+        order.ended(4, true);
+        order.tick(Time::from_secs(309));
+        assert!(order.knows(4));
+        order.tick(Time::from_secs(310));
+        assert!(!order.knows(4));
+        assert_eq!(order.number(4), 0);
+    }
+
+    #[test]
+    fn an_id_whose_circuit_was_left_before_it_said_anything_rests_too() {
+        let mut order = CellOrder::default();
+        order.left(4);
+        assert_eq!(order.number(4), 0, "the DESTROY");
+        order.tick(Time::ZERO);
+        order.tick(Time::ZERO + REST);
+        assert!(!order.knows(4));
+    }
+
+    #[test]
+    fn ids_that_name_no_circuit_leave_nothing() {
+        let mut order = CellOrder::default();
+        for circuit in 1..1_000 {
+            assert_eq!(take(&mut order, circuit, RELAY, 0), Ok(Turn::Now));
+            assert_eq!(order.number(circuit), 0, "a DESTROY that refuses it");
+            order.settle(circuit);
+        }
+        assert_eq!(take(&mut order, 0, Command::PADDING, 0), Ok(Turn::Now));
+        order.settle(0);
+        assert_eq!(order.circuits.len(), 1, "the link's own");
+    }
+}
