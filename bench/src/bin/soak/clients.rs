@@ -212,6 +212,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         design: Design::default(),
         dealing: None,
         trace: None,
+        tap: None,
     })
 }
 
