@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -179,13 +179,15 @@ def _curl(url: str, proxy: str, into: Path, seconds: float) -> list[str]:
     return [*command, "-o", str(into), url]
 
 
-def fetch_all(proxy: str, folder: Path, add: Callable[..., None]) -> None:
-    """Downloads files of all :data:`LENGTHS`, each of which must arrive as it was sent.
+def fetch_all(
+    proxy: str, folder: Path, add: Callable[..., None], lengths: Sequence[int] = LENGTHS
+) -> None:
+    """Downloads files of these lengths, each of which must arrive as it was sent.
 
     ``add`` gets a row of numbers for each.
     """
     with FileServer() as server:
-        for length in LENGTHS:
+        for length in lengths:
             got = fetch(server.url(length), proxy, folder / "got", 300.0)
             assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
             first = f"{got.first_byte_s * 1000:.0f}"

@@ -1,0 +1,138 @@
+"""Unordered links of ours among stock tors: mixed circuits over lines that lose segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.losing import Losing
+from harness.seeded import MIB
+from harness.tornet import TorNetwork
+from harness.torours import BACK, OurClient, OurRelay
+from harness.webfiles import fetch_all
+
+pytestmark = [pytest.mark.links, pytest.mark.timeout(900)]
+
+# How relays of ours are started: two that want unordered links, one that stays in order.
+KINDS = {"utls0": "utls", "utls1": "utls", "tls0": "tls"}
+# At 5 % loss TCP carries little: 20 MiB take a minute on a busy machine.
+LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
+# Who stands where, first hop first; hops of ours by name, stock relays by "stock".
+PATHS = {
+    "unordered, stock": ("utls0", "utls1", "stock"),
+    "stock between": ("utls0", "stock", "utls1"),
+    "ordered between": ("utls0", "tls0", "utls1"),
+    "unordered throughout": ("utls0", "utls1", "utls2"),
+}
+
+
+@dataclass
+class World:
+    """A network with relays of all kinds."""
+
+    network: TorNetwork
+    ours: dict[str, OurRelay]
+
+    def path(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The fingerprints of these hops."""
+        last = len(names) - 1
+        stock = [self.network.of("exit" if hop == last else "relay")[0] for hop in range(last + 1)]
+        return tuple(
+            stock[hop].fingerprint if name == "stock" else self.ours[name].fingerprint
+            for hop, name in enumerate(names)
+        )
+
+    def early(self) -> dict[str, int]:
+        """Records that relays of ours opened before their turn."""
+        return {name: relay.number("early_records") for name, relay in self.ours.items()}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three authorities, two relays and an exit of C tor's; four relays of ours."""
+    folder = tmp_path_factory.mktemp("tor")
+    with TorNetwork(folder, relays=2, exits=1) as network:
+        ours = {}
+        for name, kind in {**KINDS, "utls2": "utls"}.items():
+            more = ["--exit", "accept *:*"] if name in ("utls1", "utls2") else []
+            more += ["--threads", "2" if name == "utls0" else "1"]
+            ours[name] = OurRelay(network, folder / name, name, "--link", kind, *more)
+        network.others = {name: relay.fingerprint for name, relay in ours.items()}
+        network.other_exits = ["utls1", "utls2"]
+        try:
+            network.start()
+            network.wait_for_all()
+            yield World(network, ours)
+        finally:
+            for relay in ours.values():
+                relay.close()
+
+
+def check(world: World) -> None:
+    """Nobody complains of anybody."""
+    assert world.network.complaints() == []
+    for relay in world.ours.values():
+        told = {event["what"] for event in relay.events("violation")}
+        assert told <= {BACK}, relay.name
+
+
+def test_relays_tell_which_tap_is_at_work(world: World) -> None:
+    """As root here it is the socket filter; who did not ask for one has none."""
+    for name, relay in world.ours.items():
+        taps = {event["tap"] for event in relay.events("numbers")}
+        notes = [str(event["what"]) for event in relay.events("note")]
+        said = [note for note in notes if "links may be unordered" in note]
+        if KINDS.get(name) == "tls":
+            assert taps == {None}
+            assert said == []
+        else:
+            assert taps == {"socket filter"}
+            assert len(said) == 1
+            assert relay.scrape()['anabranch_relay_tap{kind="socket filter"}'] == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
+    world: World, path: str, tmp_path: Path, results: Results
+) -> None:
+    """1 B to 20 MiB with the right hash, at 5 % loss; records came before their turn."""
+    names = PATHS[path]
+    hops = world.path(names)
+    ports = [relay.orport for relay in world.ours.values()]
+    before = world.early()
+    pins = ["--entry", hops[0], "--middle", hops[1], "--exit", hops[2], "--link", "utls"]
+    with (
+        OurClient(world.network, tmp_path / "client", "--legs", "1", *pins) as client,
+        Losing(ports) as losing,
+    ):
+        client.wait_ready()
+        add = partial(results.add, "unordered links, 5 % loss", path=path)
+        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+        assert losing.lost() > 200
+        early = int(str(client.events("numbers")[-1]["early_records"]))
+    grown = {name: count - before[name] for name, count in world.early().items()}
+    results.add("records before their turn", path=path, client=early, **grown)
+    assert early > 50, "the guard's records at the client"
+    # Bytes go down: from a neighbour that speaks it and stands behind.
+    for name, behind in pairwise(names):
+        if name.startswith("utls") and behind.startswith("utls"):
+            assert grown[name] > 50, grown
+    check(world)
+
+
+def test_a_stock_client_gets_usual_links(world: World, tmp_path: Path, results: Results) -> None:
+    """It goes by relays of ours that speak unordered links between each other."""
+    hops = world.path(("utls0", "utls1", "utls2"))
+    client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
+    ports = [relay.orport for relay in world.ours.values()]
+    with Losing(ports):
+        add = partial(results.add, "stock client, unordered relays, 5 % loss")
+        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+    client.close()
+    check(world)
