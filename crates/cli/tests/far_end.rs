@@ -494,6 +494,31 @@ fn padded_packets_have_few_sizes() {
 }
 
 #[test]
+fn decoys_go_both_ways_within_their_budget_and_no_program_sees_one() {
+    let world = World::with(unequal(), &["--every", "20ms", "--decoys", "20%"]);
+    let client = bound();
+    world.passes(&client, 4000);
+    let [near, far] = world.end();
+    let (ours, theirs) = (&near["far_end"]["decoys"], &far["clients"][0]["decoys"]);
+    let number = |of: &Value, name: &str| of[name].as_u64().unwrap();
+    let carried = |paths: &Value, name: &str| {
+        paths.as_array().unwrap().iter().map(|path| number(path, name)).sum::<u64>()
+    };
+    for (sent, came, carried) in [
+        ((ours, "up"), (theirs, "in"), carried(&near["paths"], "up_bytes")),
+        ((theirs, "out"), (ours, "down"), carried(&far["clients"][0]["paths"], "out_bytes")),
+    ] {
+        let count = |(of, way): (&Value, &str), what| number(of, &format!("{way}_{what}"));
+        let [packets, bytes] = ["packets", "bytes"].map(|what| count(sent, what));
+        assert!(packets > 50, "{sent:?}");
+        assert!(5 * bytes <= carried && 20 * bytes >= carried, "{bytes} of {carried}");
+        // The last ones may be under way when both are stopped.
+        assert!(count(came, "packets") + 100 >= packets, "{sent:?} {came:?}");
+        assert!(count(came, "bytes") <= bytes);
+    }
+}
+
+#[test]
 fn what_a_tunnel_is_told_fits_through_the_paths() {
     let folder = TempDir::new().unwrap();
     let [_, key] = keys(folder.path());
@@ -533,6 +558,15 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&split, &["--schedule", "lowrtt"], "those to a far end (--key)"),
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
+        (&split, &["--decoys", "10%"], "they need a far end that drops them, add --key FILE"),
+        (&split, &["--key", &home, "--decoys", "0%"], "'0%' buys no decoy"),
+        (&split, &["--key", &home, "--decoys", "-5%"], "'-5%' buys no decoy"),
+        (&split, &["--key", &home, "--decoys", "101%"], "100% at most"),
+        (&split, &["--key", &home, "--decoys", "10"], "such as 10% or 2.5%"),
+        (&split, &["--key", &home, "--decoys", "9%", "--schedule", "lowrtt"], "blind to load"),
+        (&merge, &["--key", &far, "--decoys", "-1%"], "'-1%' buys no decoy"),
+        (&merge, &["--key", &far, "--decoys", "200%"], "100% at most"),
+        (&merge, &["--key", &far, "--decoys", "9%", "--schedule", "pull"], "blind to load"),
         (&merge, &[], "--key is missing"),
         (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is no silence"),
         (&merge, &["--key", &far, "--jitter", "20ms"], "delays every datagram alike"),

@@ -119,6 +119,9 @@ pub struct FarEndCounters {
     pub lost: u64,
     /// How long a datagram waits at most for those that were sent before it.
     pub patience: Duration,
+    /// Decoys that were sent to it, and those that came from it and were dropped; they are in no
+    /// path's counters.
+    pub decoys: [Flow; 2],
 }
 
 /// Counted over the whole splitter.

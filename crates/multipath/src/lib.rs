@@ -14,6 +14,7 @@
 //! * A [`Splitter`] joins the two, turns the choice of a path with a closed window into *hold*, and
 //!   draws both anew after silences where that is wanted.
 //! * In a [`DelayQueue`] units wait before the split for a time drawn from a [`Jitter`].
+//! * [`Decoys`] says what paths that rest are to carry for show, within a [`DecoyBudget`].
 //! * A [`Backlog`] is what waits while no window has room.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
 //!   other end.
@@ -26,6 +27,7 @@
 mod backlog;
 mod boundary;
 pub mod conformance;
+mod decoys;
 mod growth;
 mod jitter;
 mod merger;
@@ -41,6 +43,7 @@ pub mod trace;
 
 pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
+pub use decoys::{DecoyBudget, DecoyBudgetError, Decoys};
 pub use jitter::{DELAYED_BYTES, DelayQueue, Jitter, JitterError};
 pub use merger::Merger;
 pub use path::{LegView, LinkView, PathId, PathView};

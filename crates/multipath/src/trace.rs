@@ -4,6 +4,7 @@
 //! What goes by which path is decided by a [`Splitter`], as behind the splitter's sockets, and by
 //! nothing else.
 
+mod decoys;
 mod delayed;
 mod ends;
 
@@ -11,6 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+pub use decoys::{Decoy, decoys};
 pub use delayed::delayed;
 pub use ends::{Draw, EndsError, Mode};
 

@@ -14,7 +14,7 @@ use crate::hello::{Cookie, Hello, Message, Welcome};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::noise;
 use crate::piece::Piece;
-use crate::session::Session;
+use crate::session::{DecoyCount, Session};
 
 /// Paths of a session.
 const MOST_PATHS: u8 = 64;
@@ -321,6 +321,13 @@ impl<R: CryptoRng> Far<R> {
         let Some(running) = running else { return anabranch_multipath::PathView::dead() };
         let leads = running.peers.get(path.index()).is_some_and(Option::is_some);
         if leads { running.session.view(path) } else { anabranch_multipath::PathView::dead() }
+    }
+
+    /// Decoys that were sent to a client, and those that came from it, in its present session.
+    #[must_use]
+    pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
+        let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
+        running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
     /// Forgets sessions whose client left or was silent for too long; whose they were.

@@ -5,6 +5,7 @@
 //! data  = flow (2) · run (2) · datagram
 //! part  = flow (2) · run (2) · place (1) · a part of a datagram
 //! ack   = largest (4) · count (4) · ago (4)
+//! decoy = as data, with zeros for a datagram
 //! ```
 //!
 //! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32
@@ -12,7 +13,8 @@
 //! one program of the near end's: the far end speaks to the server from a port of its own for
 //! each. A run is how many packets before this one, each numbered one less than the next, went by
 //! the same path: what is missing of them is lost, if later ones of the path are here. A sender
-//! with windows has its data acknowledged, each path's by that path.
+//! with windows has its data acknowledged, each path's by that path. A decoy is as long as data
+//! would be, and is dropped.
 
 use std::ops::Range;
 
@@ -33,6 +35,8 @@ pub(crate) enum Frame<'a> {
     Pong { echo: u32, stamp: u32 },
     /// What of the path's counted data has come.
     Ack(Receipt),
+    /// As long as the packet of a datagram or a part with so many bytes, and nothing else.
+    Decoy { stamp: u32, run: u16, bytes: usize },
     /// The other end ends the session.
     Close,
 }
@@ -43,6 +47,7 @@ const PONG: u8 = 2;
 const CLOSE: u8 = 3;
 const ACK: u8 = 4;
 const PART: u8 = 5;
+const DECOY: u8 = 6;
 const KIND: u8 = 0x0f;
 const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
@@ -108,6 +113,12 @@ impl<'a> Frame<'a> {
                 let [largest, count, ago] = [0, 1, 2].map(word);
                 Some(Frame::Ack(Receipt { largest, count, ago }))
             }
+            DECOY => {
+                let (_, rest) = content.split_first_chunk::<FLOW>()?;
+                let (run, rest) = rest.split_first_chunk::<RUN>()?;
+                let run = u16::from_be_bytes(*run);
+                Some(Frame::Decoy { stamp: stamp?, run, bytes: rest.len() })
+            }
             CLOSE => Some(Frame::Close),
             _ => None,
         }
@@ -116,16 +127,17 @@ impl<'a> Frame<'a> {
     /// When it was sent, if it says so.
     pub(crate) fn stamp(self) -> Option<u32> {
         match self {
-            Frame::Data { stamp, .. } | Frame::Ping { stamp, .. } | Frame::Pong { stamp, .. } => {
-                Some(stamp)
-            }
+            Frame::Data { stamp, .. }
+            | Frame::Decoy { stamp, .. }
+            | Frame::Ping { stamp, .. }
+            | Frame::Pong { stamp, .. } => Some(stamp),
             Frame::Ack(_) | Frame::Close => None,
         }
     }
 
     /// So many packets before it, numbered without a gap, went by the same path; words do not say.
     pub(crate) fn run(self) -> u16 {
-        if let Frame::Data { run, .. } = self { run } else { 0 }
+        if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
 
     /// What stands before the datagram, and the zeros that make the whole as long as the least of
@@ -150,6 +162,10 @@ impl<'a> Frame<'a> {
                 let words = [largest, count, ago].map(|word| word.to_be_bytes());
                 let field = words.iter().fold(Field::default(), |field, word| field.with(word));
                 (ACK, None, field, 0)
+            }
+            Frame::Decoy { stamp, run, bytes } => {
+                let field = Field::default().with(&[0; FLOW]).with(&run.to_be_bytes());
+                (DECOY, Some(*stamp), field, *bytes)
             }
             Frame::Close => (CLOSE, None, Field::default(), 0),
         };
@@ -208,7 +224,8 @@ pub(crate) struct Parts {
     zeros: usize,
 }
 
-static ZEROS: [u8; 65_536] = [0; 65_536];
+/// What decoys have for content, and what makes packets longer.
+pub(crate) static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {
     fn push(&mut self, bytes: &[u8]) {
@@ -227,7 +244,11 @@ mod tests {
     use super::*;
 
     fn written(frame: &Frame<'_>, sizes: &[usize]) -> Vec<u8> {
-        let datagram = if let Frame::Data { piece, .. } = frame { piece.bytes } else { &[][..] };
+        let datagram = match frame {
+            Frame::Data { piece, .. } => piece.bytes,
+            Frame::Decoy { bytes, .. } => &ZEROS[..*bytes],
+            _ => &[],
+        };
         frame.parts(sizes).around(datagram).concat()
     }
 
@@ -242,6 +263,8 @@ mod tests {
             Frame::Ping { stamp: u32::MAX, deaf: false, rtt: 0, room: 0 },
             Frame::Ping { stamp: 3, deaf: true, rtt: 20_000, room: 1_472 },
             Frame::Pong { echo: 1, stamp: 2 },
+            Frame::Decoy { stamp: 9, run: 3, bytes: 0 },
+            Frame::Decoy { stamp: 9, run: 513, bytes: 1_200 },
             Frame::Close,
         ];
         for frame in frames {
@@ -250,6 +273,20 @@ mod tests {
                 assert_eq!(Frame::read(&bytes), Some(frame), "{sizes:?}");
                 if let Frame::Data { piece, .. } = frame {
                     assert_eq!(&bytes[Frame::place(&bytes, piece.bytes)], piece.bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_decoy_is_as_long_as_the_datagram_that_it_stands_for() {
+        for length in [0, 1, 60, 200, 1_300] {
+            for (place, more) in [(None, 0), (Some(0x81), PLACE)] {
+                let piece = Piece { bytes: &vec![1; length], place };
+                let data = Frame::Data { stamp: 1, flow: 2, run: 3, counted: false, piece };
+                let decoy = Frame::Decoy { stamp: 1, run: 3, bytes: length + more };
+                for sizes in [&[][..], &[64, 256]] {
+                    assert_eq!(written(&decoy, sizes).len(), written(&data, sizes).len());
                 }
             }
         }
@@ -279,7 +316,10 @@ mod tests {
         assert_eq!(Frame::read(data_without_run), None);
         for bytes in [
             &[][..],
-            &[6],
+            &[7],
+            &[DECOY | STAMPED, 0, 0, 0, 0, 1, 2, 3],
+            &[DECOY, 0, 0, 0, 0],
+            &[COUNTED | DECOY | STAMPED, 0, 0, 0, 0, 1, 2, 3, 4],
             &[PART | STAMPED, 0, 0, 0, 0, 1, 2, 3, 4],
             &[0x80],
             &[PING | STAMPED, 0, 0, 0, 0, 1, 0, 0, 0],

@@ -18,6 +18,8 @@
 //!   much the paths differ) and the `pacer`.
 //! * `parts`: datagrams that are too long for a packet go in pieces.
 //! * `window`: what may be under way on each path, for schedules that look at that.
+//! * Decoys ([`Session::send_decoys`]) are packets like data that the other end drops; when they
+//!   go, and by which path, [`anabranch_multipath::Decoys`] says.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
 //!
@@ -50,4 +52,4 @@ pub use inner::{INTERFACE, Inner};
 pub use near::{Near, NearError, State};
 pub use parts::{PADDED_OVERHEAD, pieces};
 pub use piece::Piece;
-pub use session::{OVERHEAD, Session};
+pub use session::{DecoyCount, OVERHEAD, Session};

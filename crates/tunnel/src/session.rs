@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use anabranch_multipath::{PathId, PathView, Replay, Time};
+use anabranch_multipath::{Decoys, PathId, PathView, Replay, Time};
 
 use crate::datagram::Datagram;
 use crate::delays::micros;
 use crate::disguise::Disguise;
 use crate::epoch::{self, Epoch, Id};
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, ZEROS};
 use crate::parts::Joiner;
-use crate::piece::Piece;
+use crate::piece::{PLACE, Piece};
 use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
 use crate::window::{Receipt, Tally, Window};
@@ -53,6 +53,10 @@ pub struct Session {
     words: VecDeque<(PathId, Word)>,
     /// Whether each path has a window: then our data are acknowledged.
     has_windows: bool,
+    /// What goes by paths that rest, where that is wanted.
+    decoys: Option<Decoys>,
+    decoys_sent: DecoyCount,
+    decoys_came: DecoyCount,
     /// When there was traffic last, and when paths are asked next.
     busy: Option<Time>,
     ask: Time,
@@ -60,6 +64,22 @@ pub struct Session {
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
+}
+
+/// Decoys, and the bytes of the datagrams that they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecoyCount {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+}
+
+impl DecoyCount {
+    fn add(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
 }
 
 /// Packets of one path with consecutive numbers.
@@ -106,6 +126,13 @@ struct Path {
     tally: Tally,
 }
 
+impl Path {
+    /// Whether it answers, and the other end hears us by it.
+    fn is_usable(&self) -> bool {
+        self.unanswered <= UNANSWERED && !self.deaf
+    }
+}
+
 impl Session {
     /// Without keys. `asks` is whether this end asks the paths whether they live; packets are as
     /// long as the least of `sizes` that they fit into, or as long as they are.
@@ -124,6 +151,9 @@ impl Session {
             paths: (0..paths).map(|_| Path::default()).collect(),
             words: VecDeque::new(),
             has_windows: false,
+            decoys: None,
+            decoys_sent: DecoyCount::default(),
+            decoys_came: DecoyCount::default(),
             busy: None,
             ask: Time::ZERO,
             asked: None,
@@ -158,6 +188,17 @@ impl Session {
     #[must_use]
     pub fn has_windows(&self) -> bool {
         self.has_windows
+    }
+
+    /// What goes by paths that rest, from now on; `None` for nothing.
+    pub fn send_decoys(&mut self, decoys: Option<Decoys>) {
+        self.decoys = decoys;
+    }
+
+    /// Decoys that this end has sent, and those that came to it and were dropped.
+    #[must_use]
+    pub fn decoys(&self) -> [DecoyCount; 2] {
+        [self.decoys_sent, self.decoys_came]
     }
 
     /// Packets by `path` may have so many bytes: longer ones are lost there. The other end is told.
@@ -243,6 +284,15 @@ impl Session {
         let sealed = self.put(disguise, path, &frame, piece.bytes, out);
         if let Some(path) = self.paths.get_mut(path.index()).filter(|_| sealed && counted) {
             path.window.sent(now, number, out.len() - start);
+        }
+        if let Some(decoys) = self.decoys.as_mut().filter(|_| sealed) {
+            let bytes = piece.bytes.len() + piece.place.map_or(0, |_| PLACE);
+            let paths = &self.paths;
+            let usable = |path: PathId| {
+                let path = &paths[path.index()];
+                path.is_usable() && path.heard.is_some()
+            };
+            decoys.carried(now, (path, bytes), paths.len(), usable);
         }
         sealed
     }
@@ -370,6 +420,7 @@ impl Session {
                 }
             }
             Frame::Ack(receipt) => self.acknowledged(now, path, receipt),
+            Frame::Decoy { bytes, .. } => self.decoys_came.add(bytes),
             Frame::Close => self.closed = true,
         }
         None
@@ -413,7 +464,9 @@ impl Session {
         if let Some((path, receipt)) = receipt {
             return self.put(disguise, path, &Frame::Ack(receipt), &[], out).then_some(path);
         }
-        let (path, word) = self.words.pop_front()?;
+        let Some((path, word)) = self.words.pop_front() else {
+            return self.send_decoy(now, disguise, out);
+        };
         let stamp = micros(now);
         let frame = match word {
             Word::Ping { deaf } => {
@@ -427,6 +480,19 @@ impl Session {
             Word::Close => Frame::Close,
         };
         self.put(disguise, path, &frame, &[], out).then_some(path)
+    }
+
+    /// Appends the next decoy that is due; the path that it goes by.
+    fn send_decoy(&mut self, now: Time, disguise: &Disguise, out: &mut Vec<u8>) -> Option<PathId> {
+        let (path, bytes) = self.decoys.as_mut()?.poll(now)?;
+        let bytes = bytes.min(ZEROS.len());
+        let run = self.run.before(path, self.number);
+        let frame = Frame::Decoy { stamp: micros(now), run, bytes };
+        let sealed = self.put(disguise, path, &frame, &ZEROS[..bytes], out);
+        sealed.then(|| {
+            self.decoys_sent.add(bytes);
+            path
+        })
     }
 
     fn question(&mut self, now: Time) {
@@ -460,14 +526,15 @@ impl Session {
         let windows = self.paths.iter().filter_map(|path| {
             [path.tally.due(), path.window.next_timeout()].into_iter().flatten().min()
         });
-        [self.order.next_timeout(), ask].into_iter().flatten().chain(windows).min()
+        let decoy = self.decoys.as_ref().and_then(Decoys::next_due);
+        [self.order.next_timeout(), ask, decoy].into_iter().flatten().chain(windows).min()
     }
 
     /// What a scheduler may know of a path.
     #[must_use]
     pub fn view(&self, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
-        let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED && !path.deaf);
+        let usable = known.is_some_and(Path::is_usable);
         let Some(known) = known.filter(|_| usable && self.has_windows) else {
             return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
         };

@@ -7,9 +7,9 @@ mod world;
 use std::time::Duration;
 
 use anabranch_multipath::seed::stream;
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Decoys, PathId, Time};
 use anabranch_netem::{LinkSettings, Loss};
-use anabranch_tunnel::{PacketKind, State};
+use anabranch_tunnel::{DecoyCount, OVERHEAD, PacketKind, State};
 use rand::RngExt;
 use world::{World, address, near, pair, path};
 
@@ -57,6 +57,74 @@ fn all_arrives_in_order_both_ways_over_unequal_paths_and_no_later_than_the_slowe
             assert!(latest <= Duration::from_millis(63), "{every}: {latest:?}");
         }
     }
+}
+
+/// Both ends send decoys from now on.
+fn send_decoys(world: &mut World, budget: &str) {
+    let decoys = |entity| {
+        Some(Decoys::new(budget.parse().unwrap(), stream(world.begun as u64, entity, "decoys")))
+    };
+    let (near, far) = (decoys(1), decoys(2));
+    world.near.session().send_decoys(near);
+    let client = world.client.unwrap();
+    world.far.session(client).unwrap().send_decoys(far);
+}
+
+/// Decoys that the near end sent and that came to the far end, and the same downwards.
+fn decoys(world: &mut World) -> [[DecoyCount; 2]; 2] {
+    let [near_sent, near_came] = world.near.session().decoys();
+    let client = world.client.unwrap();
+    let [far_sent, far_came] = world.far.session(client).unwrap().decoys();
+    [[near_sent, far_came], [far_sent, near_came]]
+}
+
+#[test]
+fn decoys_are_dropped_by_the_other_end_and_cost_no_more_than_their_budget() {
+    let mut world = ready(31, &[path(20), path(35), path(60)], "20ms");
+    send_decoys(&mut world, "10%");
+    let sent = exchange(&mut world, 6000);
+    for out in &world.out {
+        assert!(numbers(out).into_iter().eq(0..6000), "{} came", out.len());
+        let late = |(out, sent): (&(Time, Vec<u8>), &Time)| out.0.since(*sent);
+        let latest = out.iter().zip(&sent).map(late).max().unwrap();
+        assert!(latest <= Duration::from_millis(63), "{latest:?}");
+    }
+    for (way, [sent, came]) in decoys(&mut world).into_iter().enumerate() {
+        assert_eq!(sent, came, "way {way}");
+        assert!((300_000..=600_000).contains(&sent.bytes), "{sent:?}");
+        assert_eq!(sent.bytes, 1_000 * sent.packets);
+    }
+    // The twin: without a budget there is none.
+    let mut without = ready(31, &[path(20), path(35), path(60)], "20ms");
+    exchange(&mut without, 6000);
+    assert_eq!(decoys(&mut without), [[DecoyCount::default(); 2]; 2]);
+}
+
+#[test]
+fn an_observer_sees_decoys_as_packets_that_are_as_long_as_data() {
+    let mut world = ready(32, &[path(20), path(20)], "20ms");
+    send_decoys(&mut world, "20%");
+    exchange(&mut world, 3000);
+    let long = world.seen.iter().flatten().filter(|packet| packet.len() > 900);
+    let (lengths, long): (Vec<usize>, u64) =
+        (long.clone().map(Vec::len).collect(), long.count() as u64);
+    assert!(lengths.iter().all(|length| *length == 1_000 + OVERHEAD));
+    let decoys: u64 = decoys(&mut world).iter().map(|[sent, _]| sent.packets).sum();
+    assert!(decoys > 300, "{decoys}");
+    assert_eq!(long, 6_000 + decoys);
+}
+
+#[test]
+fn a_path_that_died_gets_no_decoys() {
+    let mut world = ready(33, &[path(20), path(20), path(20)], "20ms");
+    world.cut[2] = true;
+    exchange(&mut world, 6000);
+    send_decoys(&mut world, "20%");
+    let before = world.seen[2].iter().filter(|packet| packet.len() > 900).count();
+    exchange(&mut world, 3000);
+    let after = world.seen[2].iter().filter(|packet| packet.len() > 900).count();
+    assert_eq!(after, before);
+    assert!(decoys(&mut world)[0][0].packets > 100);
 }
 
 /// Paths whose packets may have 1,500 bytes with 28 of headers, as both ends know.

@@ -12,10 +12,11 @@ use anabranch_drive::far_end::{INTERFACE, KeyFile};
 use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
 use anabranch_drive::toml_keys::{self, Section};
-use anabranch_multipath::{Every, Jitter, Silence};
+use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;
+use crate::split::check_decoys;
 use crate::split::forms::{self, OneOrMany};
 use crate::split::values::{AnySchedule, Span, address};
 
@@ -38,6 +39,7 @@ const KEYS: &[Section] = &[Section {
         "jitter",
         "seed",
         "pad",
+        "decoys",
         "idle",
         "max-flows",
         "json",
@@ -105,6 +107,15 @@ pub(super) struct Options {
     /// payload
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
     pad: Vec<u16>,
+
+    /// Send decoy runs by paths that rest, with at most so many bytes for each byte carried, such
+    /// as 10%
+    ///
+    /// A decoy run has the lengths and distances of a run that was really sent, and the splitter
+    /// drops it. Each end has a budget of its own. Not with schedules that look at windows.
+    #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
+    #[serde(deserialize_with = "forms::text")]
+    decoys: Option<DecoyBudget>,
 
     /// A program's flow that is silent for so long is closed [default: 180s]
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
@@ -185,6 +196,7 @@ impl Options {
             jitter: self.jitter.or(file.jitter),
             seed: self.seed.or(file.seed),
             pad: if self.pad.is_empty() { file.pad } else { self.pad },
+            decoys: self.decoys.or(file.decoys),
             idle: self.idle.or(file.idle),
             max_flows: self.max_flows.or(file.max_flows),
             json: self.json || (file.json && !self.quiet),
@@ -232,6 +244,9 @@ impl Options {
             check_jitter(jitter, Guess::Look, true)
                 .map_err(|error| Failure::misuse(format!("--jitter: {error}")))?;
         }
+        let asked = self.schedule.as_ref().map(|AnySchedule(schedule)| schedule);
+        check_decoys(self.decoys, asked)
+            .map_err(|error| Failure::misuse(format!("--decoys: {error}")))?;
         let usual = || SCHEDULE.parse().expect("a family of that name exists");
         let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
         let published = schedule.family().every.unwrap_or(EVERY);
@@ -245,6 +260,7 @@ impl Options {
             every: self.every.unwrap_or(every),
             redraw: self.redraw,
             jitter: self.jitter,
+            decoys: self.decoys,
             seed: self.seed.unwrap_or_else(fresh_seed),
             pad: self.pad.iter().copied().map(usize::from).collect(),
             idle: self.idle.map_or(IDLE, |span| span.0),

@@ -38,6 +38,7 @@ const KEYS: &[Section] = &[
             "key",
             "behind",
             "pad",
+            "decoys",
             "wg",
             "write",
             "overwrite",

@@ -25,7 +25,7 @@ use crate::status::Standing;
 pub(crate) use options::Options;
 #[cfg(feature = "onion")]
 pub(crate) use plan::check_file;
-pub(crate) use plan::settings;
+pub(crate) use plan::{check_decoys, settings};
 use reread::Source;
 use screen::{Posting, Pricing};
 pub(crate) use screen::{advice, log};

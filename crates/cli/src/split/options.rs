@@ -9,7 +9,7 @@ use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::wg_quick::PeerChoice;
 use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
-use anabranch_multipath::{Every, Jitter, Silence};
+use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use serde::Deserialize;
 
 use super::forms;
@@ -173,6 +173,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
     pub(crate) pad: Vec<u16>,
 
+    /// Send decoy runs by paths that rest, with at most so many bytes for each byte carried, such
+    /// as 10%
+    ///
+    /// A decoy run has the lengths and distances of a run that was really sent, and the far end
+    /// drops it: an observer cannot tell it. Each end has a budget of its own. Not with schedules
+    /// that look at windows.
+    #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) decoys: Option<DecoyBudget>,
+
     /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change
     /// in it is shown
     ///
@@ -257,6 +267,7 @@ impl Options {
             key: self.key.or(file.key),
             behind: self.behind.or(file.behind),
             pad: if self.pad.is_empty() { file.pad } else { self.pad },
+            decoys: self.decoys.or(file.decoys),
             wg: self.wg.or(file.wg),
             write: self.write.or(file.write),
             overwrite: self.overwrite || file.overwrite,

@@ -8,6 +8,8 @@ use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
 use anabranch_drive::steer::{Ports, Request, UPLINK};
+use anabranch_multipath::DecoyBudget;
+use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
 
 use super::options::Options;
@@ -159,10 +161,19 @@ const LONGEST_NAME: usize = 32;
 fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     let refuse = |setting, why: &str| Err(in_setting(setting)(why));
     let Some(file) = &options.key else {
-        return match (&options.behind, options.pad.is_empty()) {
-            (Some(_), _) => refuse("behind", "there is no far end: add --key FILE"),
-            (None, false) => refuse("pad", "there is no far end: add --key FILE"),
-            (None, true) => Ok(None),
+        let given = [
+            ("behind", options.behind.is_some()),
+            ("pad", !options.pad.is_empty()),
+            ("decoys", options.decoys.is_some()),
+        ];
+        return match given.into_iter().find(|(_, given)| *given) {
+            Some(("decoys", _)) => refuse(
+                "decoys",
+                "an unaltered server cannot tell decoys: they need a far end that drops them, add \
+                 --key FILE",
+            ),
+            Some((setting, _)) => refuse(setting, "there is no far end: add --key FILE"),
+            None => Ok(None),
         };
     };
     check_beside_key(options)?;
@@ -183,7 +194,29 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();
-    Ok(Some(FarEnd { own, public: peer.public, psk: peer.psk, behind, pad }))
+    let (public, psk, decoys) = (peer.public, peer.psk, options.decoys);
+    let schedule = options.schedule.as_ref().map(|AnySchedule(schedule)| schedule);
+    check_decoys(decoys, schedule).map_err(in_setting("decoys"))?;
+    Ok(Some(FarEnd { own, public, psk, behind, pad, decoys }))
+}
+
+/// Decoys hide when a path carries nothing, which schedules that look at load tell anyhow; and they
+/// would take of the paths' windows.
+///
+/// # Errors
+/// Both are asked for; says so in a line.
+pub(crate) fn check_decoys(
+    decoys: Option<DecoyBudget>,
+    schedule: Option<&Spec>,
+) -> Result<(), String> {
+    match schedule.filter(|schedule| decoys.is_some() && schedule.family().needs_windows) {
+        Some(schedule) => Err(format!(
+            "they would take of the windows that '{schedule}' fills, which tells each path's \
+             observer of the others anyhow: choose a schedule that is blind to load, such as \
+             weighted:4"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What has no sense before a far end, which hides what is carried and puts it in order.

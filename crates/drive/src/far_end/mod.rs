@@ -5,7 +5,9 @@ mod file;
 
 use std::fmt;
 
-use anabranch_tunnel::{OVERHEAD, PADDED_OVERHEAD};
+use anabranch_comps::Flow;
+use anabranch_multipath::DecoyBudget;
+use anabranch_tunnel::{DecoyCount, OVERHEAD, PADDED_OVERHEAD};
 use keys::{KeyPair, Psk, PublicKey};
 
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
@@ -24,6 +26,8 @@ pub struct FarEnd {
     pub behind: String,
     /// Lengths that packets may have, in bytes of UDP payload; empty for any.
     pub pad: Vec<usize>,
+    /// What goes by paths that rest, for show.
+    pub decoys: Option<DecoyBudget>,
 }
 
 impl FarEnd {
@@ -46,6 +50,11 @@ impl FarEnd {
     }
 }
 
+/// Decoys as counters have them.
+pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
+    Flow { datagrams: count.packets, bytes: count.bytes }
+}
+
 /// Whether this machine has instructions for AES-GCM: without, ChaCha20-Poly1305 is quicker.
 #[must_use]
 pub fn has_aes() -> bool {
@@ -61,17 +70,18 @@ pub fn has_aes() -> bool {
 
 impl PartialEq for FarEnd {
     fn eq(&self, other: &FarEnd) -> bool {
-        let FarEnd { own, public, psk, behind, pad } = self;
+        let FarEnd { own, public, psk, behind, pad, decoys } = self;
         (own.public, *public, *psk) == (other.own.public, other.public, other.psk)
-            && (behind, pad) == (&other.behind, &other.pad)
+            && (behind, pad, decoys) == (&other.behind, &other.pad, &other.decoys)
     }
 }
 
 impl fmt::Debug for FarEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FarEnd { own, public, behind, pad, psk: _ } = self;
+        let FarEnd { own, public, behind, pad, decoys, psk: _ } = self;
         let mut shown = f.debug_struct("FarEnd");
         shown.field("own", &own.public).field("public", public);
-        shown.field("behind", behind).field("pad", pad).finish_non_exhaustive()
+        shown.field("behind", behind).field("pad", pad).field("decoys", decoys);
+        shown.finish_non_exhaustive()
     }
 }

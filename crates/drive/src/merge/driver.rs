@@ -209,6 +209,7 @@ impl<'s> Driver<'s> {
             every: self.settings.every.to_string(),
             redraw: self.settings.redraw.map(|silence| silence.to_string()),
             jitter: self.settings.jitter.map(|jitter| jitter.to_string()),
+            decoys: self.settings.decoys.map(|budget| budget.to_string()),
             seed: self.settings.seed,
         }
     }
@@ -277,7 +278,10 @@ impl<'s> Driver<'s> {
         let guest = &mut self.guests[id.0 as usize];
         let fits = guest.begin(&self.settings, paths);
         let windows = guest.has_windows();
-        self.far.session(id).into_iter().for_each(|session| session.keep_windows(windows));
+        if let Some(session) = self.far.session(id) {
+            session.keep_windows(windows);
+            session.send_decoys(guest.decoys(&self.settings));
+        }
         guest.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
         let client = guest.name();
         let news = match wanted {

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use anabranch_comps::{Flow, SCHEDULE};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{
-    Backlog, DELAYED_BYTES, DelayQueue, PathId, PathView, Splitter, Time, seed,
+    Backlog, DELAYED_BYTES, Decoys, DelayQueue, PathId, PathView, Splitter, Time, seed,
 };
-use anabranch_tunnel::{ClientId, Datagram, Far};
+use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
 use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
+use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 use crate::udp::Received;
 
@@ -46,6 +47,8 @@ pub(super) struct Guest {
     /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
+    /// Decoys to it and from it: of its earlier sessions, and of the present one.
+    decoys: [[DecoyCount; 2]; 2],
     /// When its timer is set in the driver's table.
     pub(super) armed: Option<Time>,
 }
@@ -64,6 +67,7 @@ impl Guest {
             delay: None,
             backlog: None,
             paths: Vec::new(),
+            decoys: Default::default(),
             armed: None,
         }
     }
@@ -111,7 +115,25 @@ impl Guest {
         known.iter_mut().for_each(|path| (path.from, path.up) = (None, false));
         known.resize_with(paths, PathSnapshot::default);
         self.paths = known;
+        self.decoys = [self.all_decoys(), Default::default()];
         fits
+    }
+
+    /// What its paths that rest carry for show, in a session that begins.
+    pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
+        let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
+        // Where windows are kept a decoy would take of them.
+        let budget = settings.decoys.filter(|_| !self.has_windows());
+        budget.map(|budget| Decoys::new(budget, dice))
+    }
+
+    /// Decoys of all its sessions.
+    fn all_decoys(&self) -> [DecoyCount; 2] {
+        let [earlier, present] = self.decoys;
+        [0, 1].map(|way| DecoyCount {
+            packets: earlier[way].packets + present[way].packets,
+            bytes: earlier[way].bytes + present[way].bytes,
+        })
     }
 
     pub(super) fn end(&mut self) {
@@ -185,6 +207,9 @@ impl Guest {
     /// Brings up to date what is known of its paths; tells what has changed.
     pub(super) fn look(&mut self, far: &Far<ChaCha20Rng>) -> Vec<News> {
         self.refresh(far);
+        if self.splitter.is_some() {
+            self.decoys[1] = far.decoys(self.id);
+        }
         let mut news = Vec::new();
         for (place, (path, view)) in self.paths.iter_mut().zip(&self.views).enumerate() {
             let (id, client) = (PathId::at(place), || self.name.clone());
@@ -236,6 +261,7 @@ impl Guest {
             paths: self.paths.clone(),
             lost,
             patience,
+            decoys: self.all_decoys().map(decoy_flow),
         }
     }
 }

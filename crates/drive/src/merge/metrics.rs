@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anabranch_comps::Flow;
 use anabranch_multipath::Time;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -107,6 +108,7 @@ impl Collector for Run {
         clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
         let lost = snapshot.clients.iter().map(|client| client.lost).sum();
         count(encoder, "merge_lost_packets", "Packets that were waited for in vain", lost)?;
+        decoys(encoder, &snapshot)?;
         level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
         count(encoder, "merge_handshakes", "Handshakes that were answered", snapshot.handshakes)?;
         let help = "Packets that were no client's or came twice, and were not answered";
@@ -147,6 +149,27 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
+/// What was sent for show, and what of it came and was dropped.
+fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    type Pick = fn(&Flow) -> u64;
+    let packets: Pick = |flow| flow.datagrams;
+    let bytes: Pick = |flow| flow.bytes;
+    let help = "Decoys that went by paths that rested, and were dropped by the other end";
+    for (name, help, pick) in
+        [("merge_decoy_packets", help, packets), ("merge_decoy_bytes", "Their bytes", bytes)]
+    {
+        let kind = ConstCounter::new(0u64).metric_type();
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for client in &snapshot.clients {
+            for (direction, flow) in ["out", "in"].into_iter().zip(&client.decoys) {
+                let labels = [("client", &*client.name), ("direction", direction)];
+                ConstCounter::new(pick(flow)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A gauge of each client.
 fn clients<'c>(
     encoder: &mut DescriptorEncoder<'_>,
@@ -165,8 +188,6 @@ fn clients<'c>(
 
 #[cfg(test)]
 mod tests {
-    use anabranch_comps::Flow;
-
     use super::super::settings::ClientSnapshot;
     use super::*;
 
@@ -179,6 +200,7 @@ mod tests {
             up: true,
             paths: vec![PathSnapshot::default(), path],
             patience: Duration::from_millis(40),
+            decoys: [Flow { datagrams: 4, bytes: 3600 }, Flow::default()],
             ..ClientSnapshot::default()
         };
         let snapshot = Snapshot { clients: vec![client], strangers: 7, ..Snapshot::default() };
@@ -190,6 +212,9 @@ mod tests {
             "anabranch_merge_client_up{client=\"home\"} 1.0",
             "anabranch_merge_patience_seconds{client=\"home\"} 0.04",
             "anabranch_merge_strangers_total 7",
+            "anabranch_merge_decoy_packets_total{client=\"home\",direction=\"out\"} 4",
+            "anabranch_merge_decoy_bytes_total{client=\"home\",direction=\"out\"} 3600",
+            "anabranch_merge_decoy_packets_total{client=\"home\",direction=\"in\"} 0",
         ] {
             assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line}\n{page}");
         }

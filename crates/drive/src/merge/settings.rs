@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_comps::Flow;
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Every, Jitter, PathId, Silence, Time};
+use anabranch_multipath::{DecoyBudget, Every, Jitter, PathId, Silence, Time};
 
 use crate::far_end::{Inner, KeyFile};
 use crate::split::dealing;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub redraw: Option<Silence>,
     /// How long each answer of a server is delayed before the split, if it is.
     pub jitter: Option<Jitter>,
+    /// What goes to each client by paths that rest, for show.
+    pub decoys: Option<DecoyBudget>,
     /// Source of the schedules' chance.
     pub seed: u64,
     /// Lengths that packets may have, in bytes of UDP payload; empty for any.
@@ -74,6 +76,8 @@ pub struct Listening {
     pub redraw: Option<String>,
     /// How long answers are delayed before the split, as the user would write it, if they are.
     pub jitter: Option<String>,
+    /// The budget of decoys, as the user would write it, if any are sent.
+    pub decoys: Option<String>,
     /// The seed that repeats this run's choices.
     pub seed: u64,
 }
@@ -81,7 +85,8 @@ pub struct Listening {
 impl Listening {
     /// Schedule and runs in words.
     pub fn dealing(&self) -> String {
-        dealing(&self.schedule, &self.every, [self.redraw.as_deref(), self.jitter.as_deref()])
+        let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
+        dealing(&self.schedule, &self.every, more)
     }
 }
 
@@ -167,6 +172,9 @@ pub struct ClientSnapshot {
     pub lost: u64,
     /// How long a datagram waits at most for those that were sent before it.
     pub patience: Duration,
+    /// Decoys that were sent to it, and those that came from it and were dropped; they are in no
+    /// path's counters.
+    pub decoys: [Flow; 2],
 }
 
 /// One path of a client.

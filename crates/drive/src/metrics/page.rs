@@ -164,6 +164,12 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         level(encoder, "far_end_up", "Whether the far end answers", usize::from(far.up))?;
         let help = "Packets of the far end that were waited for in vain";
         count(encoder, "far_end_lost_packets", help, far.lost)?;
+        let [up, down] = far.decoys;
+        let packets = [("up", up.datagrams), ("down", down.datagrams)];
+        let help = "Decoys that went by paths that rested, and were dropped by the other end";
+        counts(encoder, "far_end_decoy_packets", help, "direction", &packets)?;
+        let bytes = [("up", up.bytes), ("down", down.bytes)];
+        counts(encoder, "far_end_decoy_bytes", "Their bytes", "direction", &bytes)?;
     }
     let drops = [
         ("no_path", snapshot.no_path),
@@ -195,7 +201,8 @@ mod tests {
         let up = Flow { datagrams: 3, bytes: 3000 };
         let rtt = Some(Duration::from_millis(20));
         numbers.snapshot.paths[1] = PathCounters { up, rtt, works: true, ..Default::default() };
-        let far = FarEndCounters { up: true, lost: 4, ..FarEndCounters::default() };
+        let decoys = [Flow { datagrams: 2, bytes: 1800 }, Flow { datagrams: 5, bytes: 700 }];
+        let far = FarEndCounters { up: true, lost: 4, decoys, ..FarEndCounters::default() };
         numbers.snapshot.far_end = Some(far);
         Numbers { opened: 2, ..numbers }
     }
@@ -214,6 +221,8 @@ mod tests {
             "anabranch_path_rtt_seconds{path=\"lte\"} 0.02",
             "anabranch_far_end_up 1",
             "anabranch_far_end_lost_packets_total 4",
+            "anabranch_far_end_decoy_packets_total{direction=\"up\"} 2",
+            "anabranch_far_end_decoy_bytes_total{direction=\"down\"} 700",
             "anabranch_sessions_opened_total 2",
             "anabranch_drops_total{reason=\"no_path\"} 0",
         ] {

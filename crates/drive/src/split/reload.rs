@@ -173,6 +173,7 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("listen", listen(old) != listen(new)),
         ("to", entrance.to() != new.entrance.to()),
         ("tun", *entrance != new.entrance),
+        ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
         ("key", *far_end != new.far_end),
         // The machine's routes were made for them, or the far end was told of them.
         ("path", (is_interface || far_end.is_some()) && *specs != new.specs),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_comps::{Config, Event, Snapshot};
-use anabranch_multipath::Time;
+use anabranch_multipath::{DecoyBudget, Time};
 
 use super::ways::Ways;
 use crate::far_end::FarEnd;
@@ -75,6 +75,11 @@ impl Settings {
             *to = server;
         }
         self
+    }
+
+    /// The budget of decoys, where there is a far end that drops them.
+    pub(super) fn decoys(&self) -> Option<DecoyBudget> {
+        self.far_end.as_ref()?.decoys
     }
 }
 
@@ -154,6 +159,8 @@ pub struct Listening {
     /// How long clients' datagrams are delayed before the split, as the user would write it, if
     /// they are.
     pub jitter: Option<String>,
+    /// The budget of decoys, as the user would write it, if any are sent.
+    pub decoys: Option<String>,
     /// Whether the server is a far end of ours.
     pub far_end: bool,
     /// The largest UDP payload in bytes of a client that fits through all paths.
@@ -165,7 +172,8 @@ pub struct Listening {
 impl Listening {
     /// Schedule and runs in words.
     pub fn dealing(&self) -> String {
-        dealing(&self.schedule, &self.every, [self.redraw.as_deref(), self.jitter.as_deref()])
+        let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
+        dealing(&self.schedule, &self.every, more)
     }
 
     /// Resolves the server's name and every path; opens no UDP socket and sends nothing on a path.
@@ -224,6 +232,7 @@ impl Listening {
             every: settings.core.every.to_string(),
             redraw: settings.core.redraw.map(|silence| silence.to_string()),
             jitter: settings.core.jitter.map(|jitter| jitter.to_string()),
+            decoys: settings.decoys().map(|budget| budget.to_string()),
             far_end: settings.far_end.is_some(),
             udp_payload: mtu.map(|mtu| mtu.udp_payload.saturating_sub(added)),
             tunnel_mtu: mtu.map(|mtu| mtu.tunnel.saturating_sub(added)),
@@ -241,10 +250,13 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
 }
 
 /// How datagrams are dealt, in words.
-pub(crate) fn dealing(schedule: &str, every: &str, [redraw, jitter]: [Option<&str>; 2]) -> String {
+pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
+    let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", drawn anew after {silence}"));
     let jitter = jitter.map(|jitter| format!(", delayed by {jitter}"));
-    format!("{schedule}, every {every}{}{}", redraw.unwrap_or_default(), jitter.unwrap_or_default())
+    let decoys = decoys.map(|budget| format!(", {budget} decoys"));
+    let more: String = [redraw, jitter, decoys].into_iter().flatten().collect();
+    format!("{schedule}, every {every}{more}")
 }
 
 /// Why a run did not begin, or ended before it was told to. One line each.

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use anabranch_comps::Config;
 use anabranch_multipath::{PathId, Time};
 
 use super::sockets::PathSocket;
@@ -35,7 +34,7 @@ impl Taps {
                 paths: names.clone(),
                 start: Some(clock.wall_start()),
                 seed: Some(settings.core.seed),
-                schedule: Some(schedule(&settings.core)),
+                schedule: Some(schedule(settings)),
                 ..TraceFacts::default()
             };
             taps.push(Box::new(TraceTap::create(file, &facts, RowLabels::default())?));
@@ -112,10 +111,12 @@ impl Taps {
 }
 
 /// The schedule as the command line has it.
-fn schedule(core: &Config) -> String {
+fn schedule(settings: &Settings) -> String {
+    let core = &settings.core;
     let redraw = core.redraw.map_or_else(String::new, |silence| format!(" --redraw {silence}"));
     let jitter = core.jitter.map_or_else(String::new, |jitter| format!(" --jitter {jitter}"));
-    format!("{} --every {}{redraw}{jitter}", core.schedule, core.every)
+    let decoys = settings.decoys().map_or_else(String::new, |budget| format!(" --decoys {budget}"));
+    format!("{} --every {}{redraw}{jitter}{decoys}", core.schedule, core.every)
 }
 
 fn names(settings: &Settings) -> Vec<String> {

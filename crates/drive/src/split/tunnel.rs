@@ -13,14 +13,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{PathId, PathView, Time};
+use anabranch_multipath::seed::stream;
+use anabranch_multipath::{Decoys, PathId, PathView, Time};
 use anabranch_tunnel::{Datagram, Near, State, pieces};
 use rand_chacha::ChaCha20Rng;
 
 use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
 use crate::entropy::generator;
-use crate::far_end::{FarEnd, has_aes};
+use crate::far_end::{FarEnd, decoy_flow, has_aes};
 use crate::udp::Received;
 
 /// Whose the sockets to the far end are; no session of the core's has this number.
@@ -99,6 +100,8 @@ impl Tunnel {
         let windows = settings.core.schedule.family().needs_windows;
         near.session().keep_windows(windows);
         near.prefer_aes(has_aes());
+        let dice = stream(settings.core.seed, 0, "decoys");
+        near.session().send_decoys(far.decoys.map(|budget| Decoys::new(budget, dice)));
         for path in (0..ports.len()).map(PathId::at) {
             room.into_iter().for_each(|room| near.session().set_room(path, room));
         }
@@ -285,7 +288,8 @@ impl Tunnel {
         }
         let session = self.near.session();
         let (lost, patience) = (session.lost(), session.patience());
-        snapshot.far_end = Some(FarEndCounters { up: self.up, lost, patience });
+        let decoys = session.decoys().map(decoy_flow);
+        snapshot.far_end = Some(FarEndCounters { up: self.up, lost, patience, decoys });
     }
 }
 

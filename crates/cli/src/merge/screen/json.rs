@@ -2,6 +2,7 @@
 
 use std::io;
 
+use anabranch_comps::Flow;
 use anabranch_drive::far_end::secret_text;
 use anabranch_drive::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
@@ -60,6 +61,7 @@ struct About<'a> {
     every: &'a str,
     redraw: Option<&'a str>,
     jitter: Option<&'a str>,
+    decoys: Option<&'a str>,
     seed: u64,
 }
 
@@ -93,7 +95,28 @@ struct Client<'a> {
     up: bool,
     lost: u64,
     patience_ms: f64,
+    decoys: Decoys,
     paths: Vec<Path>,
+}
+
+/// What goes by paths that rest, for show.
+#[derive(Serialize)]
+struct Decoys {
+    in_packets: u64,
+    in_bytes: u64,
+    out_packets: u64,
+    out_bytes: u64,
+}
+
+impl From<[Flow; 2]> for Decoys {
+    fn from([sent, came]: [Flow; 2]) -> Decoys {
+        Decoys {
+            in_packets: came.datagrams,
+            in_bytes: came.bytes,
+            out_packets: sent.datagrams,
+            out_bytes: sent.bytes,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -148,6 +171,7 @@ impl<'a> From<&'a Listening> for About<'a> {
             every: &about.every,
             redraw: about.redraw.as_deref(),
             jitter: about.jitter.as_deref(),
+            decoys: about.decoys.as_deref(),
             seed: about.seed,
         }
     }
@@ -170,6 +194,7 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
         up: one.up,
         lost: one.lost,
         patience_ms: one.patience.as_secs_f64() * 1000.0,
+        decoys: Decoys::from(one.decoys),
         paths: client(one),
     });
     let Snapshot { flows, handshakes, strangers, missed, unsent, hurried, refused, .. } = *snapshot;

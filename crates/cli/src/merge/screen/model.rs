@@ -1,10 +1,12 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
+use anabranch_comps::Flow;
 use anabranch_drive::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 use anabranch_multipath::Time;
 
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
+use crate::split::advice;
 
 /// All that a person sees of a run at one moment.
 #[derive(Clone, Default)]
@@ -82,6 +84,18 @@ impl Model {
         each.fold([0.0; 2], |sum, rates| [0, 1].map(|way| sum[way] + rates[way]))
     }
 
+    /// What was sent to clients for show and what came from them, in words, if there was any.
+    pub(super) fn decoys(&self) -> Option<String> {
+        let clients = self.snapshot.clients.iter().map(|client| client.decoys);
+        let sum = clients.fold([Flow::default(); 2], |sum, one| {
+            [0, 1].map(|way| Flow {
+                datagrams: sum[way].datagrams + one[way].datagrams,
+                bytes: sum[way].bytes + one[way].bytes,
+            })
+        });
+        advice::decoys(sum)
+    }
+
     /// What was not carried, in words, if there was any.
     pub(super) fn losses(&self) -> Option<String> {
         let Snapshot { strangers, missed, unsent, refused, .. } = self.snapshot;
@@ -103,8 +117,6 @@ fn share(bytes: u64, total: u64) -> f64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use anabranch_comps::Flow;
-
     use super::*;
 
     /// One client with two paths, which carried so many bytes in.
@@ -130,5 +142,18 @@ pub(super) mod tests {
         let rates: Vec<_> = model.rows.iter().map(|row| (&*row.client, row.rates[0])).collect();
         assert_eq!(rates, [("home", 0.0), ("home", 12_000.0)]);
         assert!(model.losses().unwrap().starts_with("2 packets of strangers"));
+    }
+
+    #[test]
+    fn decoys_of_all_clients_are_told_together() {
+        let mut model = Model::default();
+        let mut counters = snapshot([1000, 0]);
+        model.snapshot(Time::from_secs(1), &counters);
+        assert_eq!(model.decoys(), None);
+        counters.clients[0].decoys[0] = Flow { datagrams: 1, bytes: 500 };
+        counters.clients[1].decoys = [Flow { datagrams: 2, bytes: 1500 }, Flow::default()];
+        model.snapshot(Time::from_secs(2), &counters);
+        let words = "decoys 2.0 kB sent, 0 B came and were dropped";
+        assert_eq!(model.decoys().as_deref(), Some(words));
     }
 }

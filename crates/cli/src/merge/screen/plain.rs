@@ -108,6 +108,7 @@ impl Screen for Plain {
         let Some(out) = &self.out else { return };
         let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(snapshot);
         text.extend(self.model.losses().map(|losses| format!("\n{losses}")));
+        text.extend(self.model.decoys().map(|decoys| format!("\n{decoys}")));
         out.last(&self.journal.line(Priority::Information, &text), lost);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{FarEndCounters, Protocol, Snapshot};
+use anabranch_comps::{FarEndCounters, Flow, Protocol, Snapshot};
 use anabranch_drive::split::{FarEndNews, Listening};
 
 use crate::text::scaled;
@@ -89,11 +89,20 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
 
 /// What is counted of a tunnel, in words.
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
+    let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
-        "far end: {} packets waited for in vain, at most {:.1} ms each",
+        "far end: {} packets waited for in vain, at most {:.1} ms each{}",
         far.lost,
-        far.patience.as_secs_f64() * 1000.0
+        far.patience.as_secs_f64() * 1000.0,
+        decoys.unwrap_or_default()
     )
+}
+
+/// Decoys that were sent and those that came, in words, if there are any.
+pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
+    let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
+    (sent.datagrams + came.datagrams > 0)
+        .then(|| format!("decoys {} sent, {} came and were dropped", bytes(sent), bytes(came)))
 }
 
 /// What flows that are pinned to paths have carried, if any are.

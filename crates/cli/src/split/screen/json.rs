@@ -109,6 +109,7 @@ pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> Strin
         every: &about.every,
         redraw: about.redraw.as_deref(),
         jitter: about.jitter.as_deref(),
+        decoys: about.decoys.as_deref(),
         seed: about.seed,
         udp_payload: about.udp_payload,
         tunnel_mtu: about.tunnel_mtu,
@@ -186,11 +187,28 @@ struct FarEnd {
     up: bool,
     lost: u64,
     patience_ms: f64,
+    decoys: Decoys,
+}
+
+/// What goes by paths that rest, for show.
+#[derive(Serialize)]
+struct Decoys {
+    up_packets: u64,
+    up_bytes: u64,
+    down_packets: u64,
+    down_bytes: u64,
 }
 
 impl From<FarEndCounters> for FarEnd {
-    fn from(FarEndCounters { up, lost, patience }: FarEndCounters) -> FarEnd {
-        FarEnd { up, lost, patience_ms: patience.as_secs_f64() * 1000.0 }
+    fn from(FarEndCounters { up, lost, patience, decoys }: FarEndCounters) -> FarEnd {
+        let [sent, came] = decoys;
+        let decoys = Decoys {
+            up_packets: sent.datagrams,
+            up_bytes: sent.bytes,
+            down_packets: came.datagrams,
+            down_bytes: came.bytes,
+        };
+        FarEnd { up, lost, patience_ms: patience.as_secs_f64() * 1000.0, decoys }
     }
 }
 
@@ -269,6 +287,7 @@ struct About<'a> {
     every: &'a str,
     redraw: Option<&'a str>,
     jitter: Option<&'a str>,
+    decoys: Option<&'a str>,
     seed: u64,
     udp_payload: Option<u32>,
     tunnel_mtu: Option<u32>,

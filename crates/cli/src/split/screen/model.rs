@@ -246,6 +246,7 @@ pub(super) mod tests {
             every: "1s".to_owned(),
             redraw: None,
             jitter: None,
+            decoys: None,
             udp_payload: None,
             tunnel_mtu: None,
         }

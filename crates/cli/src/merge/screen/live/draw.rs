@@ -84,10 +84,11 @@ impl Model {
                 .into(),
         ]);
         let losses = match self.losses() {
-            Some(losses) => Line::styled(losses, ink.doubtful()),
-            None => Line::styled("nothing lost here", ink.faint()),
+            Some(losses) => Span::styled(losses, ink.doubtful()),
+            None => Span::styled("nothing lost here", ink.faint()),
         };
-        Text::from(vec![whole, losses])
+        let decoys = self.decoys().map(|decoys| Span::raw(format!(" · {decoys}")));
+        Text::from(vec![whole, Line::from_iter([losses].into_iter().chain(decoys))])
     }
 }
 

@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
+use super::super::advice;
 use super::super::model::{Model, Row, losses};
 use crate::screen::Recent;
 use crate::screen::frame::{Look, Order, Picture, names};
@@ -98,7 +99,8 @@ impl Model {
         ])
     }
 
-    /// What was lost, what is pinned, and the newest sessions, in as many lines as there are.
+    /// What was lost, what is pinned, what was sent for show, and the newest sessions, in as many
+    /// lines as there are.
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {
@@ -107,7 +109,9 @@ impl Model {
         });
         let lost = losses(&self.snapshot).map(|text| Line::styled(text, ink.doubtful()));
         let pinned = self.pinned().map(Line::raw);
-        lost.into_iter().chain(pinned).chain(lines).take(usize::from(SESSIONS)).collect()
+        let decoys = self.snapshot.far_end.and_then(|far| advice::decoys(far.decoys));
+        let told = lost.into_iter().chain(pinned).chain(decoys.map(Line::raw));
+        told.chain(lines).take(usize::from(SESSIONS)).collect()
     }
 }
 
@@ -137,7 +141,7 @@ fn dropped(row: &Row, ink: Palette) -> Span<'static> {
 mod tests {
     use std::time::Duration;
 
-    use anabranch_comps::{Event, Pinned, Protocol, SessionId};
+    use anabranch_comps::{Event, FarEndCounters, Flow, Pinned, Protocol, SessionId};
     use anabranch_multipath::Time;
 
     use super::super::super::model::tests::{about, snapshot};
@@ -188,6 +192,16 @@ mod tests {
         model.snapshot.refused = 12;
         model.snapshot.waiting = 4;
         check("split-tun", &model);
+    }
+
+    #[test]
+    fn decoys_have_a_line_of_their_own() {
+        let mut model = model();
+        assert!(!words(&model, 80).contains("decoys"));
+        let decoys = [Flow { datagrams: 20, bytes: 18_000 }, Flow { datagrams: 9, bytes: 9_000 }];
+        model.snapshot.far_end = Some(FarEndCounters { decoys, ..FarEndCounters::default() });
+        let words = words(&model, 80);
+        assert!(words.contains("decoys 18.0 kB sent, 9.0 kB came and were dropped"), "{words}");
     }
 
     #[test]
