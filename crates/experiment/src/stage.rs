@@ -41,8 +41,16 @@ impl Stage {
     /// # Errors
     /// What the machine refuses.
     pub(super) fn build(rtts: &[u32]) -> io::Result<Stage> {
+        Stage::with_rate(USUAL_RATE, rtts)
+    }
+
+    /// The same with paths of so many bits a second.
+    ///
+    /// # Errors
+    /// What the machine refuses.
+    pub(super) fn with_rate(rate: u64, rtts: &[u32]) -> io::Result<Stage> {
         let links = (0..rtts.len()).map(|path| format!("p{path}")).collect();
-        Stage::of(&topology(rtts), links)
+        Stage::of(&topology(rate, rtts), links)
     }
 
     /// Builds a topology with hosts of the names `client` and `server`; of its links, those are
@@ -233,9 +241,18 @@ impl Carried {
     }
 }
 
-/// The client has an address on each path, the server a single one. Each queue holds 250 kB: what a
-/// path of 100 Mbit/s and 20 ms holds on its way.
-fn topology(rtts: &[u32]) -> String {
+/// Of a path, in bits a second.
+pub(super) const USUAL_RATE: u64 = 100_000_000;
+
+/// Bytes that the queue of a path of so many bits a second holds: what 20 ms bring, and on slow
+/// paths two dozen packets. TCP needs some to grow.
+pub(super) fn queue(rate: u64) -> u64 {
+    (rate / 8 / 50).max(32_000)
+}
+
+/// The client has an address on each path, the server a single one.
+fn topology(rate: u64, rtts: &[u32]) -> String {
+    let queue = queue(rate);
     let mut text = format!(
         "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = ['{SERVER}/32']\n"
     );
@@ -247,7 +264,7 @@ fn topology(rtts: &[u32]) -> String {
             "[[link]]\nname = 'p{path}'\nends = [\n\
              {{ host = 'client', address = ['10.77.{path}.2/24'], routes = ['{SERVER}'], metric = {metric} }},\n\
              {{ host = 'server', routes = ['10.77.{path}.0/24'], prefsrc = ['{SERVER}'] }},\n]\n\
-             rate = '100mbit'\ndelay = '{delay}ms'\nqueue = '250kB'\n"
+             rate = '{rate}bit'\ndelay = '{delay}ms'\nqueue = '{queue}B'\n"
         )
         .expect("writing to a string does not fail");
     }
@@ -269,14 +286,17 @@ mod tests {
         for (rtts, delays) in
             [([20, 20, 20], [10.0, 10.0, 10.0]), ([20, 35, 60], [10.0, 17.5, 30.0])]
         {
-            let topology = Topology::parse(&topology(&rtts), "t").unwrap();
+            let topology = Topology::parse(&topology(USUAL_RATE, &rtts), "t").unwrap();
             let found: Vec<f64> =
                 topology.links.iter().map(|l| l.forward.delay.as_secs_f64() * 1e3).collect();
             assert_eq!(found, delays);
             assert!(topology.links.iter().all(|l| l.forward.rate.unwrap().get() == 100_000_000));
             assert_eq!(topology.hosts.len(), 2);
         }
-        assert_eq!(Topology::parse(&topology(&[20, 35]), "t").unwrap().links.len(), 2);
+        let slow = Topology::parse(&topology(500_000, &[20, 35]), "t").unwrap();
+        assert_eq!(slow.links.len(), 2);
+        assert!(slow.links.iter().all(|l| l.forward.rate.unwrap().get() == 500_000));
+        assert_eq!([queue(USUAL_RATE), queue(500_000)], [250_000, 32_000]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Bench {
 
     /// Makes loads in one house, until there are no more or too many fail in a row.
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
-        let stage = House::stage()?;
+        let stage = House::stage(&self.setup.settings)?;
         let house = House::open(&self.setup, &stage)?;
         let (mut good, mut failures, mut fresh) = (0, 0, false);
         while failures < FAILURES {

@@ -18,7 +18,7 @@ use super::far_end::{self, FarEnd};
 use super::loaded::Loaded;
 use super::setup::Setup;
 use super::visit::Visit;
-use super::{Mode, RTTS, Unit, Web};
+use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_drive::capture::Trace;
 use anabranch_drive::emulate::Member;
 
@@ -54,8 +54,8 @@ impl<'a> House<'a> {
     ///
     /// # Errors
     /// What the machine refuses.
-    pub(super) fn stage() -> io::Result<Stage> {
-        Stage::build(&RTTS)
+    pub(super) fn stage(settings: &Settings) -> io::Result<Stage> {
+        Stage::with_rate((settings.rate * 1e6) as u64, &RTTS)
     }
 
     /// Sets up the tunnel, the web server, and a far end before the tunnel where one is wanted.

@@ -42,5 +42,14 @@ pub use web::{Site, Web, WebError};
 /// The round-trip times of the paths in milliseconds.
 pub const RTTS: [u32; 3] = [20, 35, 60];
 
+/// Megabits a second that each path carries where nobody says.
+pub const RATE: f64 = 100.0;
+
+/// Bytes that the queue of a path of so many megabits a second holds.
+#[must_use]
+pub fn queue_of(rate: f64) -> f64 {
+    super::stage::queue((rate * 1e6) as u64) as f64
+}
+
 /// How often a load is tried before it is given up.
 pub const TRIES: u32 = 3;

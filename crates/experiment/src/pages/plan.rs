@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::runner;
-use super::{RTTS, Site};
+use super::{RATE, RTTS, Site};
 
 /// About what a load takes, with the start of its browser.
 const LASTS: Duration = Duration::from_secs(8);
@@ -33,6 +33,8 @@ pub struct Settings {
     /// Where it splits, a far end stands before the tunnel's server, with these further words.
     /// Without it the server is unaltered.
     pub far_end: Option<Vec<String>>,
+    /// What each path carries, in megabits a second.
+    pub rate: f64,
     /// How long a page may take until its load event, in seconds.
     pub patience: f64,
 }
@@ -118,9 +120,11 @@ impl Settings {
             "rtts": RTTS,
             "patience": self.patience,
         });
-        // Sets from before there were far ends go on, too.
-        if let (Some(words), Some(header)) = (&self.far_end, header.as_object_mut()) {
-            header.insert("far_end".to_owned(), json!(words));
+        // Sets from before there were far ends, and other rates, go on, too.
+        let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
+        let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
+        for (name, value) in far_end.into_iter().chain(rate) {
+            header[name] = value;
         }
         header
     }
@@ -197,6 +201,7 @@ pub(super) mod tests {
             http: Http::Both,
             splitter,
             far_end: None,
+            rate: RATE,
             patience: 30.0,
         }
     }
@@ -214,6 +219,15 @@ pub(super) mod tests {
         }
         assert_eq!(plan(&settings(40, 300, 30)), units, "a function of its settings");
         assert_ne!(plan(&Settings { seed: 2, ..settings(40, 300, 30) }), units);
+    }
+
+    #[test]
+    fn another_rate_is_another_set_and_the_usual_one_is_what_it_was() {
+        let usual = settings(4, 0, 2);
+        assert!(usual.header().get("rate").is_none());
+        let slow = Settings { rate: 0.5, ..usual.clone() };
+        assert_eq!(slow.header()["rate"], 0.5);
+        assert_eq!(plan(&slow), plan(&usual));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod words;
 use std::path::PathBuf;
 
 use anabranch_experiment::pages::{
-    Bench, Http, Loaded, Mode, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
+    Bench, Http, Loaded, Mode, RATE, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
 use anabranch_experiment::{Journal, Turns, Unit as _, cache, carry_out_together};
 use clap::Args;
@@ -29,10 +29,10 @@ const TRACES: &str = "loads";
 /// Load pages of a local web in Chromium, split and undefended, and record what observers see
 ///
 /// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both ends)
-/// through `anabranch split` over three emulated paths of 100 Mbit/s and 20, 35 and 60 ms; its
-/// undefended twin is another load by the first path alone. Caddy serves the sites over HTTP/2 and
-/// HTTP/3, an address for each. All loads are made in a seeded, interleaved order; one that fails
-/// is recorded, and tried again at the end, three times at most.
+/// through `anabranch split` over three emulated paths of 100 Mbit/s (--rate) and 20, 35 and 60 ms;
+/// its undefended twin is another load by the first path alone. Caddy serves the sites over HTTP/2
+/// and HTTP/3, an address for each. All loads are made in a seeded, interleaved order; one that
+/// fails is recorded, and tried again at the end, three times at most.
 ///
 /// FOLDER gets units.jsonl (each attempt when it is done), loads/ (the trace of each load), and, at
 /// the end of each run, split.parquet and undefended.parquet (traces of all loads,
@@ -76,6 +76,10 @@ pub(crate) struct PagesArgs {
     /// A further word for the far end, such as --merge=--every=20ms; repeat for more
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
+    /// Megabits a second of each path: with 0.5 a page takes seconds, as over a slow line, and is
+    /// split into as many more runs
+    #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
+    rate: f64,
     /// How long a page may take until its load event
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
@@ -125,6 +129,7 @@ impl PagesArgs {
             http: self.http,
             splitter: self.words.split.clone(),
             far_end: self.far_end.then(|| self.merge.clone()),
+            rate: self.rate,
             patience: self.patience,
         })
     }
@@ -167,6 +172,13 @@ impl PagesArgs {
     }
 }
 
+/// Megabits a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: Result<f64, _> = text.parse();
+    let valid = rate.ok().filter(|rate| (0.1..=1_000.0).contains(rate));
+    valid.ok_or_else(|| "megabits a second, from 0.1 to 1000".to_owned())
+}
+
 /// What the end of a run means for whoever started it.
 fn verdict(whole: bool, units: &[Unit], records: &[Loaded]) -> Result<(), Failure> {
     let good: std::collections::BTreeSet<_> =
@@ -205,6 +217,9 @@ mod tests {
             "--browsers 0",
             "--http 1",
             "--patience 0",
+            "--rate 0",
+            "--rate -1",
+            "--rate 2mbit",
             "--seed x",
             "--short --loads 2",
         ] {

@@ -151,7 +151,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
             h2 id="conditions" { "How it was measured" }
             p {
                 "Headless Chromium with a new profile for each load, through WireGuard (wireguard-go at both ends), through "
-                code { "anabranch split" } " over three emulated paths of 100 Mbit/s and 20, 35 and 60 ms; undefended by the first of them alone. "
+                code { "anabranch split" } " over three emulated paths of " (subject.rate()) " Mbit/s and 20, 35 and 60 ms; undefended by the first of them alone. "
                 "Schedule: " (subject.schedule()) ". Caddy serves the sites, each from an address of its own. What it is and what it is not stands in "
                 code { "DATASHEET.md" } " beside this page."
             }

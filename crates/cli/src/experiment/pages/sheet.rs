@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anabranch_experiment::Spread;
-use anabranch_experiment::pages::RTTS;
 use anabranch_experiment::pages::summary::{Cell, Page};
+use anabranch_experiment::pages::{RTTS, queue_of};
 
 use super::super::common::{between, markdown_table, origin};
 use super::words::{self, Subject};
@@ -108,7 +108,7 @@ fn made(subject: &Subject<'_>) -> String {
          * **Splitter**: `anabranch split`, a new process with a seed of its own for each load. Schedule: {}. Undefended: the same program with the first \
          path alone.\n\
          * **Far end**: {}.\n\
-         * **Network**: emulated (`anabranch emulate`): three paths of 100 Mbit/s, round-trip times of {first}, {second} and {third} ms, queues of 250 kB, no loss. \
+         * **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, round-trip times of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. \
          TCP in the tunnel: cubic.\n\
          * **Order**: seeded (seed {}), repetition after repetition, split and undefended loads and all pages mixed.\n\
          * **Failures**: an attempt that failed is recorded and made again at the end, three times in all. Failed: no load event in time, \
@@ -119,6 +119,8 @@ fn made(subject: &Subject<'_>) -> String {
         subject.header["patience"],
         subject.schedule(),
         subject.far_end(),
+        subject.rate(),
+        queue_of(subject.rate()) / 1e3,
         subject.header["seed"],
         origin(subject.header),
     )
@@ -191,7 +193,12 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}");
         }
+        assert!(text.contains("three paths of 100 Mbit/s"), "{text}");
+        assert!(text.contains("queues of 250 kB"), "{text}");
         let mut header = header;
+        header["rate"] = json!(0.5);
+        let slow = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        assert!(slow.contains("three paths of 0.5 Mbit/s") && slow.contains("queues of 32 kB"));
         header["far_end"] = json!(["--every", "20ms"]);
         let text = super::text(&Subject { header: &header, records: &[], pages: &[] });
         assert!(

@@ -7,7 +7,7 @@ use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
 };
-use anabranch_experiment::pages::{Loaded, RTTS};
+use anabranch_experiment::pages::{Loaded, RATE, RTTS};
 use serde_json::Value;
 
 use super::super::common::{between, disturbance, splitter};
@@ -32,6 +32,11 @@ impl Subject<'_> {
         let words = splitter(self.header);
         let words = if words.is_empty() { words } else { words + "; where that leaves it open, " };
         format!("{words}the splitter's default, {default}")
+    }
+
+    /// What each path carries, in megabits a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.header["rate"].as_f64().unwrap_or(RATE)
     }
 
     /// Who splits what the server sends.
