@@ -297,6 +297,9 @@ fn delays(ends: &mut Ends, from: usize) -> Vec<[Duration; 2]> {
 /// Bytes of a unit's record on the wire.
 const RECORD: u64 = 540;
 
+/// How a tap of a kind is made.
+type Open = fn() -> io::Result<Kind>;
+
 /// The hosts and their line, unless this machine cannot have them.
 fn lossy() -> Option<Network> {
     for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
@@ -311,7 +314,7 @@ fn lossy() -> Option<Network> {
 #[test]
 fn over_a_line_that_loses_units_come_early_and_all_of_them_once() {
     let Some(network) = lossy() else { return };
-    let kinds: [(&str, fn() -> io::Result<Kind>); 2] = [
+    let kinds: [(&str, Open); 2] = [
         ("socket filter", || Filter::open().map(Kind::Filter)),
         ("packets", || Packets::open().map(Kind::Packets)),
     ];
