@@ -89,8 +89,12 @@ class Guards(unittest.TestCase):
         short, long = "a\n" * 120, "a\n" * 121
         self.assert_told(guards.short_readme, {"README.md": short, "docs/long.md": long})
         self.assert_told(guards.short_readme, {"README.md": long}, "README.md: 121 lines")
-        wide = f"| {'x' * 120} |\n{'x' * 101}\n"
-        self.assert_told(guards.short_readme, {"README.md": wide}, "README.md:2")
+
+    def test_document_width(self) -> None:
+        wide = f"{'x' * 60} {'x' * 60}"
+        kept = f"| {wide} |\n    {wide}\n```\n{wide}\n```\n* `{wide}`\n"
+        self.assert_told(guards.document_width, {"docs/a.md": kept})
+        self.assert_told(guards.document_width, {"docs/a.md": f"a\n{wide}\n"}, "docs/a.md:2")
 
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
