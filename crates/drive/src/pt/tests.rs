@@ -208,11 +208,8 @@ fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
     assert_eq!(sent_and_read(socket, b"words"), b"words");
     let (_, code) = asked(at, bridge.address, &anabranch_pt::Args::default());
     assert_eq!(code, 1, "the key is missing");
-    let told = client.events.lock().unwrap().clone();
-    assert!(
-        told.iter().any(|event| matches!(event, PtEvent::Trouble(why) if why.contains("key=")))
-    );
-    assert!(server.events.lock().unwrap().contains(&PtEvent::Up));
+    client.tells(|event| matches!(event, PtEvent::Trouble(why) if why.contains("key=")));
+    server.tells(|event| *event == PtEvent::Up);
 }
 
 #[test]
