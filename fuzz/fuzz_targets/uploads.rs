@@ -1,4 +1,6 @@
 //! libFuzzer's way into [`anabranch_fuzz::uploads`].
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::uploads::check(data));
+libfuzzer_sys::fuzz_target!(init: anabranch_fuzz::uploads::prepare(), |data: &[u8]| {
+    anabranch_fuzz::uploads::check(data);
+});
