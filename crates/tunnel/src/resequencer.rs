@@ -113,8 +113,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// What is missing of these is lost, as far as there is room: who leaves out billions of numbers
-    /// must not have each of them looked at.
+    /// What is missing of these is lost, as far as there is room: billions of numbers that somebody
+    /// leaves out are not looked at one by one.
     fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
         for missing in numbers {
             if self.merger.holds(missing) {
