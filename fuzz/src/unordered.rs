@@ -9,7 +9,7 @@ use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
 use anabranch_links::utls::{Anchor, Origin, Reassembler};
 use anabranch_links::{Link, State, Tls};
 use anabranch_multipath::Time;
-use anabranch_onion::order::{CellOrder, Misnumbered, Turn};
+use anabranch_onion::order::{CellOrder, Turn, WrongNumber};
 use anabranch_onion::wire::cell::{BODY, Cell, Command};
 
 use crate::input::Input;
@@ -106,7 +106,7 @@ fn order(mut input: Input<'_>) {
         let cell = Cell { circuit, command, number: Some(number), head: &[], body: &mut body };
         match order.take(&cell, number) {
             // The link ends.
-            Err(Misnumbered) => return,
+            Err(WrongNumber) => return,
             Ok(Turn::Later) => continue,
             Ok(Turn::Now) => assert_eq!(number, expected, "not its turn"),
         }
@@ -130,7 +130,7 @@ fn order(mut input: Input<'_>) {
 fn ends(order: &mut CellOrder, next: &mut BTreeMap<u32, u32>, circuit: u32, command: Command) {
     if command == Command::DESTROY {
         order.left(circuit);
-        order.ended(circuit, false);
+        order.forget(circuit);
         next.remove(&circuit);
     }
 }

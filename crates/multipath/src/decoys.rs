@@ -134,7 +134,7 @@ pub struct Decoys {
     known: VecDeque<Box<[Unit]>>,
     /// What the next decoy run looks like, once one was drawn.
     next: Option<Box<[Unit]>>,
-    running: Option<Running>,
+    running: Option<DecoyRun>,
 }
 
 /// The run that is really sent.
@@ -164,14 +164,14 @@ impl Run {
 
 /// A decoy run under way.
 #[derive(Debug)]
-struct Running {
+struct DecoyRun {
     path: PathId,
     begins: Time,
     units: Box<[Unit]>,
     done: usize,
 }
 
-impl Running {
+impl DecoyRun {
     fn next(&self) -> Option<(Time, usize)> {
         self.units.get(self.done).map(|&(after, bytes)| (self.begins + after, bytes))
     }
@@ -214,7 +214,7 @@ impl Decoys {
     }
 
     /// What was paid for and is not sent.
-    fn give_back(&mut self, running: &Running) {
+    fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
 
@@ -248,7 +248,7 @@ impl Decoys {
         let length = next.last().map_or(Duration::ZERO, |(after, _)| *after);
         let begins = now + self.stream.random_range(Duration::ZERO..=length);
         self.saved -= price;
-        self.running = Some(Running { path, begins, units: next, done: 0 });
+        self.running = Some(DecoyRun { path, begins, units: next, done: 0 });
     }
 
     /// The next decoy that is due by `now`: its path, and its bytes.

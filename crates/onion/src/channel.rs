@@ -12,7 +12,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::order::{CellOrder, Misnumbered, Turn};
+use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
@@ -121,7 +121,7 @@ pub enum Fault {
     /// A cell that cannot be read.
     Malformed(Command),
     /// A cell whose number has passed, or is too far ahead.
-    Misnumbered(Command),
+    WrongNumber(Command),
     /// No link protocol that both speak.
     NoVersion,
     /// Certificates that are not sound.
@@ -135,7 +135,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::OutOfPlace(Command(code)) => write!(out, "a cell out of place (command {code})"),
             Fault::Malformed(Command(code)) => write!(out, "a malformed cell (command {code})"),
-            Fault::Misnumbered(Command(code)) => {
+            Fault::WrongNumber(Command(code)) => {
                 write!(out, "a cell with a wrong number (command {code})")
             }
             Fault::NoVersion => out.write_str("no link protocol that both speak"),
@@ -341,11 +341,11 @@ impl Channel {
     /// Whether it is a cell's turn; if not, it is kept. Cells of ordered links come in their turns.
     ///
     /// # Errors
-    /// [`Fault::Misnumbered`]: the link is to be closed.
+    /// [`Fault::WrongNumber`]: the link is to be closed.
     pub(crate) fn turn(&mut self, cell: &Cell<'_>) -> Result<Turn, Fault> {
         match (&mut self.order, cell.number) {
             (Some(order), Some(number)) => {
-                let wrong = |Misnumbered| Fault::Misnumbered(cell.command);
+                let wrong = |WrongNumber| Fault::WrongNumber(cell.command);
                 order.take(cell, number).map_err(wrong)
             }
             _ => Ok(Turn::Now),

@@ -273,8 +273,9 @@ impl Channels {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
         let is_ours = is_high == (link.channel.ids() == Ids::High);
-        if let Some(order) = link.channel.order() {
-            order.ended(lane.id, is_ours);
+        // One of ours rests.
+        if let Some(order) = link.channel.order().filter(|_| !is_ours) {
+            order.forget(lane.id);
         }
     }
 

@@ -21,7 +21,7 @@ const REST: Duration = Duration::from_secs(300);
 
 /// A cell whose number no honest neighbour gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misnumbered;
+pub struct WrongNumber;
 
 /// Whether a cell's turn has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +90,9 @@ impl CellOrder {
     /// Takes a cell with this number from the neighbour.
     ///
     /// # Errors
-    /// [`Misnumbered`]: its turn has passed, is too far ahead, or has another cell; or too many
+    /// [`WrongNumber`]: its turn has passed, is too far ahead, or has another cell; or too many
     /// wait.
-    pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, Misnumbered> {
+    pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
         match number.wrapping_sub(sequence.expected) {
@@ -101,21 +101,21 @@ impl CellOrder {
                 return Ok(Turn::Now);
             }
             ahead if ahead as usize <= HELD => {
-                let kept = HeldCell::of(cell).ok_or(Misnumbered)?;
+                let kept = HeldCell::of(cell).ok_or(WrongNumber)?;
                 if self.held.insert((circuit, number), kept).is_some() {
-                    return Err(Misnumbered);
+                    return Err(WrongNumber);
                 }
             }
             _ if number == 0 && matches!(cell.command, Command::CREATE2 | Command::CREATE_FAST) => {
-                let kept = HeldCell::of(cell).ok_or(Misnumbered)?;
+                let kept = HeldCell::of(cell).ok_or(WrongNumber)?;
                 if self.reborn.insert(circuit, kept).is_some() {
-                    return Err(Misnumbered);
+                    return Err(WrongNumber);
                 }
             }
-            _ => return Err(Misnumbered),
+            _ => return Err(WrongNumber),
         }
         self.early += 1;
-        if self.held.len() + self.reborn.len() > HELD { Err(Misnumbered) } else { Ok(Turn::Later) }
+        if self.held.len() + self.reborn.len() > HELD { Err(WrongNumber) } else { Ok(Turn::Later) }
     }
 
     /// The cell of a circuit ID whose turn has come by what was taken before.
@@ -128,14 +128,6 @@ impl CellOrder {
         let next = self.held.remove(&(circuit, sequence.expected))?;
         sequence.expected = sequence.expected.wrapping_add(1);
         Some(next)
-    }
-
-    /// The neighbour's last cell of a circuit was taken. An ID that was its to choose is free at
-    /// once: the neighbour lets it rest. One of ours rests here.
-    pub fn ended(&mut self, circuit: u32, is_ours: bool) {
-        if !is_ours {
-            self.forget(circuit);
-        }
     }
 
     /// There is no circuit of this ID any more; what is under way still comes in its turn.
@@ -176,7 +168,9 @@ impl CellOrder {
         }
     }
 
-    fn forget(&mut self, circuit: u32) {
+    /// Frees a circuit ID. One that was the neighbour's to choose is free behind its last cell: the
+    /// neighbour lets it rest.
+    pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
         stale.iter().for_each(|key| drop(self.held.remove(key)));
@@ -204,7 +198,7 @@ mod tests {
         circuit: u32,
         command: Command,
         number: u32,
-    ) -> Result<Turn, Misnumbered> {
+    ) -> Result<Turn, WrongNumber> {
         let mut body = [0; BODY];
         body[..4].copy_from_slice(&number.to_be_bytes());
         let cell = Cell { circuit, command, number: Some(number), head: &[], body: &mut body[..] };
@@ -252,12 +246,12 @@ mod tests {
     fn numbers_that_have_passed_are_too_far_ahead_or_came_twice_are_refused() {
         let mut order = CellOrder::default();
         assert_eq!(take(&mut order, 7, RELAY, 0), Ok(Turn::Now));
-        assert_eq!(take(&mut order, 7, RELAY, 0), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, 0), Err(WrongNumber));
         assert_eq!(take(&mut order, 7, RELAY, 5), Ok(Turn::Later));
-        assert_eq!(take(&mut order, 7, RELAY, 5), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, 5), Err(WrongNumber));
         assert_eq!(take(&mut order, 7, RELAY, 1 + HELD as u32), Ok(Turn::Later));
-        assert_eq!(take(&mut order, 7, RELAY, 2 + HELD as u32), Err(Misnumbered));
-        assert_eq!(take(&mut order, 7, RELAY, u32::MAX), Err(Misnumbered));
+        assert_eq!(take(&mut order, 7, RELAY, 2 + HELD as u32), Err(WrongNumber));
+        assert_eq!(take(&mut order, 7, RELAY, u32::MAX), Err(WrongNumber));
     }
 
     #[test]
@@ -282,11 +276,11 @@ mod tests {
         assert_eq!(all_turns(&mut order, 9, 0), [0]);
         assert_eq!(take(&mut order, 9, Command::DESTROY, 2), Ok(Turn::Later));
         assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Ok(Turn::Later));
-        assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Err(Misnumbered));
+        assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Err(WrongNumber));
         assert_eq!(take(&mut order, 9, RELAY, 1), Ok(Turn::Now));
         assert_eq!(order.next(9).unwrap().cell().command, Command::DESTROY);
         order.left(9);
-        order.ended(9, false);
+        order.forget(9);
         assert_eq!(order.next(9).unwrap().cell().command, Command::CREATE2);
         assert_eq!(all_turns(&mut order, 9, 1), [1]);
         order.tick(Time::ZERO);
@@ -303,7 +297,6 @@ mod tests {
         assert_eq!(order.number(4), 2, "the DESTROY");
         order.tick(Time::from_secs(10));
         assert_eq!(all_turns(&mut order, 4, 1), [1]);
-        order.ended(4, true);
         order.tick(Time::from_secs(309));
         assert!(order.knows(4));
         order.tick(Time::from_secs(310));

@@ -31,7 +31,7 @@ const AHEAD: u64 = 4;
 
 /// What is wrong with the bytes of a connection: they are none of the other end's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forged;
+pub(crate) struct BadSeal;
 
 /// Seals the blocks of one direction.
 pub(crate) struct Sealer {
@@ -149,7 +149,7 @@ impl Opener {
         &mut self,
         bytes: &[u8],
         frames: &mut Vec<u8>,
-    ) -> Result<Option<usize>, Forged> {
+    ) -> Result<Option<usize>, BadSeal> {
         let Some((tag, rest)) = bytes.split_first_chunk::<TAG>() else { return Ok(None) };
         let Some((hidden, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let mask = mask(&self.mask, tag);
@@ -157,14 +157,14 @@ impl Opener {
         let [a, b, c, d, e] = shown;
         let length = usize::from(u16::from_be_bytes([d, e]));
         if length > MOST {
-            return Err(Forged);
+            return Err(BadSeal);
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let number = whole(self.replay.next(), u64::from(u32::from_be_bytes([0, a, b, c])));
         frames.resize(length, 0);
-        self.decrypt(number, shown, (body, tag), frames).ok_or(Forged)?;
+        self.decrypt(number, shown, (body, tag), frames).ok_or(BadSeal)?;
         if !self.replay.accept(number) {
-            return Err(Forged);
+            return Err(BadSeal);
         }
         Ok(Some(OVERHEAD + length))
     }
@@ -238,7 +238,7 @@ mod tests {
                 }
                 assert_eq!(opener.open(block, &mut frames), Ok(Some(40 + OVERHEAD)));
                 assert_eq!(frames, [place as u8; 40]);
-                assert_eq!(opener.open(block, &mut frames), Err(Forged), "it came before");
+                assert_eq!(opener.open(block, &mut frames), Err(BadSeal), "it came before");
             }
         }
     }
@@ -283,7 +283,7 @@ mod tests {
         sealer.leap_to(2 * ROUND, true);
         let mut block = block(&mut sealer, true, b"x");
         *block.last_mut().unwrap() ^= 1;
-        assert_eq!(opener.open(&block, &mut Vec::new()), Err(Forged));
+        assert_eq!(opener.open(&block, &mut Vec::new()), Err(BadSeal));
         assert_eq!((opener.ratchet.round, opener.keys.len()), (0, 1));
     }
 

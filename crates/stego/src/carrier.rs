@@ -54,7 +54,7 @@ pub(crate) struct Carrier {
     /// Blocks that went by it, and those that came.
     sent: u64,
     pub(crate) came: u64,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<Debt>,
     /// When it last brought anything that it owed.
     progress: Time,
     trip: RoundTrip,
@@ -70,7 +70,7 @@ pub(crate) struct Carrier {
 }
 
 #[derive(Debug)]
-struct Owed {
+struct Debt {
     block: u64,
     chunk: Option<u64>,
     sent: Time,
@@ -102,7 +102,7 @@ impl Carrier {
             if self.owed.is_empty() {
                 self.progress = now;
             }
-            self.owed.push_back(Owed { block: self.sent, chunk, sent: now });
+            self.owed.push_back(Debt { block: self.sent, chunk, sent: now });
         }
     }
 
@@ -165,7 +165,7 @@ impl Carrier {
     /// Forgets debts whose chunks have come, by it or by others: when the last was sent.
     pub(crate) fn settle(&mut self, now: Time, has_come: impl Fn(u64) -> bool) -> Option<Time> {
         let mut last = None;
-        let paid = |owed: &mut Owed| owed.chunk.is_some_and(&has_come);
+        let paid = |owed: &mut Debt| owed.chunk.is_some_and(&has_come);
         while let Some(owed) = self.owed.pop_front_if(paid) {
             (self.progress, last) = (now, Some(owed.sent));
         }

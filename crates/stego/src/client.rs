@@ -12,7 +12,7 @@ use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, Greeting, HELLO};
 use crate::inbox::Budget;
 use crate::keys::BridgeKey;
-use crate::link::{Broken, Link, Opening, Side};
+use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::secrets::LinkSecrets;
 use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
 use crate::token::Purse;
@@ -106,13 +106,13 @@ const EARLY: usize = 64 << 10;
 
 enum Stage {
     Alone,
-    Greeted(Box<Greeted>),
+    Handshake(Box<Handshake>),
     Up(Box<Link>, Box<Purse>),
     Over,
 }
 
 /// A handshake is under way.
-struct Greeted {
+struct Handshake {
     conn: ConnId,
     greeting: Greeting,
     since: Time,
@@ -187,7 +187,7 @@ impl<R: CryptoRng> Client<R> {
         let taken = match &mut self.stage {
             Stage::Up(link, _) => link.write(bytes),
             Stage::Over => 0,
-            Stage::Alone | Stage::Greeted(_) => {
+            Stage::Alone | Stage::Handshake(_) => {
                 let taken = bytes.len().min(self.room());
                 self.early.0.extend_from_slice(&bytes[..taken]);
                 taken
@@ -203,8 +203,8 @@ impl<R: CryptoRng> Client<R> {
         match &self.stage {
             Stage::Up(link, _) => link.room(),
             Stage::Over => 0,
-            Stage::Alone | Stage::Greeted(_) if self.early.1 => 0,
-            Stage::Alone | Stage::Greeted(_) => EARLY - self.early.0.len(),
+            Stage::Alone | Stage::Handshake(_) if self.early.1 => 0,
+            Stage::Alone | Stage::Handshake(_) => EARLY - self.early.0.len(),
         }
     }
 
@@ -240,7 +240,7 @@ impl<R: CryptoRng> Client<R> {
         match &self.stage {
             Stage::Up(link, _) => link.has_ended(),
             Stage::Over => true,
-            Stage::Alone | Stage::Greeted(_) => false,
+            Stage::Alone | Stage::Handshake(_) => false,
         }
     }
 
@@ -266,7 +266,7 @@ impl<R: CryptoRng> Client<R> {
             Stage::Over => Time::MAX,
             Stage::Alone if self.conns.is_empty() => dial,
             Stage::Alone => Time::MAX,
-            Stage::Greeted(greeted) => greeted.since + GREETING,
+            Stage::Handshake(greeted) => greeted.since + GREETING,
             Stage::Up(link, _) => self.next_of(now, link),
         }
     }
@@ -351,7 +351,7 @@ impl<R: CryptoRng> Client<R> {
 
     /// Shakes hands by the first connection that is open; forgets one that does not answer.
     fn greet(&mut self, now: Time) {
-        if let Stage::Greeted(greeted) = &self.stage
+        if let Stage::Handshake(greeted) = &self.stage
             && now >= greeted.since + GREETING
         {
             let id = greeted.conn;
@@ -384,8 +384,8 @@ impl<R: CryptoRng> Client<R> {
         conn.cover.say(now, &hello, &mut out);
         (conn.seat.exchange, conn.seat.token) = (true, None);
         self.outputs.push_back(ClientOutput::Send(id, out));
-        let greeted = Greeted { conn: id, greeting, since: now, answer: Vec::new() };
-        self.stage = Stage::Greeted(Box::new(greeted));
+        let greeted = Handshake { conn: id, greeting, since: now, answer: Vec::new() };
+        self.stage = Stage::Handshake(Box::new(greeted));
     }
 
     /// Opens connections until there are `wanted`.
@@ -430,7 +430,7 @@ impl<R: CryptoRng> Client<R> {
         }
         match &mut self.stage {
             Stage::Up(link, _) => link.lost(now, conn.seat.place),
-            Stage::Greeted(greeted) if greeted.conn == id => self.stage = Stage::Alone,
+            Stage::Handshake(greeted) if greeted.conn == id => self.stage = Stage::Alone,
             _ => {}
         }
     }
@@ -539,7 +539,7 @@ impl<R: CryptoRng> Client<R> {
         id: ConnId,
         seat: &mut Seat,
         hidden: Hidden<'_>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LinkViolation> {
         match hidden {
             Hidden::End => {
                 seat.exchange = false;
@@ -558,7 +558,7 @@ impl<R: CryptoRng> Client<R> {
         id: ConnId,
         seat: &mut Seat,
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LinkViolation> {
         let skipped = seat.skip.min(bytes.len());
         seat.skip -= skipped;
         let bytes = &bytes[skipped..];
@@ -570,7 +570,7 @@ impl<R: CryptoRng> Client<R> {
                 }
                 Ok(())
             }
-            Stage::Greeted(greeted) if greeted.conn == id => {
+            Stage::Handshake(greeted) if greeted.conn == id => {
                 greeted.answer.extend_from_slice(bytes);
                 self.answered(now, seat)
             }
@@ -579,12 +579,12 @@ impl<R: CryptoRng> Client<R> {
     }
 
     /// Reads the answer to our handshake, once it is whole.
-    fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), Broken> {
-        let Stage::Greeted(greeted) = &self.stage else { return Ok(()) };
+    fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), LinkViolation> {
+        let Stage::Handshake(greeted) = &self.stage else { return Ok(()) };
         let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
             return Ok(());
         };
-        let (secrets, padding) = greeted.greeting.finish(answer).ok_or(Broken)?;
+        let (secrets, padding) = greeted.greeting.finish(answer).ok_or(LinkViolation)?;
         let (rest, trip) = (rest.to_vec(), now.since(greeted.since));
         let mut link = self.link(&secrets);
         link.measured(trip);

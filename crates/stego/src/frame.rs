@@ -58,17 +58,17 @@ pub(crate) struct Ack {
 
 /// A block's frames that are none: its sender does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct BadFrame;
 
 impl<'a> Frame<'a> {
     /// Reads the first frame of `bytes` and moves behind it; `None` where only padding follows.
     ///
     /// # Errors
     /// It is none.
-    pub(crate) fn read(bytes: &mut &'a [u8]) -> Result<Option<Frame<'a>>, Malformed> {
+    pub(crate) fn read(bytes: &mut &'a [u8]) -> Result<Option<Frame<'a>>, BadFrame> {
         let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
         *bytes = rest;
-        Frame::read_kind(kind, bytes).ok_or(Malformed)
+        Frame::read_kind(kind, bytes).ok_or(BadFrame)
     }
 
     #[allow(clippy::option_option, reason = "padding is no fault and no frame")]
@@ -238,7 +238,7 @@ mod tests {
         let mut whole = Vec::new();
         Frame::Ack(ack()).write(&mut whole);
         for cut in 1..whole.len() {
-            assert_eq!(Frame::read(&mut &whole[..cut]), Err(Malformed), "{cut}");
+            assert_eq!(Frame::read(&mut &whole[..cut]), Err(BadFrame), "{cut}");
         }
         let cases: [&[u8]; 7] = [
             &[9],
@@ -251,7 +251,7 @@ mod tests {
             &[ACK, 0, 0, 0, 0, 33],
         ];
         for bytes in cases {
-            assert_eq!(Frame::read(&mut { bytes }), Err(Malformed), "{bytes:?}");
+            assert_eq!(Frame::read(&mut { bytes }), Err(BadFrame), "{bytes:?}");
         }
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time};
 
-use crate::block::{self, Forged, Opener, Sealer};
+use crate::block::{self, BadSeal, Opener, Sealer};
 use crate::carrier::{Carrier, RoundTrip};
-use crate::frame::{Ack, Frame, Malformed};
+use crate::frame::{Ack, BadFrame, Frame};
 use crate::inbox::{Budget, Inbox, Overrun};
 use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
@@ -27,23 +27,23 @@ const ACTIVE: Duration = Duration::from_secs(5);
 
 /// The other end does not keep to the protocol, or somebody else speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) struct LinkViolation;
 
-impl From<Forged> for Broken {
-    fn from(_: Forged) -> Broken {
-        Broken
+impl From<BadSeal> for LinkViolation {
+    fn from(_: BadSeal) -> LinkViolation {
+        LinkViolation
     }
 }
 
-impl From<Malformed> for Broken {
-    fn from(_: Malformed) -> Broken {
-        Broken
+impl From<BadFrame> for LinkViolation {
+    fn from(_: BadFrame) -> LinkViolation {
+        LinkViolation
     }
 }
 
-impl From<Overrun> for Broken {
-    fn from(_: Overrun) -> Broken {
-        Broken
+impl From<Overrun> for LinkViolation {
+    fn from(_: Overrun) -> LinkViolation {
+        LinkViolation
     }
 }
 
@@ -322,7 +322,12 @@ impl Link {
     ///
     /// # Errors
     /// They are none of the other end's: the connection is of no use.
-    pub(crate) fn came(&mut self, now: Time, place: usize, bytes: &[u8]) -> Result<usize, Broken> {
+    pub(crate) fn came(
+        &mut self,
+        now: Time,
+        place: usize,
+        bytes: &[u8],
+    ) -> Result<usize, LinkViolation> {
         let held = self.places.get_mut(place).and_then(Option::as_mut);
         let Some(held) = held else { return Ok(0) };
         let (id, mut partial) = (held.id, std::mem::take(&mut held.partial));
@@ -344,7 +349,7 @@ impl Link {
     }
 
     /// Takes a block that was opened.
-    fn block(&mut self, now: Time, place: usize, id: u64) -> Result<(), Broken> {
+    fn block(&mut self, now: Time, place: usize, id: u64) -> Result<(), LinkViolation> {
         let frames = std::mem::take(&mut self.frames);
         let (mut rest, mut asks) = (&frames[..], false);
         while let Some(frame) = Frame::read(&mut rest)? {
@@ -361,7 +366,7 @@ impl Link {
     }
 
     /// Takes a frame: whether it is to be acknowledged.
-    fn frame(&mut self, now: Time, place: usize, frame: &Frame<'_>) -> Result<bool, Broken> {
+    fn frame(&mut self, now: Time, place: usize, frame: &Frame<'_>) -> Result<bool, LinkViolation> {
         match frame {
             Frame::Data { chunk, bytes } => {
                 self.active = now;
@@ -400,9 +405,9 @@ impl Link {
         std::mem::take(&mut self.evicted)
     }
 
-    fn acknowledged(&mut self, now: Time, ack: &Ack) -> Result<(), Broken> {
+    fn acknowledged(&mut self, now: Time, ack: &Ack) -> Result<(), LinkViolation> {
         if !self.outbox.acknowledged(ack) {
-            return Err(Broken);
+            return Err(LinkViolation);
         }
         self.backlog = ack.backlog;
         for (id, blocks) in &ack.receipts {

@@ -13,9 +13,9 @@ use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, Doorman, HELLO};
 use crate::inbox::Budget;
 use crate::keys::ServerKey;
-use crate::link::{Broken, Link, Opening, Side};
+use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
-use crate::token::{Awaited, LinkTokens, TOKEN};
+use crate::token::{LinkTokens, TOKEN, TokenTable};
 
 /// Connections of one link at a time.
 pub(crate) const PLACES: usize = 64;
@@ -75,7 +75,7 @@ pub struct Server<R> {
     scene: Arc<Scene>,
     rng: R,
     doorman: Doorman,
-    awaited: Awaited,
+    awaited: TokenTable,
     links: BTreeMap<LinkId, Host>,
     next_link: u64,
     conns: BTreeMap<ConnId, Guest>,
@@ -132,7 +132,7 @@ impl<R: CryptoRng> Server<R> {
             config,
             rng,
             doorman: Doorman::default(),
-            awaited: Awaited::default(),
+            awaited: TokenTable::default(),
             links: BTreeMap::new(),
             next_link: 0,
             conns: BTreeMap::new(),
@@ -408,10 +408,10 @@ impl<R: CryptoRng> Server<R> {
         id: ConnId,
         seat: &mut Seat,
         hidden: Hidden<'_>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LinkViolation> {
         match (hidden, &mut *seat) {
             // The client's part of the exchange is whole: whoever has not said who it is will not.
-            (Hidden::End, Seat::Unknown(_)) => Err(Broken),
+            (Hidden::End, Seat::Unknown(_)) => Err(LinkViolation),
             (Hidden::End, _) => Ok(()),
             (Hidden::Bytes(bytes), Seat::Unknown(came)) => {
                 came.extend_from_slice(bytes);
@@ -423,9 +423,9 @@ impl<R: CryptoRng> Server<R> {
     }
 
     /// Bytes of a link came by a connection.
-    fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), Broken> {
+    fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), LinkViolation> {
         let Seat::Joined { link, place, skip } = seat else { return Ok(()) };
-        let Some(host) = self.links.get_mut(link) else { return Err(Broken) };
+        let Some(host) = self.links.get_mut(link) else { return Err(LinkViolation) };
         let skipped = (*skip).min(bytes.len());
         *skip -= skipped;
         self.touched.insert(*link);
@@ -436,7 +436,7 @@ impl<R: CryptoRng> Server<R> {
     }
 
     /// Looks whether a connection's first bytes are a token, or a handshake.
-    fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), Broken> {
+    fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), LinkViolation> {
         let Seat::Unknown(came) = &*seat else { return Ok(()) };
         let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
         if let Some((link, number)) = self.awaited.take(token) {
@@ -447,14 +447,14 @@ impl<R: CryptoRng> Server<R> {
         let Some((hello, rest)) = came.split_first_chunk::<HELLO>() else { return Ok(()) };
         let rest = rest.to_vec();
         let minute = self.minute(now);
-        let welcome = self.doorman.read(&self.config.key, minute, hello).ok_or(Broken)?;
+        let welcome = self.doorman.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
         let skip = usize::from(welcome.padding);
         let padding = draw(&mut self.rng, self.config.profile.padding());
         let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
         let full = self.links.len() >= self.config.links;
-        (!full).then_some(()).ok_or(Broken)?;
+        (!full).then_some(()).ok_or(LinkViolation)?;
         let own = (self.config.aes, padding);
-        let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(Broken)?;
+        let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
         let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
         let profile = self.config.profile;
         let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
@@ -478,13 +478,13 @@ impl<R: CryptoRng> Server<R> {
         id: ConnId,
         (link, number): (LinkId, u32),
         seat: &mut Seat,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LinkViolation> {
         let streams = self.config.profile.streams();
-        let host = self.links.get_mut(&link).ok_or(Broken)?;
+        let host = self.links.get_mut(&link).ok_or(LinkViolation)?;
         self.awaited.came(&mut host.tokens, number);
         let free = host.places.iter().position(Option::is_none);
         // The client has fewer: some have died, and we were not told.
-        let place = free.or_else(|| host.link.stalest()).ok_or(Broken)?;
+        let place = free.or_else(|| host.link.stalest()).ok_or(LinkViolation)?;
         if let Some(stale) = host.places[place].replace(id) {
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));

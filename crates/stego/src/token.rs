@@ -70,7 +70,7 @@ impl Purse {
 
 /// A server's tokens: those of all links that it awaits.
 #[derive(Default)]
-pub(crate) struct Awaited {
+pub(crate) struct TokenTable {
     tokens: BTreeMap<Token, (u64, u32)>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct LinkTokens {
     end: u32,
 }
 
-impl Awaited {
+impl TokenTable {
     /// The link and the number of a token, which is awaited no longer.
     pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
         self.tokens.remove(token)
@@ -109,7 +109,7 @@ impl Awaited {
 }
 
 impl LinkTokens {
-    fn extend(&mut self, awaited: &mut Awaited, end: u32) {
+    fn extend(&mut self, awaited: &mut TokenTable, end: u32) {
         while self.end < end {
             awaited.tokens.insert(self.mint.token(self.end), (self.link, self.end));
             if let Some(old) = self.end.checked_sub(2 * AHEAD) {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_token_opens_once() {
-        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
         for turn in 0..2_000 {
             let (number, token) = purse.spend();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn tokens_come_in_any_order() {
-        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
         let mut spent: Vec<_> = (0..AHEAD).map(|_| purse.spend()).collect();
         spent.reverse();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_link_is_found_however_many_connections_came_to_nothing() {
-        let (mut awaited, mut purse) = (Awaited::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
         // The server took 40, and its answers were lost.
         for _ in 0..40 {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn links_have_tokens_of_their_own() {
-        let mut awaited = Awaited::default();
+        let mut awaited = TokenTable::default();
         let (one, _two) = (awaited.add(1, &[1; 32]), awaited.add(2, &[2; 32]));
         assert_eq!(awaited.take(&Mint::new(&[2; 32]).token(3)), Some((2, 3)));
         awaited.remove(&one);

@@ -49,7 +49,7 @@ pub(super) struct Conn {
     /// Not watched for something to read, until bytes may pass again.
     pub(super) paused: bool,
     /// What shows segments before their turn, if anything does.
-    tapped: Option<Tapped>,
+    tapped: Option<TapState>,
     /// Bytes that went over the wire: received, sent.
     pub(super) carried: [u64; 2],
     /// Both, when it was last asked whether it rests.
@@ -62,7 +62,7 @@ pub(super) struct Conn {
 
 /// How a connection is tapped.
 #[derive(Clone, Copy, Debug)]
-struct Tapped {
+struct TapState {
     cookie: Cookie,
     /// Where its sequence numbers begin, once that is known.
     origin: Option<Origin>,
@@ -97,7 +97,7 @@ impl Conn {
         let origin = cookie.and_then(|_| saved_syn(&socket)).map(Origin::of_syn);
         let mut conn = Conn::new(socket, peer, link, None)?;
         conn.admitted = Some(place);
-        conn.tapped = cookie.map(|cookie| Tapped { origin, ..Tapped::new(cookie) });
+        conn.tapped = cookie.map(|cookie| TapState { origin, ..TapState::new(cookie) });
         Ok(conn)
     }
 
@@ -116,7 +116,7 @@ impl Conn {
             tap.connected(cookie, &socket, address);
         }
         let mut conn = Conn::new(socket, address, link, Some(target))?;
-        (conn.place, conn.tapped) = (place, cookie.map(Tapped::new));
+        (conn.place, conn.tapped) = (place, cookie.map(TapState::new));
         Ok(conn)
     }
 
@@ -293,9 +293,9 @@ impl Conn {
     }
 }
 
-impl Tapped {
-    fn new(cookie: Cookie) -> Tapped {
-        Tapped { cookie, origin: None, wanted: false, shown: false }
+impl TapState {
+    fn new(cookie: Cookie) -> TapState {
+        TapState { cookie, origin: None, wanted: false, shown: false }
     }
 
     /// So many bytes of the stream were read.

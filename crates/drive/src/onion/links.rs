@@ -29,8 +29,9 @@ const OPENING: Duration = Duration::from_secs(60);
 pub(super) struct Links {
     context: Context,
     conns: BTreeMap<LinkId, Conn>,
-    /// What shows segments before their turn; `None` if all links are to be in order.
-    tap: Option<Tap>,
+    /// What shows segments before their turn, and whether links may be unordered at all.
+    tap: Tap,
+    may_be_unordered: bool,
     /// Links by the names that it has for them.
     tapped: BTreeMap<Cookie, LinkId>,
     /// What came of it on links that are gone.
@@ -90,11 +91,12 @@ impl Links {
         let (conns, carried) = (BTreeMap::new(), [0; 2]);
         let (limits, patience) = (None, OPENING);
         let timeouts = BTreeSet::new();
-        let (tap, tapped, early) = (None, BTreeMap::new(), EarlyCounts::default());
+        let (tap, tapped, early) = (Tap::none(), BTreeMap::new(), EarlyCounts::default());
         Links {
             context,
             conns,
             tap,
+            may_be_unordered: false,
             tapped,
             early,
             last: 0,
@@ -109,12 +111,12 @@ impl Links {
 
     /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
     pub(super) fn set_tap(&mut self, tap: Tap) {
-        self.tap = Some(tap);
+        (self.tap, self.may_be_unordered) = (tap, true);
     }
 
     /// What shows segments before their turn, if links may be unordered.
     pub(super) fn tap(&self) -> Option<TapKind> {
-        self.tap.as_ref().map(Tap::kind)
+        self.may_be_unordered.then(|| self.tap.kind())
     }
 
     /// Records that came before their turn, and those that did not open then.
@@ -126,14 +128,13 @@ impl Links {
     /// From now on a link's records have so many bytes of content; false if they cannot.
     pub(super) fn unorder(&mut self, now: Time, link: LinkId, content: usize) -> bool {
         let Some(conn) = self.conns.get_mut(&link) else { return false };
-        conn.unorder(now, content, self.tap.get_or_insert_with(Tap::none)).is_ok()
+        conn.unorder(now, content, &mut self.tap).is_ok()
     }
 
     /// Takes what the tap shows: the links that have bytes now, for [`Links::take_early`].
     pub(super) fn look_ahead(&mut self, now: Time) -> BTreeSet<LinkId> {
         let (conns, tapped, mut shown) = (&mut self.conns, &self.tapped, BTreeSet::new());
-        let Some(tap) = &mut self.tap else { return shown };
-        tap.drain(|segment| {
+        self.tap.drain(|segment| {
             let link = tapped.get(&segment.cookie);
             let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
             else {
@@ -149,8 +150,8 @@ impl Links {
     /// The plain bytes of a link that came before their turn.
     pub(super) fn take_early(&mut self, link: LinkId) -> &[u8] {
         self.plain.clear();
-        if let (Some(conn), Some(tap)) = (self.conns.get_mut(&link), &mut self.tap) {
-            conn.take_early(&mut self.plain, tap);
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.take_early(&mut self.plain, &mut self.tap);
         }
         &self.plain
     }
@@ -246,9 +247,7 @@ impl Links {
         place: ConnectionSlot,
     ) -> io::Result<()> {
         let link = Box::new(self.context.accept().map_err(io::Error::other)?);
-        let mut none = Tap::none();
-        let tap = self.tap.as_mut().unwrap_or(&mut none);
-        let conn = Conn::accepted(socket, peer, link, place, tap)?;
+        let conn = Conn::accepted(socket, peer, link, place, &mut self.tap)?;
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
@@ -266,9 +265,7 @@ impl Links {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
             let link = Box::new(self.context.connect().map_err(io::Error::other)?);
-            let mut none = Tap::none();
-            let tap = self.tap.as_mut().unwrap_or(&mut none);
-            match Conn::dial(target.clone(), place, link, tap) {
+            match Conn::dial(target.clone(), place, link, &mut self.tap) {
                 Ok(mut conn) => {
                     conn.watched = true;
                     return self.add(poller, conn, Interest { read: true, write: true });
@@ -319,9 +316,7 @@ impl Links {
             let buffer = &mut self.buffer[..allowed];
             ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
             let bytes = conn.carried[0] - before;
-            if let Some(tap) = &mut self.tap {
-                conn.keep_up(tap);
-            }
+            conn.keep_up(&mut self.tap);
             self.carried[0] += bytes;
             if let Some(limits) = &self.limits {
                 limits.receive.take(now, bytes);
@@ -343,7 +338,7 @@ impl Links {
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             whole: conn.link().promises().whole,
-            unordered: self.tap.is_some() && conn.link().can_be_unordered(),
+            unordered: self.may_be_unordered && conn.link().can_be_unordered(),
         });
         News { opened, bytes: &self.plain, ended }
     }
@@ -435,8 +430,8 @@ impl Links {
         if let Some(time) = conn.due {
             self.timeouts.remove(&(time, link));
         }
-        if let (Some(cookie), Some(tap)) = (conn.cookie(), &mut self.tap) {
-            tap.end(cookie);
+        if let Some(cookie) = conn.cookie() {
+            self.tap.end(cookie);
             self.tapped.remove(&cookie);
         }
         self.early = self.early.with(conn.link().early_counts().unwrap_or_default());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
@@ -14,15 +14,15 @@ use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Ending, Input}
 use rand_chacha::ChaCha20Rng;
 
 use super::bridge::Bridge;
-use super::local::{LOCALS, LinkEnd, Local};
+use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, TICK, listen};
+use super::{Ends, LISTENERS, PtEvent, Station, carry, listen, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
 use crate::files::Spare;
 use crate::onion::is_passing;
-use crate::poller::{Interest, Poller, Ready};
+use crate::poller::{Poller, Ready};
 
 /// Programs at a time.
 const MOST: usize = 4096;
@@ -59,8 +59,7 @@ pub struct ClientStation {
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, (TcpStream, Dialogue)>,
     links: BTreeMap<u64, Link>,
-    /// Connections of programs whose links are over, and that have not taken all yet.
-    leaving: BTreeMap<u64, Local>,
+    leaving: Leaving,
     next: u64,
     touched: BTreeSet<u64>,
     events: Vec<PtEvent>,
@@ -76,7 +75,6 @@ struct Link {
     up: bool,
     since: Time,
     wires: BTreeMap<ConnId, u64>,
-    watched: Interest,
 }
 
 impl LinkEnd for Client<ChaCha20Rng> {
@@ -124,7 +122,7 @@ impl ClientStation {
             owners: BTreeMap::new(),
             asking: BTreeMap::new(),
             links: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            leaving: Leaving::default(),
             next: 0,
             touched: BTreeSet::new(),
             events: Vec::new(),
@@ -148,37 +146,7 @@ impl ClientStation {
         ends: &Ends<'_, S>,
         watch: &mut dyn FnMut(PtEvent),
     ) -> io::Result<()> {
-        ends.watch(&self.poller)?;
-        let mut swept = self.clock.now();
-        loop {
-            let now = self.clock.now();
-            let due = self.links.values().map(|link| link.core.next_timeout()).min();
-            let pause = due.map_or(TICK, |due| due.since(now).min(TICK));
-            let ready: Vec<Ready> = self.poller.wait(Some(pause))?.collect();
-            let now = self.clock.now();
-            for ready in ready {
-                if ends.is_told(ready.token) {
-                    return Ok(());
-                }
-                self.take(now, ready);
-            }
-            if now.since(swept) >= TICK {
-                swept = now;
-                self.wires.sweep(now);
-                self.give_up(now);
-            }
-            self.work(now);
-            self.events.drain(..).for_each(&mut *watch);
-        }
-    }
-
-    fn take(&mut self, now: Time, ready: Ready) {
-        match ready.token {
-            token @ LISTENERS..WIRES => self.accept((token - LISTENERS) as usize),
-            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
-            token if token >= LOCALS => self.take_local(token - LOCALS, ready),
-            _ => {}
-        }
+        carry(self, ends, watch)
     }
 
     fn accept(&mut self, place: usize) {
@@ -218,13 +186,12 @@ impl ClientStation {
             Ok(rng) => rng,
             Err(error) => return self.events.push(PtEvent::Trouble(error.to_string())),
         };
-        let wall = self.clock.wall_start().duration_since(UNIX_EPOCH).unwrap_or_default();
         let config = ClientConfig {
             key: bridge.key,
             profile: bridge.profile,
             host: bridge.called(),
             schedule: self.schedule.clone(),
-            wall: wall.as_secs(),
+            wall: wall(self.clock),
             aes: has_aes(),
         };
         let mut core = Client::new(config, rng);
@@ -239,7 +206,6 @@ impl ClientStation {
             up: false,
             since: now,
             wires: BTreeMap::new(),
-            watched: Interest::READ,
         };
         self.links.insert(number, link);
         self.touched.insert(number);
@@ -275,10 +241,8 @@ impl ClientStation {
             self.touched.insert(number);
         } else if let Some((socket, dialogue)) = self.asking.remove(&number) {
             self.listen_to(number, socket, dialogue);
-        } else if let Some(local) = self.leaving.get_mut(&number)
-            && local.flush().unwrap_or(true)
-        {
-            self.leaving.remove(&number);
+        } else {
+            self.leaving.ready(number);
         }
     }
 
@@ -335,33 +299,6 @@ impl ClientStation {
             let why = "a bridge does not answer".to_owned();
             self.events.push(PtEvent::Trouble(why));
             self.touched.insert(number);
-        }
-    }
-
-    /// Does what links want done, until none does.
-    fn work(&mut self, now: Time) {
-        let due = self.links.iter().filter(|(_, link)| link.core.next_timeout() <= now);
-        self.touched.extend(due.map(|(number, _)| *number));
-        loop {
-            while let Some(number) = self.touched.pop_first() {
-                self.work_at(now, number);
-            }
-            for (wire, room) in self.wires.settle(&self.poller) {
-                let Some(&(owner, id)) = self.owners.get(&wire) else { continue };
-                let Some(link) = self.links.get_mut(&owner) else { continue };
-                match room {
-                    Some(room) => link.core.handle(now, Input::Room(id, room)),
-                    None => {
-                        link.wires.remove(&id);
-                        self.owners.remove(&wire);
-                        link.core.handle(now, Input::Closed(id));
-                    }
-                }
-                self.touched.insert(owner);
-            }
-            if self.touched.is_empty() {
-                return;
-            }
         }
     }
 
@@ -436,17 +373,67 @@ impl ClientStation {
         if link.up {
             self.events.push(PtEvent::Over(ending));
         }
-        let Some(mut local) = link.local else { return };
-        match (ending, local.flush()) {
-            (Ending::Done, Ok(false)) => {
-                let interest = Interest { read: false, write: true };
-                if self.poller.change(local.socket(), LOCALS + number, interest).is_ok() {
-                    self.leaving.insert(number, local);
-                }
-            }
-            (Ending::Done, _) => {}
-            _ => local.cut(),
+        if let Some(local) = link.local {
+            self.leaving.add(&self.poller, number, local, ending);
         }
+    }
+}
+
+impl Station for ClientStation {
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.links.values().map(|link| link.core.next_timeout()).min()
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match ready.token {
+            token @ LISTENERS..WIRES => self.accept((token - LISTENERS) as usize),
+            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
+            token if token >= LOCALS => self.take_local(token - LOCALS, ready),
+            _ => {}
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.wires.sweep(now);
+        self.give_up(now);
+    }
+
+    fn work(&mut self, now: Time) {
+        let due = self.links.iter().filter(|(_, link)| link.core.next_timeout() <= now);
+        self.touched.extend(due.map(|(number, _)| *number));
+        loop {
+            while let Some(number) = self.touched.pop_first() {
+                self.work_at(now, number);
+            }
+            for (wire, room) in self.wires.settle(&self.poller) {
+                let Some(&(owner, id)) = self.owners.get(&wire) else { continue };
+                let Some(link) = self.links.get_mut(&owner) else { continue };
+                match room {
+                    Some(room) => link.core.handle(now, Input::Room(id, room)),
+                    None => {
+                        link.wires.remove(&id);
+                        self.owners.remove(&wire);
+                        link.core.handle(now, Input::Closed(id));
+                    }
+                }
+                self.touched.insert(owner);
+            }
+            if self.touched.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<PtEvent> {
+        std::mem::take(&mut self.events)
     }
 }
 
@@ -465,12 +452,8 @@ impl Link {
     }
 
     fn watch(&mut self, poller: &Poller, number: u64) {
-        let Some(local) = &self.local else { return };
-        let wanted = local.interest(self.core.room());
-        if wanted != self.watched && poller.change(local.socket(), LOCALS + number, wanted).is_ok()
-        {
-            self.watched = wanted;
-        }
+        let room = self.core.room();
+        self.local.iter_mut().for_each(|local| local.watch(poller, number, room));
     }
 }
 

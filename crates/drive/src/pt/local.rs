@@ -1,16 +1,18 @@
 //! The connection of a program, or to a relay, whose bytes a link carries.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_pt::ExtOrClient;
+use anabranch_stego::Ending;
 use socket2::SockRef;
 
 use super::backlog::Backlog;
 use crate::onion::{connecting, is_passing};
-use crate::poller::{Interest, Ready};
+use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a local connection: its link's number added to this.
 pub(super) const LOCALS: u64 = 1 << 62;
@@ -43,10 +45,12 @@ pub(super) struct Local {
     /// Its last word has come, and ours was said.
     ended: bool,
     shut: bool,
+    watched: Interest,
 }
 
 impl Local {
-    /// A connection that a program opened to us, which does not block.
+    /// A connection that a program opened to us, which does not block, and is watched for something
+    /// to read.
     pub(super) fn of(socket: TcpStream) -> Local {
         Local::new(socket, true, None)
     }
@@ -63,16 +67,33 @@ impl Local {
 
     fn new(socket: TcpStream, connected: bool, greeting: Option<ExtOrClient>) -> Local {
         let out = Backlog::default();
-        Local { socket, connected, greeting, out, readable: true, ended: false, shut: false }
+        let (readable, watched) = (true, Interest { read: connected, write: !connected });
+        Local { socket, connected, greeting, out, readable, ended: false, shut: false, watched }
     }
 
-    /// The socket, for watching.
-    pub(super) fn socket(&self) -> &TcpStream {
-        &self.socket
+    /// Begins to watch a connection of ours.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn add_to(&self, poller: &Poller, link: u64) -> io::Result<()> {
+        poller.add_for(&self.socket, LOCALS + link, self.watched)
     }
 
-    /// What to watch it for, where the link takes so many bytes.
-    pub(super) fn interest(&self, room: usize) -> Interest {
+    /// Watches it for what is of use, where its link takes so many bytes.
+    pub(super) fn watch(&mut self, poller: &Poller, link: u64, room: usize) {
+        self.watch_for(poller, link, self.interest(room));
+    }
+
+    fn watch_for(&mut self, poller: &Poller, link: u64, wanted: Interest) -> bool {
+        let known = wanted == self.watched;
+        let done = known || poller.change(&self.socket, LOCALS + link, wanted).is_ok();
+        if done {
+            self.watched = wanted;
+        }
+        done
+    }
+
+    fn interest(&self, room: usize) -> Interest {
         let read = self.connected && !self.ended && (room > 0 || self.greeting.is_some());
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
@@ -121,7 +142,7 @@ impl Local {
     }
 
     /// Ends it by a reset: a plain end would pass for that of all its bytes.
-    pub(super) fn cut(self) {
+    fn cut(self) {
         // Where that is refused, the plain end is all there is.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
@@ -192,5 +213,32 @@ impl Local {
             let _ = self.socket.shutdown(Shutdown::Write);
         }
         Ok(moved)
+    }
+}
+
+/// Connections whose links are over, and that have not taken all yet.
+#[derive(Default)]
+pub(super) struct Leaving(BTreeMap<u64, Local>);
+
+impl Leaving {
+    /// A link is over: its connection takes what still waits for it, or sees that it was cut.
+    pub(super) fn add(&mut self, poller: &Poller, link: u64, mut local: Local, ending: Ending) {
+        let written = local.flush();
+        match (ending, written) {
+            (Ending::Done, Ok(false)) => {
+                if local.watch_for(poller, link, Interest { read: false, write: true }) {
+                    self.0.insert(link, local);
+                }
+            }
+            (Ending::Done, _) => {}
+            _ => local.cut(),
+        }
+    }
+
+    /// The socket of one of them is ready.
+    pub(super) fn ready(&mut self, link: u64) {
+        if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
+            self.0.remove(&link);
+        }
     }
 }

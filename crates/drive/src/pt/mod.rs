@@ -23,9 +23,12 @@ mod tests;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::poller::Poller;
+use anabranch_multipath::Time;
+
+use crate::clock::Clock;
+use crate::poller::{Poller, Ready};
 
 pub use anabranch_stego::{Ending, Profile, ProfileError};
 pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key};
@@ -81,6 +84,65 @@ impl<S: AsFd> Ends<'_, S> {
             _ => false,
         }
     }
+}
+
+/// What the loop of a station is made of.
+trait Station {
+    fn clock(&self) -> Clock;
+
+    fn poller(&mut self) -> &mut Poller;
+
+    /// When [`Station::work`] is to be called though nothing happens.
+    fn next_timeout(&self) -> Option<Time>;
+
+    /// A file is ready.
+    fn take(&mut self, now: Time, ready: Ready);
+
+    /// Looks at what no file tells, each [`TICK`].
+    fn sweep(&mut self, now: Time);
+
+    /// Does what links want done, until none does.
+    fn work(&mut self, now: Time);
+
+    /// What has happened since the last call.
+    fn events(&mut self) -> Vec<PtEvent>;
+}
+
+/// Carries until it is told to end.
+///
+/// # Errors
+/// The kernel's.
+fn carry<S: AsFd>(
+    station: &mut impl Station,
+    ends: &Ends<'_, S>,
+    watch: &mut dyn FnMut(PtEvent),
+) -> io::Result<()> {
+    ends.watch(station.poller())?;
+    let clock = station.clock();
+    let mut swept = clock.now();
+    loop {
+        let due = station.next_timeout();
+        let pause = due.map_or(TICK, |due| due.since(clock.now()).min(TICK));
+        let ready: Vec<Ready> = station.poller().wait(Some(pause))?.collect();
+        let now = clock.now();
+        for ready in ready {
+            if ends.is_told(ready.token) {
+                return Ok(());
+            }
+            station.take(now, ready);
+        }
+        if now.since(swept) >= TICK {
+            swept = now;
+            station.sweep(now);
+        }
+        station.work(now);
+        station.events().into_iter().for_each(&mut *watch);
+    }
+}
+
+/// Seconds since 1970 when a station began.
+fn wall(clock: Clock) -> u64 {
+    clock.wall_start().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn listen(at: SocketAddr) -> io::Result<TcpListener> {

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
@@ -18,14 +18,14 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::local::{LOCALS, LinkEnd, Local};
+use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, WireNews, Wires};
-use super::{Ends, LISTENERS, PtEvent, TICK, listen};
+use super::{Ends, LISTENERS, PtEvent, Station, carry, listen, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
 use crate::files::{Spare, limit};
-use crate::poller::{Interest, Poller, Ready};
+use crate::poller::{Poller, Ready};
 
 /// Connections at a time, if the system lets us have as many files.
 const MOST: u64 = 60_000;
@@ -85,16 +85,11 @@ pub struct ServerStation {
     /// Where those who opened links came from, in the order of the links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
-    hosts: BTreeMap<LinkId, Host>,
-    leaving: BTreeMap<LinkId, Local>,
+    /// Where each link leads; `None` where that was not to be had.
+    hosts: BTreeMap<LinkId, Option<Local>>,
+    leaving: Leaving,
     touched: BTreeSet<LinkId>,
     events: Vec<PtEvent>,
-}
-
-/// Where a link leads.
-struct Host {
-    local: Option<Local>,
-    watched: Interest,
 }
 
 /// One link of the core's.
@@ -143,13 +138,12 @@ impl ServerStation {
         let (poller, clock) = (Poller::new(1024)?, Clock::start());
         let listener = listen(settings.listen)?;
         poller.add(&listener, LISTENERS)?;
-        let wall = clock.wall_start().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (key, profile) = (settings.key.public(), settings.profile);
         let config = ServerConfig {
             key: settings.key,
             profile,
             schedule: settings.schedule,
-            wall: wall.as_secs(),
+            wall: wall(clock),
             aes: has_aes(),
             memory: settings.memory,
             links: settings.links,
@@ -172,7 +166,7 @@ impl ServerStation {
             peers: VecDeque::new(),
             addresses: BTreeMap::new(),
             hosts: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            leaving: Leaving::default(),
             touched: BTreeSet::new(),
             events: Vec::new(),
         })
@@ -193,36 +187,7 @@ impl ServerStation {
         ends: &Ends<'_, S>,
         watch: &mut dyn FnMut(PtEvent),
     ) -> io::Result<()> {
-        ends.watch(&self.poller)?;
-        let mut swept = self.clock.now();
-        loop {
-            let now = self.clock.now();
-            let pause = self.core.next_timeout().map_or(TICK, |due| due.since(now).min(TICK));
-            let ready: Vec<Ready> = self.poller.wait(Some(pause))?.collect();
-            let now = self.clock.now();
-            for ready in ready {
-                if ends.is_told(ready.token) {
-                    return Ok(());
-                }
-                self.take(now, ready);
-            }
-            if now.since(swept) >= TICK {
-                swept = now;
-                self.wires.sweep(now);
-                self.hand_over(now);
-            }
-            self.work(now);
-            self.events.drain(..).for_each(&mut *watch);
-        }
-    }
-
-    fn take(&mut self, now: Time, ready: Ready) {
-        match ready.token {
-            LISTENERS => self.accept(now),
-            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
-            token if token >= LOCALS => self.take_local(LinkId(token - LOCALS), ready),
-            _ => {}
-        }
+        carry(self, ends, watch)
     }
 
     fn accept(&mut self, now: Time) {
@@ -348,30 +313,120 @@ impl ServerStation {
 
     fn take_local(&mut self, link: LinkId, ready: Ready) {
         if let Some(host) = self.hosts.get_mut(&link) {
-            if let Some(local) = &mut host.local
+            if let Some(local) = host
                 && let Err(error) = local.ready(ready)
             {
                 self.fail(link, &error);
             }
             self.touched.insert(link);
-        } else if let Some(local) = self.leaving.get_mut(&link)
-            && local.flush().unwrap_or(true)
-        {
-            self.leaving.remove(&link);
+        } else {
+            self.leaving.ready(link.0);
         }
     }
 
     /// A link cannot be led on.
     fn fail(&mut self, link: LinkId, error: &io::Error) {
-        if let Some(host) = self.hosts.get_mut(&link) {
-            host.local = None;
-        }
+        self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
         self.core.reset(link);
         let (Onward::Plain(to) | Onward::Extended(to, _)) = &self.onward;
         self.events.push(PtEvent::Trouble(format!("{to}: {error}")));
     }
 
-    /// Does what links want done, until none does.
+    fn obey(&mut self, now: Time, output: ServerOutput) {
+        match output {
+            ServerOutput::Send(ConnId(wire), bytes) => self.wires.send(wire, &bytes),
+            ServerOutput::Close(ConnId(wire)) => {
+                self.addresses.remove(&wire);
+                self.wires.close(now, wire);
+            }
+            ServerOutput::Stranger(ConnId(wire), said) => self.stranger(now, wire, &said),
+            ServerOutput::Opened(link) => self.open(link),
+            ServerOutput::Ready(link) => drop(self.touched.insert(link)),
+            ServerOutput::Over(link, ending) => self.over(link, ending),
+        }
+    }
+
+    /// Leads a new link on.
+    fn open(&mut self, link: LinkId) {
+        let peer = self.peers.pop_front();
+        let local = self.connect(peer).and_then(|local| {
+            local.add_to(&self.poller, link.0)?;
+            Ok(local)
+        });
+        match local {
+            Ok(local) => {
+                self.hosts.insert(link, Some(local));
+                self.events.push(PtEvent::Up);
+            }
+            Err(error) => self.fail(link, &error),
+        }
+    }
+
+    fn connect(&mut self, user: Option<SocketAddr>) -> io::Result<Local> {
+        match &self.onward {
+            Onward::Plain(to) => Local::connect(*to, None),
+            Onward::Extended(to, cookie) => {
+                let mut nonce = [0; 32];
+                self.rng.fill_bytes(&mut nonce);
+                let info = ConnectionInfo { user, transport: Some(TRANSPORT.to_owned()) };
+                let greeting = ExtOrClient::new(&fs::read(cookie)?, nonce, info);
+                let none = || io::Error::other(format!("{} holds no cookie", cookie.display()));
+                Local::connect(*to, Some(greeting.ok_or_else(none)?))
+            }
+        }
+    }
+
+    /// Moves bytes between a link and where it leads; whether any moved.
+    fn stir(&mut self, now: Time, link: LinkId) -> bool {
+        let Some(Some(local)) = self.hosts.get_mut(&link) else { return false };
+        match local.stir(now, &mut End { core: &mut self.core, link }) {
+            Err(error) => {
+                self.fail(link, &error);
+                true
+            }
+            Ok(moved) => {
+                local.watch(&self.poller, link.0, self.core.room(link));
+                moved
+            }
+        }
+    }
+
+    fn over(&mut self, link: LinkId, ending: Ending) {
+        let Some(host) = self.hosts.remove(&link) else { return };
+        self.events.push(PtEvent::Over(ending));
+        if let Some(local) = host {
+            self.leaving.add(&self.poller, link.0, local, ending);
+        }
+    }
+}
+
+impl Station for ServerStation {
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.core.next_timeout()
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match ready.token {
+            LISTENERS => self.accept(now),
+            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
+            token if token >= LOCALS => self.take_local(LinkId(token - LOCALS), ready),
+            _ => {}
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.wires.sweep(now);
+        self.hand_over(now);
+    }
+
     fn work(&mut self, now: Time) {
         loop {
             let mut busy = false;
@@ -399,84 +454,7 @@ impl ServerStation {
         }
     }
 
-    fn obey(&mut self, now: Time, output: ServerOutput) {
-        match output {
-            ServerOutput::Send(ConnId(wire), bytes) => self.wires.send(wire, &bytes),
-            ServerOutput::Close(ConnId(wire)) => {
-                self.addresses.remove(&wire);
-                self.wires.close(now, wire);
-            }
-            ServerOutput::Stranger(ConnId(wire), said) => self.stranger(now, wire, &said),
-            ServerOutput::Opened(link) => self.open(link),
-            ServerOutput::Ready(link) => drop(self.touched.insert(link)),
-            ServerOutput::Over(link, ending) => self.over(link, ending),
-        }
-    }
-
-    /// Leads a new link on.
-    fn open(&mut self, link: LinkId) {
-        let peer = self.peers.pop_front();
-        let local = self.connect(peer).and_then(|local| {
-            let watched = local.interest(0);
-            self.poller.add_for(local.socket(), LOCALS + link.0, watched)?;
-            Ok(Host { local: Some(local), watched })
-        });
-        match local {
-            Ok(host) => {
-                self.hosts.insert(link, host);
-                self.events.push(PtEvent::Up);
-            }
-            Err(error) => self.fail(link, &error),
-        }
-    }
-
-    fn connect(&mut self, user: Option<SocketAddr>) -> io::Result<Local> {
-        match &self.onward {
-            Onward::Plain(to) => Local::connect(*to, None),
-            Onward::Extended(to, cookie) => {
-                let mut nonce = [0; 32];
-                self.rng.fill_bytes(&mut nonce);
-                let info = ConnectionInfo { user, transport: Some(TRANSPORT.to_owned()) };
-                let greeting = ExtOrClient::new(&fs::read(cookie)?, nonce, info);
-                let none = || io::Error::other(format!("{} holds no cookie", cookie.display()));
-                Local::connect(*to, Some(greeting.ok_or_else(none)?))
-            }
-        }
-    }
-
-    /// Moves bytes between a link and where it leads; whether any moved.
-    fn stir(&mut self, now: Time, link: LinkId) -> bool {
-        let Some(host) = self.hosts.get_mut(&link) else { return false };
-        let Some(local) = &mut host.local else { return false };
-        match local.stir(now, &mut End { core: &mut self.core, link }) {
-            Err(error) => {
-                self.fail(link, &error);
-                true
-            }
-            Ok(moved) => {
-                let wanted = local.interest(self.core.room(link));
-                let changed = wanted != host.watched;
-                if changed && self.poller.change(local.socket(), LOCALS + link.0, wanted).is_ok() {
-                    host.watched = wanted;
-                }
-                moved
-            }
-        }
-    }
-
-    fn over(&mut self, link: LinkId, ending: Ending) {
-        let Some(host) = self.hosts.remove(&link) else { return };
-        self.events.push(PtEvent::Over(ending));
-        let Some(mut local) = host.local else { return };
-        match (ending, local.flush()) {
-            (Ending::Done, Ok(false)) => {
-                let interest = Interest { read: false, write: true };
-                if self.poller.change(local.socket(), LOCALS + link.0, interest).is_ok() {
-                    self.leaving.insert(link, local);
-                }
-            }
-            (Ending::Done, _) => {}
-            _ => local.cut(),
-        }
+    fn events(&mut self) -> Vec<PtEvent> {
+        std::mem::take(&mut self.events)
     }
 }

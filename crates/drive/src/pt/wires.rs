@@ -37,7 +37,7 @@ struct Wire {
     /// Whether we have sent anything by it, and since when it is there.
     spoke: bool,
     since: Time,
-    /// Nothing is to be read of it for now.
+    /// It is not read until the wire that its bytes go to has room.
     paused: bool,
     /// The other end has said its last word; ours was said, or is to be behind what waits.
     ended: bool,

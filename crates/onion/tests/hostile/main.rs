@@ -240,7 +240,7 @@ fn wrong_numbers_end_an_unordered_link_and_nothing_else() {
         neighbour.send(&mut world, &bytes);
         let (_, closed, violations) = neighbour.outcome(&mut world);
         let is_told = |violation: &Violation| {
-            matches!(violation, Violation::Link(LinkFault::Handshake(Fault::Misnumbered(_))))
+            matches!(violation, Violation::Link(LinkFault::Handshake(Fault::WrongNumber(_))))
         };
         assert!(closed && violations.iter().any(is_told), "{name}: {violations:?}");
     }

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::Slot;
-use super::http::{Answering as HttpAnswering, Asking as HttpAsking, Scene, Tier};
+use super::http::{ClientSlot as HttpClientSlot, Scene, ServerSlot as HttpServerSlot, Tier};
 use super::nosteg::NoSteg;
-use super::rr::{Answering, Asking};
+use super::rr::{ClientSlot, ServerSlot};
 
 /// A kind of cover traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl Profile {
         let most = self.short.then_some(SHORT);
         match self.module {
             Module::NoSteg => Box::new(NoSteg::new(most)),
-            Module::NoStegRr => Box::new(Asking::default()),
-            Module::Http(tier) => Box::new(HttpAsking::new(Arc::clone(scene), tier, most)),
+            Module::NoStegRr => Box::new(ClientSlot::default()),
+            Module::Http(tier) => Box::new(HttpClientSlot::new(Arc::clone(scene), tier, most)),
         }
     }
 
@@ -122,8 +122,8 @@ impl Profile {
         let most = self.short.then_some(SHORT);
         match self.module {
             Module::NoSteg => Box::new(NoSteg::new(most)),
-            Module::NoStegRr => Box::new(Answering::default()),
-            Module::Http(tier) => Box::new(HttpAnswering::new(Arc::clone(scene), tier, most)),
+            Module::NoStegRr => Box::new(ServerSlot::default()),
+            Module::Http(tier) => Box::new(HttpServerSlot::new(Arc::clone(scene), tier, most)),
         }
     }
 }

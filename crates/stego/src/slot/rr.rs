@@ -18,11 +18,11 @@ const HOLD: Duration = Duration::from_secs(2);
 
 /// The client's end.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct ClientSlot {
     asked: bool,
 }
 
-impl Slot for Asking {
+impl Slot for ClientSlot {
     fn receive(
         &mut self,
         _now: Time,
@@ -61,7 +61,7 @@ impl Slot for Asking {
 
 /// The server's end.
 #[derive(Debug, Default)]
-pub(super) struct Answering {
+pub(super) struct ServerSlot {
     came: usize,
     /// When the request was whole.
     whole: Option<Time>,
@@ -70,7 +70,7 @@ pub(super) struct Answering {
     answered: bool,
 }
 
-impl Slot for Answering {
+impl Slot for ServerSlot {
     fn receive(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn one_request_one_answer_a_tenth_of_a_second_later() {
         let (mut near, mut far, now) =
-            (Asking::default(), Answering::default(), Time::from_secs(1));
+            (ClientSlot::default(), ServerSlot::default(), Time::from_secs(1));
         let (mut request, mut answer) = (Vec::new(), Vec::new());
         assert!(near.begins() && near.room(9) == REQUEST - RESERVE && near.fit(5) == REQUEST);
         assert!(!near.send(now, &[1; REQUEST], &mut request) && near.room(9) == 0);

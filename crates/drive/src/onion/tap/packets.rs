@@ -31,12 +31,12 @@ pub(super) struct Packets {
     socket: Socket,
     /// By their addresses: ours, and the neighbour's.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
-    known: BTreeMap<Cookie, Watched>,
+    known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct Connection {
     addresses: [SocketAddr; 2],
     /// What is before it has been read; `None` until that matters.
     expected: Option<u32>,
@@ -44,7 +44,7 @@ struct Watched {
 
 /// A segment of TCP in a packet of IP.
 #[derive(Debug, PartialEq, Eq)]
-struct Parsed<'a> {
+struct TcpSegment<'a> {
     /// Whom it is for, and whom it is from.
     addresses: [SocketAddr; 2],
     number: u32,
@@ -71,7 +71,7 @@ impl Packets {
     pub(super) fn watch(&mut self, cookie: Cookie, addresses: [SocketAddr; 2]) {
         let addresses = addresses.map(plain);
         self.watched.insert(addresses, cookie);
-        self.known.insert(cookie, Watched { addresses, expected: None });
+        self.known.insert(cookie, Connection { addresses, expected: None });
     }
 
     /// What is before this number has been read; false if nobody watches the connection.
@@ -98,7 +98,7 @@ impl Packets {
                 let cookie = *watched.get(&packet.addresses)?;
                 Some((cookie, known.get(&cookie)?.expected, packet))
             });
-            let Some((cookie, expected, Parsed { number, is_syn, bytes, .. })) = ours else {
+            let Some((cookie, expected, TcpSegment { number, is_syn, bytes, .. })) = ours else {
                 continue;
             };
             let is_early =
@@ -124,7 +124,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 /// Reads a packet, as far as it came; `None` for other protocols and for parts of packets.
-fn parsed(packet: &[u8]) -> Option<Parsed<'_>> {
+fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     let (to, from, segment) = match packet.first()? >> 4 {
         4 => v4(packet)?,
         6 => v6(packet)?,
@@ -132,7 +132,7 @@ fn parsed(packet: &[u8]) -> Option<Parsed<'_>> {
     };
     let head: &[u8; 20] = segment.first_chunk()?;
     let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    Some(Parsed {
+    Some(TcpSegment {
         addresses: [SocketAddr::new(to, port(2)), SocketAddr::new(from, port(0))],
         number: u32::from_be_bytes(*head[4..].first_chunk()?),
         is_syn: head[13] & SYN != 0,
@@ -220,7 +220,8 @@ mod tests {
             bytes.extend([0; 9]);
             let parsed = parsed(&bytes).unwrap();
             let addresses = [to, from].map(|address| address.parse().unwrap());
-            let wanted = Parsed { addresses, number: 0x0102_0304, is_syn: false, bytes: b"data" };
+            let wanted =
+                TcpSegment { addresses, number: 0x0102_0304, is_syn: false, bytes: b"data" };
             assert_eq!(parsed, wanted);
         }
         assert!(parsed(&packet(false, SYN, b"")).unwrap().is_syn);

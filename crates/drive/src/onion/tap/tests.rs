@@ -29,7 +29,7 @@ fn taps() -> Vec<Tap> {
 }
 
 /// A connection that one of both ends dialled, with the tap on that end or on the other.
-struct Tapped {
+struct TappedPair {
     tap: Tap,
     cookie: Cookie,
     near: TcpStream,
@@ -37,8 +37,8 @@ struct Tapped {
     origin: Option<Origin>,
 }
 
-impl Tapped {
-    fn new(mut tap: Tap, host: &str, dialled: bool) -> Tapped {
+impl TappedPair {
+    fn new(mut tap: Tap, host: &str, dialled: bool) -> TappedPair {
         let listener = TcpListener::bind(host).unwrap();
         save_syns(&listener).unwrap();
         let peer: SocketAddr = listener.local_addr().unwrap();
@@ -54,7 +54,7 @@ impl Tapped {
         let origin = if dialled { None } else { saved_syn(&near).map(Origin::of_syn) };
         let cookie = cookie.or_else(|| tap.attach(near.as_fd())).unwrap();
         tap.connected(cookie, &near, if dialled { peer } else { from });
-        Tapped { tap, cookie, near, far, origin }
+        TappedPair { tap, cookie, near, far, origin }
     }
 
     /// What the tap shows until nothing more comes, by the offset in the stream.
@@ -85,7 +85,7 @@ fn the_beginning_of_a_connection_is_known_at_either_end() {
         for dialled in [true, false] {
             for tap in taps() {
                 let kind = tap.kind();
-                let mut tapped = Tapped::new(tap, host, dialled);
+                let mut tapped = TappedPair::new(tap, host, dialled);
                 tapped.shown(0);
                 assert!(tapped.origin.is_some(), "{kind}, {host}, dialled: {dialled}");
             }
@@ -96,7 +96,7 @@ fn the_beginning_of_a_connection_is_known_at_either_end() {
 #[test]
 fn bytes_in_order_are_shown_by_no_socket_filter_and_reach_the_socket() {
     for tap in taps().into_iter().filter(|tap| tap.kind() == TapKind::SocketFilter) {
-        let mut tapped = Tapped::new(tap, "127.0.0.1:0", true);
+        let mut tapped = TappedPair::new(tap, "127.0.0.1:0", true);
         tapped.shown(0);
         let origin = tapped.origin.unwrap();
         assert!(tapped.tap.begin(tapped.cookie, origin.number(0)));
@@ -115,7 +115,7 @@ fn bytes_in_order_are_shown_by_no_socket_filter_and_reach_the_socket() {
 fn what_is_behind_the_number_that_was_read_is_shown_until_the_connection_ends() {
     for tap in taps() {
         let kind = tap.kind();
-        let mut tapped = Tapped::new(tap, "127.0.0.1:0", false);
+        let mut tapped = TappedPair::new(tap, "127.0.0.1:0", false);
         let origin = tapped.origin.unwrap();
         // As if the 1,000 bytes before what comes were missing.
         let claimed = origin.number(0).wrapping_sub(1_000);
@@ -164,7 +164,7 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
         let gone = !has.permitted.intersects(NEEDED);
         let mut tapped = taps.into_iter().next().filter(|_| had).map(|tap| {
             assert_eq!(tap.kind(), TapKind::SocketFilter);
-            Tapped::new(tap, "127.0.0.1:0", true)
+            TappedPair::new(tap, "127.0.0.1:0", true)
         });
         let known = tapped.as_mut().is_none_or(|tapped| {
             tapped.shown(0);

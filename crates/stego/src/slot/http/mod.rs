@@ -80,35 +80,35 @@ pub(crate) struct Scene {
 
 /// The client's end.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ClientSlot {
     heads: Heads,
     left: Left,
     inbox: Vec<u8>,
-    stage: AskingStage,
+    stage: ClientStage,
     /// The server says that it closes behind its answer.
     closes: bool,
 }
 
 #[derive(Debug)]
-enum AskingStage {
+enum ClientStage {
     Idle,
     Head,
     Body(Body),
 }
 
-impl Asking {
+impl ClientSlot {
     /// A connection that carries no more than `most` bytes either way, if that is said.
-    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> Asking {
+    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
-        Asking { heads, left, inbox: Vec::new(), stage: AskingStage::Idle, closes: false }
+        ClientSlot { heads, left, inbox: Vec::new(), stage: ClientStage::Idle, closes: false }
     }
 
     fn is_idle(&self) -> bool {
-        matches!(self.stage, AskingStage::Idle)
+        matches!(self.stage, ClientStage::Idle)
     }
 }
 
-impl Slot for Asking {
+impl Slot for ClientSlot {
     fn receive(
         &mut self,
         _now: Time,
@@ -117,15 +117,15 @@ impl Slot for Asking {
     ) -> Result<(), NotCover> {
         self.left.take(1, bytes.len());
         let mut bytes = bytes;
-        if matches!(self.stage, AskingStage::Head) {
+        if matches!(self.stage, ClientStage::Head) {
             let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
             let answer = self.heads.answer(&head)?;
             self.closes = answer.closes;
-            self.stage = AskingStage::Body(Body::new(self.heads.tier, answer.length)?);
+            self.stage = ClientStage::Body(Body::new(self.heads.tier, answer.length)?);
         }
-        let AskingStage::Body(body) = &mut self.stage else { return Err(NotCover) };
+        let ClientStage::Body(body) = &mut self.stage else { return Err(NotCover) };
         if body.take(&mut bytes, self.heads.words(), each)? {
-            self.stage = AskingStage::Idle;
+            self.stage = ClientStage::Idle;
             each(Hidden::End);
         }
         if bytes.is_empty() { Ok(()) } else { Err(NotCover) }
@@ -157,7 +157,7 @@ impl Slot for Asking {
         }
         self.left.take(0, out.len() - before);
         self.left.requests = self.left.requests.saturating_sub(1);
-        self.stage = AskingStage::Head;
+        self.stage = ClientStage::Head;
         false
     }
 
@@ -176,39 +176,39 @@ impl Slot for Asking {
 
 /// The server's end.
 #[derive(Debug)]
-pub(super) struct Answering {
+pub(super) struct ServerSlot {
     heads: Heads,
     left: Left,
     inbox: Vec<u8>,
-    stage: AnsweringStage,
+    stage: ServerStage,
     /// The picture of the next answer, and how many there were.
     picture: usize,
     answers: usize,
 }
 
 #[derive(Debug)]
-enum AnsweringStage {
+enum ServerStage {
     Head,
     Body(Body),
     /// The request was whole at this time, and is not answered.
     Whole(Time),
 }
 
-impl Answering {
-    /// The other end of [`Asking::new`].
-    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> Answering {
+impl ServerSlot {
+    /// The other end of [`ClientSlot::new`].
+    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
-        let (inbox, stage) = (Vec::new(), AnsweringStage::Head);
-        Answering { heads, left, inbox, stage, picture: 0, answers: 0 }
+        let (inbox, stage) = (Vec::new(), ServerStage::Head);
+        ServerSlot { heads, left, inbox, stage, picture: 0, answers: 0 }
     }
 
     fn whole(&mut self, now: Time, each: &mut dyn FnMut(Hidden<'_>)) {
-        self.stage = AnsweringStage::Whole(now);
+        self.stage = ServerStage::Whole(now);
         each(Hidden::End);
     }
 }
 
-impl Slot for Answering {
+impl Slot for ServerSlot {
     fn receive(
         &mut self,
         now: Time,
@@ -217,7 +217,7 @@ impl Slot for Answering {
     ) -> Result<(), NotCover> {
         self.left.take(0, bytes.len());
         let mut bytes = bytes;
-        if matches!(self.stage, AnsweringStage::Head) {
+        if matches!(self.stage, ServerStage::Head) {
             let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
             self.left.requests = self.left.requests.saturating_sub(1);
             match self.heads.request(&head)? {
@@ -226,12 +226,11 @@ impl Slot for Answering {
                     self.whole(now, each);
                 }
                 RequestHead::Post(length) => {
-                    self.stage =
-                        AnsweringStage::Body(Body::new(self.heads.tier.upwards(), length)?);
+                    self.stage = ServerStage::Body(Body::new(self.heads.tier.upwards(), length)?);
                 }
             }
         }
-        if let AnsweringStage::Body(body) = &mut self.stage
+        if let ServerStage::Body(body) = &mut self.stage
             && body.take(&mut bytes, self.heads.words(), each)?
         {
             self.whole(now, each);
@@ -274,7 +273,7 @@ impl Slot for Answering {
         self.heads.ok(now, (body.len(), self.left.is_spent()), out);
         debug_assert!(out.len() - before <= ANSWER_MOST);
         out.extend_from_slice(&body);
-        self.stage = AnsweringStage::Head;
+        self.stage = ServerStage::Head;
         true
     }
 
@@ -284,7 +283,7 @@ impl Slot for Answering {
 
     fn since(&self) -> Option<Time> {
         match self.stage {
-            AnsweringStage::Whole(since) => Some(since),
+            ServerStage::Whole(since) => Some(since),
             _ => None,
         }
     }
@@ -309,8 +308,8 @@ mod tests {
         Arc::new(Scene { names, host, wall, pictures })
     }
 
-    fn ends(tier: Tier, most: Option<usize>) -> (Asking, Answering) {
-        (Asking::new(scene(), tier, most), Answering::new(scene(), tier, most))
+    fn ends(tier: Tier, most: Option<usize>) -> (ClientSlot, ServerSlot) {
+        (ClientSlot::new(scene(), tier, most), ServerSlot::new(scene(), tier, most))
     }
 
     /// What a slot finds in bytes that come in pieces, and how often something ended.
