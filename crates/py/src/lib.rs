@@ -30,6 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("DEFAULT_SCHEDULE", anabranch_comps::SCHEDULE)?;
     module.add("DEFAULT_EVERY", anabranch_comps::EVERY)?;
     module.add_class::<split::TraceSplit>()?;
+    module.add_function(wrap_pyfunction!(split::decoys, module)?)?;
     module.add_function(wrap_pyfunction!(split::delayed, module)?)?;
     module.add_function(wrap_pyfunction!(families, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;

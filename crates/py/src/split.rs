@@ -22,6 +22,9 @@ pub(crate) struct TraceSplit {
 /// The order in which packets are seen, and when.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
+/// Times, bytes and paths of what was sent.
+type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i16>>);
+
 #[pymethods]
 impl TraceSplit {
     /// `mode` is "together", "follow", "follow:20ms" or "independent"; `delays` holds (up, down) in
@@ -125,6 +128,31 @@ pub(crate) fn delayed<'py>(
     let stream = seed::stream(seed, 0, "trace jitter");
     let left = py.detach(|| trace::delayed(jitter, stream, times, sizes)).map_err(refuse)?;
     Ok(left.into_pyarray(py))
+}
+
+/// Decoys that one end sends beside its packets of a load: when (float64, seconds), how many bytes
+/// (int32) and by which path (int16), in the order of time.
+///
+/// `budget` is as `anabranch split --decoys` has it; `times` (float64, seconds, sorted), `sizes`
+/// (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) are of the packets.
+#[pyfunction]
+pub(crate) fn decoys<'py>(
+    py: Python<'py>,
+    budget: &str,
+    seed: u64,
+    paths: usize,
+    times: PyReadonlyArray1<'py, f64>,
+    sizes: PyReadonlyArray1<'py, i32>,
+    at: PyReadonlyArray1<'py, i16>,
+) -> PyResult<Sent<'py>> {
+    let packets = (flat(&times)?, flat(&sizes)?, flat(&at)?);
+    let budget = text(budget)?;
+    let stream = seed::stream(seed, 0, "trace decoys");
+    let sent = py.detach(|| trace::decoys(budget, stream, paths, packets)).map_err(refuse)?;
+    let times: Vec<f64> = sent.iter().map(|decoy| decoy.time).collect();
+    let bytes: Vec<i32> = sent.iter().map(|decoy| decoy.bytes).collect();
+    let at: Vec<i16> = sent.iter().map(|decoy| decoy.path).collect();
+    Ok((times.into_pyarray(py), bytes.into_pyarray(py), at.into_pyarray(py)))
 }
 
 impl TraceSplit {

@@ -84,6 +84,14 @@ class Consensus:
 def delayed(
     jitter: str, seed: int, times: NDArray[np.float64], sizes: NDArray[np.int32]
 ) -> NDArray[np.float64]: ...
+def decoys(
+    budget: str,
+    seed: int,
+    paths: int,
+    times: NDArray[np.float64],
+    sizes: NDArray[np.int32],
+    at: NDArray[np.int16],
+) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int16]]: ...
 
 class TraceSplit:
     def __new__(

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.defences import FAMILIES, DefenceError, Front, Jitter, Maybenot, WtfPad, parse
+from anabranch.defences import (
+    FAMILIES,
+    Decoys,
+    DefenceError,
+    Front,
+    Jitter,
+    Maybenot,
+    WtfPad,
+    parse,
+)
 
 MACHINE = "02eNpjYEAHjOgCAAA0AAI="
 
@@ -14,6 +23,9 @@ MACHINE = "02eNpjYEAHjOgCAAA0AAI="
         ("front:client=1700,server=2500", Front(1700, 2500)),
         (" front: w_min = 2 , w_max=3,size=600", Front(w_min=2.0, w_max=3.0, size=600)),
         ("jitter:0-50ms", Jitter("0-50ms")),
+        ("decoys:20%", Decoys("20%")),
+        ("decoys:budget=2.5%", Decoys("2.5%")),
+        ("decoys", Decoys()),
         ("jitter:ends=client", Jitter("0-20ms", "client")),
         ("wtf-pad", WtfPad("normal_rcv")),
         ("wtf-pad:normal", WtfPad("normal")),
@@ -52,6 +64,10 @@ def test_texts(text: str, defence: object) -> None:
         ("front:w_max=nan", "w_max=nan"),
         ("wtf-pad:heavy", "config=heavy is none of"),
         ("jitter:20ms", "'20ms' delays every datagram alike"),
+        ("decoys:0%", "'0%' buys no decoy"),
+        ("decoys:-3%", "'-3%' buys no decoy"),
+        ("decoys:101%", "100% at most"),
+        ("decoys:10", "no budget of decoys"),
         ("jitter:ends=server", "ends=server is none of"),
         ("maybenot:daita", "machines=daita is none of"),
         ("maybenot:clinet=02eN=", "no setting 'clinet'"),
@@ -70,4 +86,4 @@ def test_every_family_is_told() -> None:
     for name, family in FAMILIES.items():
         assert family.syntax.startswith(name)
         assert family.about
-        assert "size" in family.settings or name == "jitter"  # which adds nothing
+        assert "size" in family.settings or name in ("jitter", "decoys")  # nothing of a size

@@ -11,6 +11,7 @@ print(overhead(traces, defended).bandwidth)
 """
 
 from anabranch.defences.base import Defence, DefenceError, Defended
+from anabranch.defences.decoys import Decoys
 from anabranch.defences.front import Front
 from anabranch.defences.jitter import Jitter
 from anabranch.defences.maybenot import Maybenot
@@ -21,6 +22,7 @@ from anabranch.defences.wtf_pad import WtfPad
 
 __all__ = [
     "FAMILIES",
+    "Decoys",
     "Defence",
     "DefenceError",
     "Defended",

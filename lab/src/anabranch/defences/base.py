@@ -136,9 +136,9 @@ class Defence(ABC):
         loads = [self._load(before, k, (seed, replica)) for k in range(len(before))]
         return _joined(before, loads)
 
-    def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> _Load:
+    def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
         """Load `k` with its padding: sub-traces one by one, then sorted by time."""
-        load = _Load.empty()
+        load = Load.empty()
         start = int(traces.offsets[k])
         for path, places in _subtraces(traces, k):
             packets = places + start
@@ -195,7 +195,7 @@ def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: in
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class Load:
     """One load behind a defence; `origin` counts from the load's first packet."""
 
     times: Floats
@@ -204,25 +204,42 @@ class _Load:
     paths: NDArray[np.int16]
 
     @classmethod
-    def empty(cls) -> _Load:
+    def empty(cls) -> Load:
+        """Of no packet."""
         none = np.zeros(0)
         return cls(none, none.astype(np.int32), none.astype(np.int64), none.astype(np.int16))
 
-    def joined(self, shaped: Shaped, places: Ints, path: int) -> _Load:
+    def joined(self, shaped: Shaped, places: Ints, path: int) -> Load:
         """With one more sub-trace, whose packets were at `places` of the load."""
         origin = np.where(shaped.origin == PADDING, PADDING, places[shaped.origin])
         paths = np.full(origin.size, path, dtype=np.int16)
-        return _Load(
+        return Load(
             np.concatenate([self.times, shaped.times]),
             np.concatenate([self.sizes, shaped.sizes]),
             np.concatenate([self.origin, origin]),
             np.concatenate([self.paths, paths]),
         )
 
-    def sorted(self) -> _Load:
+    def sorted(self) -> Load:
         """By time; at equal times packets that were there first, in their order."""
         order = np.lexsort((self.origin, self.origin == PADDING, self.times))
-        return _Load(self.times[order], self.sizes[order], self.origin[order], self.paths[order])
+        return Load(self.times[order], self.sizes[order], self.origin[order], self.paths[order])
+
+    @classmethod
+    def beside(
+        cls, traces: Traces, k: int, times: Floats, sizes: Sizes, paths: NDArray[np.int16]
+    ) -> Load:
+        """Load `k`, which is split, as it is, and further packets on its paths."""
+        assert traces.paths is not None, "who adds packets to paths has looked"
+        own = traces.packets(k)
+        there = np.arange(own.stop - own.start)
+        load = cls(
+            np.concatenate([traces.times[own], times]),
+            np.concatenate([traces.sizes[own], sizes]),
+            np.concatenate([there, np.full(times.size, PADDING)]),
+            np.concatenate([traces.paths[own], paths]),
+        )
+        return load.sorted()
 
 
 def _subtraces(traces: Traces, k: int) -> Iterator[tuple[int, Ints]]:
@@ -237,8 +254,8 @@ def _subtraces(traces: Traces, k: int) -> Iterator[tuple[int, Ints]]:
         yield path, np.flatnonzero(paths == path)
 
 
-def _joined(before: Defended, loads: list[_Load]) -> Defended:
-    parts = loads or [_Load.empty()]
+def _joined(before: Defended, loads: list[Load]) -> Defended:
+    parts = loads or [Load.empty()]
     offsets = offsets_of([load.origin.size for load in loads])
     origin = np.concatenate([load.origin for load in parts])
     first = np.repeat(before.offsets[:-1], np.diff(offsets))

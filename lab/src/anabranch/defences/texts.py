@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch import outside
 from anabranch.defences.base import Defence, DefenceError
+from anabranch.defences.decoys import Decoys
 from anabranch.defences.front import Front
 from anabranch.defences.jitter import Jitter
 from anabranch.defences.maybenot import NAMED, Maybenot
@@ -72,6 +73,13 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             "delay",
             "jitter:0-20ms[,ends=client]",
             "a random delay of each packet before the split, order kept, nothing added",
+        ),
+        "decoys": Family(
+            Decoys,
+            {"budget": str},
+            "budget",
+            "decoys:10%",
+            "decoy runs on paths that rest, behind a split; bytes for each byte carried, at most",
         ),
         "maybenot": Family(
             _maybenot,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_type_hints
 
-from anabranch.defences import Pipeline, parse
+from anabranch.defences import Decoys, Pipeline, parse
 from anabranch.evaluate.attack import known, make, refuse_counter
 from anabranch.metrics.bootstrap import MOST_RESAMPLES
 from anabranch.observers import Observer, SettingError, unknown
@@ -96,6 +96,8 @@ class Spec:
                 "observer: earlier loads tell nothing where each load draws its own chances; give "
                 "a schedule with draw=session:N"
             )
+        for name, text in (("defence", self.defence), ("path_defence", self.path_defence)):
+            self._refuse_decoys(name, text)
         if observer.counter and self.path_defence is not None:
             raise SettingError(
                 "path_defence: only a far end of ours can take padding of a path off again, and "
@@ -107,6 +109,18 @@ class Spec:
         """How many loads a session has, whose chances are drawn once; None where they are not."""
         rule, _, loads = self.draw.partition(":")
         return int(loads) if rule == "session" else None
+
+    def _refuse_decoys(self, name: str, text: str | None) -> None:
+        """Decoys go by paths that rest, behind a split, and only a far end drops them."""
+        if text is None or not isinstance(parse(text), Decoys):
+            return
+        if name == "defence":
+            raise SettingError("defence: decoys go by paths, behind the split: use path_defence")
+        if self.mode.startswith("follow"):
+            raise SettingError(
+                "path_defence: an unaltered server cannot tell decoys; they need a far end, whose "
+                "mode is together or independent"
+            )
 
     def split(self) -> Split | None:
         """How loads are split, or None."""
