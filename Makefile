@@ -58,7 +58,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	cargo clippy -p anabranch --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
 	scripts/venv
-	cd tests/interop && $(PYTHON) -m ruff format --check --no-cache . && $(PYTHON) -m ruff check --no-cache .
+	cd tests/interop && $(PYTHON) -m ruff format --check --no-cache . setup && $(PYTHON) -m ruff check --no-cache . setup
 	cd tests/interop && $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy .
 	$(PYTHON) -m ruff format --check --no-cache scripts && $(PYTHON) -m ruff check --no-cache scripts
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
