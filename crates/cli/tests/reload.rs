@@ -191,8 +191,10 @@ fn the_end_of_its_terminal_still_ends_a_run_that_reads_a_file() {
     let name = ptsname(&master, Vec::new()).unwrap();
     let mut both = fs::File::options();
     let terminal = both.read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", env!("CARGO_BIN_EXE_anabranch"), "split"]).arg(&file);
+    // Tests that run under nohup would hand on that SIGHUP is ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", "setsid", "--ctty", env!("CARGO_BIN_EXE_anabranch")]);
+    command.arg("split").arg(&file);
     command.args(["--same-egress"]).stdin(terminal);
     let mut running = Running::spawn(&mut command, server);
     drop(command);
