@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-pages lab-results lab-guards lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-pages lab-results lab-guards lab-networks lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -193,6 +193,9 @@ lab-guards:  ## what each guard of a circuit with several legs learns: loads pla
 	lab/run-tests --install
 	scripts/build-release -p anabranch-bench --bin guards
 	GUARDS=$(CARGO_TARGET_DIR)/release/guards lab/results/guards $(abspath $(DATA)) $(CACHE)/lab-guards $(ARGS)
+
+lab-networks:  ## scikit-learn's checks of estimators on every network of the lab, some 15 minutes
+	lab/run-tests --networks
 
 lab-ray:  ## the lab's sweeps on a Ray of this machine, which it installs into the lab's environment (260 MB)
 	lab/run-tests --ray

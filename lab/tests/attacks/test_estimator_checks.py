@@ -1,7 +1,11 @@
-"""scikit-learn's own checks of estimators, on every attack; exceptions have reasons in one file."""
+"""scikit-learn's own checks of estimators, on every attack; exceptions have reasons in one file.
+
+Of networks, whose checks train most, only the least is checked, unless EVERY_NETWORK is set.
+"""
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,19 +22,24 @@ from .conftest import SMALL
 
 FILE = Path(__file__).with_name("estimator_checks.toml")
 LISTED = tomllib.loads(FILE.read_text())["exception"]
-TINY: dict[str, dict[str, Any]] = {
-    name: SMALL[name] | {"length": 16, "hidden": 8, "width": 4, "epochs": 20} for name in ("p-fp",)
-}
-"""Networks whose every check needs seconds; what they share, one of them shows."""
+TINY = SMALL["p-fp"] | {"length": 16, "hidden": 8, "width": 4, "epochs": 20}
+"""A network whose every check needs seconds; what they share, it shows."""
+
+
+def parameters() -> dict[str, dict[str, Any]]:
+    """Small ones of each attack that is checked, by its name."""
+    networks = {name for name, cls in TABLE.items() if issubclass(cls, NetworkAttack)}
+    found = {name: SMALL[name] for name in TABLE if name not in networks}
+    if missing_of_jax():
+        return found
+    if os.environ.get("EVERY_NETWORK"):
+        return found | {name: SMALL[name] for name in networks}
+    return found | {"p-fp": TINY}
 
 
 def chosen() -> list[Attack]:
-    """Each attack with small parameters; of the networks, whose checks train most, the least."""
-    classical = {
-        name: SMALL[name] for name, cls in TABLE.items() if not issubclass(cls, NetworkAttack)
-    }
-    networks = {} if missing_of_jax() else TINY
-    return [TABLE[name](**parameters) for name, parameters in (classical | networks).items()]
+    """The attacks that are checked."""
+    return [TABLE[name](**each) for name, each in parameters().items()]
 
 
 def exceptions(attack: Attack) -> dict[str, str]:
