@@ -328,9 +328,11 @@ impl Session {
     ) -> bool {
         let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
         let Some((_, epoch)) = current else { return false };
-        self.number += skip;
-        let sealed = epoch.seal(disguise, path, self.number, &[frame], out).is_some();
-        self.number += u64::from(sealed);
+        let number = self.number + skip;
+        let sealed = epoch.seal(disguise, path, number, &[frame], out).is_some();
+        if sealed {
+            self.number = number + 1;
+        }
         sealed
     }
 
