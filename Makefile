@@ -93,7 +93,7 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root); AREA=legs: schedulers over circuits, emulated
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root); AREA=legs: schedulers over circuits, emulated; AREA=camouflage: a pluggable transport's goodput, CPU and memory (root)
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -109,6 +109,12 @@ ifeq ($(AREA),far-end)
 	tests/interop/setup --area quic
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/far_end.py $(ARGS)
 else
+ifeq ($(AREA),camouflage)
+	scripts/venv
+	scripts/build-release -p anabranch
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/camouflage.py $(ARGS)
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/camouflage_load.py
+else
 ifeq ($(AREA),tor)
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
 	scripts/build-release -p anabranch-drive --example pass
@@ -123,6 +129,7 @@ else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
+endif
 endif
 endif
 endif

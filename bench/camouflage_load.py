@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""What `anabranch pt` costs where no line limits it, and what idle links hold.
+
+Usage: bench/camouflage_load.py [--anabranch FILE] [--runs 5] [--megabytes 200] [--links 1000]
+       [PROFILE...]
+
+Everything goes over loopback. Each run fetches so many random bytes by a new connection; `MB/s` is
+by the clock, with source and sink on the same cores; `MB/CPU s` is payload for each second of CPU
+that the client's process, and the server's, has spent, user and system: what one core a side could
+carry. `direct` is the same fetch without us. Medians of the runs, least and greatest behind them.
+
+Then so many connections are made by a client of the first profile, a byte comes by each, and none
+ends: `links` is what the server's process has grown by meanwhile (resident memory).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop"))
+
+from harness.report import table
+from harness.tools import anabranch
+
+PROFILES = ("nosteg", "http-opaque", "http-text")
+PATIENCE = 60.0
+# Sends as many bytes as it is asked for in a line, and hangs up; with `hold` behind, it stays.
+SOURCE = """\
+import os, socket, threading
+listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+print(listener.getsockname()[1], flush=True)
+block = os.urandom(1 << 20)
+def serve(near):
+    with near:
+        words = near.makefile().readline().split()
+        left = int(words[0])
+        while left > 0:
+            near.sendall(block[:left])
+            left -= len(block)
+        if words[1:]:
+            near.recv(1)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+class Process:
+    """A process of ours, and what the kernel knows of it."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log = log
+        with log.open("w") as output:
+            self.child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def cpu(self) -> float:
+        """Seconds, user and system, so far."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self) -> int:
+        """Bytes."""
+        fields = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def wait_for(self, text: str) -> str:
+        """What it has said, once this is in it."""
+        said = ""
+        for _ in range(int(PATIENCE * 20)):
+            said = self.log.read_text()
+            if text in said:
+                return said
+            time.sleep(0.05)
+        raise SystemExit(f"no {text!r} in what it says:\n{said}")
+
+    def end(self) -> None:
+        """At once."""
+        self.child.kill()
+        self.child.wait()
+
+
+@contextmanager
+def started(command: list[str], log: Path) -> Iterator[Process]:
+    """A process for as long as the block."""
+    process = Process(command, log)
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+def free_port() -> int:
+    """A TCP port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def ends(profile: str, source: int, folder: Path) -> Iterator[tuple[Process, Process, int]]:
+    """Client and server of a profile, and the port where the client's programs go."""
+    public, local = free_port(), free_port()
+    server = [anabranch(), "pt", "server", "--json", "--listen", f"127.0.0.1:{public}"]
+    server += ["--key", str(folder / f"{profile}.key"), "--to", f"127.0.0.1:{source}"]
+    server += ["--profile", profile]
+    if profile.startswith("http"):
+        # Nobody visits: no site is there.
+        server += ["--site", "127.0.0.1:9"]
+    with started(server, folder / "server.log") as far:
+        line = far.wait_for('"bridge":"').split('"bridge":"')[1].split('"')[0]
+        client = [anabranch(), "pt", "client", "--json", "--listen", f"127.0.0.1:{local}"]
+        with started([*client, "--bridge", line], folder / "client.log") as near:
+            until(lambda: listens(local))
+            yield near, far, local
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits for it."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            raise SystemExit("it takes too long")
+        time.sleep(0.05)
+
+
+def fetch(port: int, length: int) -> float:
+    """Seconds for so many bytes."""
+    began, came = time.monotonic(), 0
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as near:
+        near.sendall(f"{length}\n".encode())
+        while piece := near.recv(1 << 20):
+            came += len(piece)
+    if came != length:
+        raise SystemExit(f"{came} of {length} bytes came")
+    return time.monotonic() - began
+
+
+def speed(profile: str, source: int, folder: Path, runs: int, megabytes: int) -> list[str]:
+    """A row of the first table."""
+    length = megabytes * 1_000_000
+    if profile == "direct":
+        return [profile, spread([megabytes / fetch(source, length) for _ in range(runs)]), "", ""]
+    clock, client, server = [], [], []
+    with ends(profile, source, folder) as (near, far, port):
+        for _ in range(runs):
+            before = near.cpu(), far.cpu()
+            clock.append(megabytes / fetch(port, length))
+            client.append(megabytes / (near.cpu() - before[0]))
+            server.append(megabytes / (far.cpu() - before[1]))
+    return [profile, spread(clock), spread(client), spread(server)]
+
+
+def spread(values: list[float]) -> str:
+    """Median, least and greatest."""
+    return f"{statistics.median(values):.0f} ({min(values):.0f}-{max(values):.0f})"
+
+
+def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
+    """A row of the second table."""
+    with ends(profile, source, folder) as (near, far, port), ExitStack() as held:
+        fetch(port, 1)
+        before = near.resident(), far.resident()
+        for _ in range(links):
+            link = held.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            link.sendall(b"1 hold\n")
+            if len(link.recv(1)) != 1:
+                raise SystemExit("a link has ended")
+        grown = [(now.resident() - was) / 1e6
+                 for now, was in zip((near, far), before, strict=True)]  # fmt: skip
+    return [profile, str(links), *(f"{each:.1f}" for each in grown)]
+
+
+def main() -> None:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("profiles", nargs="*", default=PROFILES, metavar="PROFILE")
+    parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=200, help="of each run")
+    parser.add_argument("--links", type=int, default=1000, help="that are idle; 0: none")
+    options = parser.parse_args()
+    if options.anabranch:
+        os.environ["ANABRANCH"] = options.anabranch
+    # Each link has several connections, and both ends' children take our bounds over.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sending = started([sys.executable, "-c", SOURCE], folder / "source.log")
+        source = int(stack.enter_context(sending).wait_for("\n"))
+        rows = []
+        for profile in ("direct", *options.profiles):
+            rows.append(speed(profile, source, folder, options.runs, options.megabytes))
+            print(" ".join(rows[-1]), file=sys.stderr)
+        print(table(["profile", "MB/s", "client MB/CPU s", "server MB/CPU s"], rows))
+        if options.links:
+            rows = [idle(options.profiles[0], source, folder, options.links)]
+            print(table(["profile", "links", "client MB", "server MB"], rows))
+
+
+if __name__ == "__main__":
+    main()
