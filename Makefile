@@ -125,6 +125,7 @@ ifeq ($(AREA),tor)
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/exit_legs.py
 else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
