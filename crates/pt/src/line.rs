@@ -87,6 +87,9 @@ impl Line {
     #[must_use]
     pub fn read(line: &str) -> Option<Line> {
         let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.contains(['\r', '\n']) {
+            return None;
+        }
         let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
         let owned = rest.to_owned();
         Some(match keyword {

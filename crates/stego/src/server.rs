@@ -390,13 +390,24 @@ impl<R: CryptoRng> Server<R> {
         self.conns.insert(id, Guest { cover, seat, raw });
     }
 
-    /// A connection by which a part of a request came, and no more for a while, is a stranger's:
-    /// the bytes that came. `None` if it is another; clients of ours have some open that say
-    /// nothing yet.
+    /// What came by a connection of which nobody knows yet whose it is. `None` if somebody does.
+    #[must_use]
+    pub fn said(&self, id: ConnId) -> Option<&[u8]> {
+        let guest = self.conns.get(&id)?;
+        matches!(guest.seat, Seat::Unknown(_)).then_some(&guest.raw)
+    }
+
+    /// Whether a client of ours has said by a connection who it is.
+    #[must_use]
+    pub fn is_ours(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|guest| matches!(guest.seat, Seat::Joined { .. }))
+    }
+
+    /// A connection of which nobody knows yet whose it is is a stranger's: the bytes that came.
+    /// `None` if somebody does.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let guest = self.conns.get_mut(&id)?;
-        let unknown = matches!(guest.seat, Seat::Unknown(_)) && !guest.raw.is_empty();
-        unknown.then(|| {
+        matches!(guest.seat, Seat::Unknown(_)).then(|| {
             guest.seat = Seat::Stranger;
             std::mem::take(&mut guest.raw)
         })

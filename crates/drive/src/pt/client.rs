@@ -334,7 +334,7 @@ impl ClientStation {
         output: ClientOutput,
     ) -> Option<Ending> {
         match output {
-            ClientOutput::Dial(id) => match self.wires.dial(now, &self.poller, link.bridge) {
+            ClientOutput::Dial(id) => match self.wires.dial(&self.poller, link.bridge) {
                 Ok(wire) => {
                     self.owners.insert(wire, (number, id));
                     link.wires.insert(id, wire);

@@ -6,7 +6,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
@@ -19,7 +18,7 @@ use rand_core::Rng;
 
 use super::bridge::{Bridge, TRANSPORT};
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
-use super::wires::{WIRES, WireNews, Wires};
+use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, carry, listen, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
@@ -27,13 +26,12 @@ use crate::far_end::has_aes;
 use crate::files::{Spare, limit};
 use crate::poller::{Poller, Ready};
 
+mod visitors;
+
+use visitors::Visitors;
+
 /// Connections at a time, if the system lets us have as many files.
 const MOST: u64 = 60_000;
-
-/// Bytes that wait for one of two wires before nothing more is read of the other.
-const SPLICED: usize = 64 << 10;
-/// Who has not said for so long who he is gets the site's answer, its time-out for one.
-pub(super) const UNDECIDED: Duration = Duration::from_secs(5);
 
 /// Where links lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +77,7 @@ pub struct ServerStation {
     bridge: Bridge,
     onward: Onward,
     site: Option<SocketAddr>,
-    /// Wires of strangers and wires to the site, each with its other.
-    pairs: BTreeMap<u64, u64>,
+    visitors: Visitors,
     wires: Wires,
     /// Where those who opened links came from, in the order of the links.
     peers: VecDeque<SocketAddr>,
@@ -161,7 +158,7 @@ impl ServerStation {
             rng: generator()?,
             onward: settings.onward,
             site: settings.site,
-            pairs: BTreeMap::new(),
+            visitors: Visitors::default(),
             wires: Wires::new(),
             peers: VecDeque::new(),
             addresses: BTreeMap::new(),
@@ -195,9 +192,10 @@ impl ServerStation {
             if self.wires.len() >= self.most && !self.make_place(now) {
                 continue;
             }
-            let Ok(wire) = self.wires.accept(now, &self.poller, socket) else { continue };
+            let Ok(wire) = self.wires.accept(&self.poller, socket) else { continue };
             self.addresses.insert(wire, peer);
             self.core.handle(now, Input::Opened(ConnId(wire)));
+            self.announce(wire);
         }
     }
 
@@ -211,13 +209,14 @@ impl ServerStation {
 
     fn forget(&mut self, now: Time, wire: u64) {
         self.addresses.remove(&wire);
+        self.recall(wire);
         self.core.handle(now, Input::Closed(ConnId(wire)));
     }
 
     fn take_wire(&mut self, now: Time, wire: u64, ready: Ready) {
         let news = self.wires.take(&self.poller, wire, ready);
-        if let Some(&other) = self.pairs.get(&wire) {
-            return self.splice(now, (wire, other), &news);
+        if self.is_of_visit(wire) {
+            return self.visit(now, wire, &news);
         }
         if !news.bytes.is_empty() {
             let before = self.core.links();
@@ -225,89 +224,11 @@ impl ServerStation {
             if self.core.links() > before {
                 self.peers.extend(self.addresses.get(&wire));
             }
+            self.pass_on(wire);
         }
         if news.gone || news.ended && !self.hand_over_ended(now, wire) {
             self.wires.drop_now(wire);
             self.forget(now, wire);
-        }
-    }
-
-    /// Who has said his last word, and not who he is, waits for the site's; whether there is one.
-    fn hand_over_ended(&mut self, now: Time, wire: u64) -> bool {
-        if self.site.is_none() || self.wires.has_spoken(wire) {
-            return false;
-        }
-        let Some(said) = self.core.give_up(ConnId(wire)) else { return false };
-        self.stranger(now, wire, &said);
-        let other = self.pairs.get(&wire).copied();
-        other.into_iter().for_each(|other| self.wires.finish(other));
-        other.is_some()
-    }
-
-    /// A stranger's connection leads to the site, which is told what he said. Without one nothing
-    /// is said to him, and he may stay as long as there is place.
-    fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
-        self.events.push(PtEvent::Stranger);
-        let Some(site) = self.site else { return };
-        match self.wires.dial(now, &self.poller, site) {
-            Ok(other) => {
-                self.wires.send(other, said);
-                self.pairs.extend([(wire, other), (other, wire)]);
-            }
-            Err(error) => {
-                self.events.push(PtEvent::Trouble(format!("the site at {site}: {error}")));
-                self.wires.close(now, wire);
-                self.forget(now, wire);
-            }
-        }
-    }
-
-    /// Something came by one of two wires that lead to each other.
-    fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
-        self.wires.send(other, &news.bytes);
-        if news.ended {
-            self.wires.finish(other);
-        }
-        if self.wires.waits(other) > SPLICED {
-            self.wires.pause(&self.poller, wire, true);
-        }
-        if news.gone {
-            self.wires.close(now, other);
-            self.part(now, wire, other);
-        }
-    }
-
-    /// Two wires lead to each other no more.
-    fn part(&mut self, now: Time, wire: u64, other: u64) {
-        for one in [wire, other] {
-            self.pairs.remove(&one);
-            self.forget(now, one);
-        }
-    }
-
-    /// What waited for a wire of a pair was sent, or it is gone.
-    fn spliced(&mut self, now: Time, (wire, other): (u64, u64), gone: bool) {
-        if gone {
-            self.wires.close(now, other);
-        } else {
-            self.wires.pause(&self.poller, other, false);
-        }
-        if gone || self.wires.is_over(wire) && self.wires.is_over(other) {
-            self.wires.drop_now(wire);
-            self.part(now, wire, other);
-        }
-    }
-
-    /// Those who have not said for a while who they are have to be answered as the site would.
-    fn hand_over(&mut self, now: Time) {
-        let late = Time::ZERO + now.since(Time::ZERO).saturating_sub(UNDECIDED);
-        if self.site.is_none() || late == Time::ZERO {
-            return;
-        }
-        for wire in self.wires.unanswered(late) {
-            if let Some(said) = self.core.give_up(ConnId(wire)) {
-                self.stranger(now, wire, &said);
-            }
         }
     }
 
@@ -424,7 +345,6 @@ impl Station for ServerStation {
 
     fn sweep(&mut self, now: Time) {
         self.wires.sweep(now);
-        self.hand_over(now);
     }
 
     fn work(&mut self, now: Time) {
@@ -436,8 +356,8 @@ impl Station for ServerStation {
             }
             for (wire, room) in self.wires.settle(&self.poller) {
                 busy = true;
-                if let Some(&other) = self.pairs.get(&wire) {
-                    self.spliced(now, (wire, other), room.is_none());
+                if self.is_of_visit(wire) {
+                    self.visit_moved(now, wire, room.is_none());
                     continue;
                 }
                 match room {

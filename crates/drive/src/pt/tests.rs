@@ -12,7 +12,6 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_stego::{Pictures, ServerKey};
 use rand_core::Rng;
 
-use super::server::UNDECIDED;
 use super::*;
 use crate::entropy::generator;
 
@@ -318,15 +317,63 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
     assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
     server.tells(|event| *event == PtEvent::Stranger);
-    // Who does not say for a while who he is has the site's patience.
+    // Who says his request in pieces is told the same.
     let mut slow = TcpStream::connect(bridge.address).unwrap();
     slow.set_read_timeout(Some(PATIENCE)).unwrap();
     slow.write_all(&request[..9]).unwrap();
-    thread::sleep(UNDECIDED + 2 * TICK);
+    thread::sleep(2 * TICK);
     slow.write_all(&request[9..]).unwrap();
     let mut came = Vec::new();
     slow.read_to_end(&mut came).unwrap();
     assert!(came == page);
+}
+
+/// A server of the web that hangs up after `patience` without a byte more, or at the first `\n`;
+/// everything that anybody has said to it.
+fn impatient(patience: Duration) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (at, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let heard = Arc::clone(&said);
+    thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let heard = Arc::clone(&heard);
+            thread::spawn(move || {
+                socket.set_read_timeout(Some(patience)).unwrap();
+                let mut byte = [0];
+                while let Ok(1) = socket.read(&mut byte) {
+                    heard.lock().unwrap().extend(byte);
+                    if byte == *b"\n" {
+                        return socket.write_all(b"early").unwrap();
+                    }
+                }
+                socket.write_all(b"late").unwrap();
+            });
+        }
+    });
+    (at, said)
+}
+
+#[test]
+fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it() {
+    let patience = Duration::from_millis(300);
+    let (at, heard) = impatient(patience);
+    let (_server, bridge) = server_before("http-opaque", Onward::Plain(echo()), at);
+    for (said, told) in [(&b""[..], &b"late"[..]), (b"GET / HT", b"late"), (b"GET /\r\n", b"early")]
+    {
+        let mut visitor = TcpStream::connect(bridge.address).unwrap();
+        visitor.set_read_timeout(Some(PATIENCE)).unwrap();
+        let began = Instant::now();
+        visitor.write_all(said).unwrap();
+        let mut came = Vec::new();
+        visitor.read_to_end(&mut came).unwrap();
+        assert_eq!(came, told, "{said:?}");
+        assert_eq!(began.elapsed() >= patience, told == b"late");
+        assert!(began.elapsed() < PATIENCE / 2);
+    }
+    assert_eq!(*heard.lock().unwrap(), b"GET / HTGET /\r\n");
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
+    assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
+    assert_eq!(*heard.lock().unwrap(), b"GET / HTGET /\r\n", "a client's requests are its own");
 }
 
 #[test]

@@ -34,9 +34,9 @@ struct Wire {
     waits: Backlog,
     /// What the core believes that the socket takes.
     believed: usize,
-    /// Whether we have sent anything by it, and since when it is there.
+    /// Whether we have opened it; whether we have sent anything by it.
+    dialled: bool,
     spoke: bool,
-    since: Time,
     /// It is not read until the wire that its bytes go to has room.
     paused: bool,
     /// The other end has said its last word; ours was said, or is to be behind what waits.
@@ -85,30 +85,20 @@ impl Wires {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn dial(&mut self, now: Time, poller: &Poller, peer: SocketAddr) -> io::Result<u64> {
-        self.add(now, poller, (connecting(peer)?, false))
+    pub(super) fn dial(&mut self, poller: &Poller, peer: SocketAddr) -> io::Result<u64> {
+        self.add(poller, (connecting(peer)?, false))
     }
 
     /// Takes a connection that was opened to us: its number.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn accept(
-        &mut self,
-        now: Time,
-        poller: &Poller,
-        socket: TcpStream,
-    ) -> io::Result<u64> {
+    pub(super) fn accept(&mut self, poller: &Poller, socket: TcpStream) -> io::Result<u64> {
         socket.set_nonblocking(true)?;
-        self.add(now, poller, (socket, true))
+        self.add(poller, (socket, true))
     }
 
-    fn add(
-        &mut self,
-        now: Time,
-        poller: &Poller,
-        (socket, connected): (TcpStream, bool),
-    ) -> io::Result<u64> {
+    fn add(&mut self, poller: &Poller, (socket, connected): (TcpStream, bool)) -> io::Result<u64> {
         socket.set_nodelay(true)?;
         let options = SockRef::from(&socket);
         options.set_tcp_notsent_lowat(UNSENT)?;
@@ -121,8 +111,8 @@ impl Wires {
             connected,
             waits: Backlog::default(),
             believed: 0,
+            dialled: !connected,
             spoke: false,
-            since: now,
             paused: false,
             ended: false,
             finishing: false,
@@ -191,20 +181,10 @@ impl Wires {
         self.wires.retain(|_, wire| !late(wire));
     }
 
-    /// The oldest by which we have never said anything.
+    /// The oldest that was opened to us, by which we have never said anything.
     pub(super) fn oldest_unanswered(&self) -> Option<u64> {
-        self.wires.iter().find(|(_, wire)| !wire.spoke).map(|(&number, _)| number)
-    }
-
-    /// Those by which we have not said anything since this time.
-    pub(super) fn unanswered(&self, since: Time) -> Vec<u64> {
-        let silent = |wire: &Wire| !wire.spoke && wire.closing.is_none() && wire.since <= since;
-        self.wires.iter().filter(|(_, wire)| silent(wire)).map(|(&number, _)| number).collect()
-    }
-
-    /// Whether we have said anything by a wire.
-    pub(super) fn has_spoken(&self, number: u64) -> bool {
-        self.wires.get(&number).is_some_and(|wire| wire.spoke)
+        let silent = |wire: &Wire| !wire.spoke && !wire.dialled;
+        self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
     }
 
     /// Bytes that wait for a wire's socket.

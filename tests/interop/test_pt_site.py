@@ -1,0 +1,238 @@
+"""An unaltered nginx behind our camouflage: probers cannot tell it from nginx alone."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.seeded import MIB, seeded_bytes
+from harness.tools import Background, anabranch, tool, wait_for
+from harness.tornet import free_ports
+from harness.webfiles import FileServer, fetch
+
+pytestmark = [pytest.mark.pt, pytest.mark.timeout(120)]
+
+PROFILES = ("http-opaque", "http-text")
+#: After so many seconds nginx hangs up on who says nothing, or half a request.
+PATIENCE_S = 2
+#: By how much its time-outs may come later through ours; machines are busy.
+LATE_S = 0.7
+
+NGINX = """\
+daemon off;
+user root;
+worker_processes 1;
+pid FOLDER/pid;
+error_log FOLDER/errors;
+events { worker_connections 512; }
+http {
+  include /etc/nginx/mime.types;
+  access_log FOLDER/visits;
+  gzip on;
+  gzip_types text/css;
+  client_body_temp_path FOLDER/body;
+  proxy_temp_path FOLDER/proxy;
+  fastcgi_temp_path FOLDER/fastcgi;
+  uwsgi_temp_path FOLDER/uwsgi;
+  scgi_temp_path FOLDER/scgi;
+  client_header_timeout PATIENCEs;
+  client_body_timeout PATIENCEs;
+  keepalive_timeout PATIENCEs;
+  server { listen 127.0.0.1:PORT; root FOLDER/www; }
+}
+"""
+
+CLOSE = b"Host: a\r\nConnection: close\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\n"
+
+#: What is said, in pieces: bytes, seconds of silence, or None for the end of what is said.
+Said = Sequence[bytes | float | None]
+
+PROBES: dict[str, Said] = {
+    "a page": [GET + CLOSE],
+    "a page, and then nothing": [GET + b"Host: a\r\n\r\n"],
+    "HEAD": [b"HEAD / HTTP/1.1\r\n" + CLOSE],
+    "OPTIONS": [b"OPTIONS * HTTP/1.1\r\n" + CLOSE],
+    "TRACE": [b"TRACE / HTTP/1.1\r\n" + CLOSE],
+    "CONNECT": [b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"],
+    "HTTP/0.9": [b"GET /\r\n"],
+    "HTTP/1.0": [b"GET / HTTP/1.0\r\n\r\n"],
+    "HTTP/1.2": [b"GET / HTTP/1.2\r\n" + CLOSE],
+    "HTTP/2.0": [b"GET / HTTP/2.0\r\nHost: a\r\n\r\n"],
+    "HTTP/2's first words": [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+    "an upgrade to HTTP/2": [
+        GET + b"Host: a\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n"
+        b"Connection: close, Upgrade, HTTP2-Settings\r\n\r\n"
+    ],
+    "TLS": [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256))],
+    "random bytes": [seeded_bytes(600)],
+    "no host": [GET + b"Connection: close\r\n\r\n"],
+    "two hosts": [GET + b"Host: b\r\n" + CLOSE],
+    "lines without a return": [b"GET / HTTP/1.1\nHost: a\nConnection: close\n\n"],
+    "empty lines first": [b"\r\n\r\n" + GET + CLOSE],
+    "a zero byte": [b"GET /\0 HTTP/1.1\r\n" + CLOSE],
+    "a long path": [b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n" + CLOSE],
+    "a long header": [GET + b"X: " + b"a" * 40_000 + b"\r\n" + CLOSE],
+    "500 headers": [GET + b"".join(b"X%d: y\r\n" % number for number in range(500)) + CLOSE],
+    "a range": [b"GET /big HTTP/1.1\r\nRange: bytes=100-299\r\n" + CLOSE],
+    "a range that is none": [b"GET /style.css HTTP/1.1\r\nRange: bytes=90000-\r\n" + CLOSE],
+    "gzip": [b"GET /style.css HTTP/1.1\r\nAccept-Encoding: gzip\r\n" + CLOSE],
+    "another ETag": [b'GET /style.css HTTP/1.1\r\nIf-None-Match: "x"\r\n' + CLOSE],
+    "300 kB": [b"GET /big HTTP/1.1\r\n" + CLOSE],
+    "three requests at once": [
+        GET + b"Host: a\r\n\r\nGET /style.css HTTP/1.1\r\nHost: a\r\n\r\n"
+        b"GET /nothing HTTP/1.1\r\n" + CLOSE
+    ],
+    "byte by byte": [part for byte in GET + CLOSE for part in (bytes([byte]), 0.005)],
+    "nothing": [],
+    "half a request": [GET + b"Host: a\r\n"],
+    "half a request, and an end": [GET + b"Host: a\r\n", None],
+    "an end": [None],
+    "a page, and an end": [GET + b"Host: a\r\n\r\n", None],
+    "POST": [b"POST / HTTP/1.1\r\nContent-Length: 5\r\n" + CLOSE + b"hello"],
+    "half a POST": [b"POST / HTTP/1.1\r\nContent-Length: 50\r\n" + CLOSE + b"hello"],
+    "POST in chunks": [
+        b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + CLOSE + b"5\r\nhello\r\n0\r\n\r\n"
+    ],
+    "3 MB by POST": [b"POST / HTTP/1.1\r\nContent-Length: 3000000\r\n" + CLOSE + bytes(3_000_000)],
+    "a POST that asks first": [
+        b"POST / HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n" + CLOSE, 0.2, b"hello"
+    ],
+    "a folder": [b"GET /sub HTTP/1.1\r\n" + CLOSE],
+    "dots": [b"GET /../../etc/passwd HTTP/1.1\r\n" + CLOSE],
+    "another site": [b"GET http://b/ HTTP/1.1\r\n" + CLOSE],
+    "a cookie": [GET + b"Cookie: session=" + b"A" * 32 + b"\r\n" + CLOSE],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that came, without the time of day; how the connection ended, and after how long."""
+
+    came: bytes
+    ended: str
+    seconds: float
+
+
+def ask(port: int, said: Said) -> Answer:
+    """What somebody gets who says this."""
+    began, came, ended = time.monotonic(), b"", "closed"
+    with socket.create_connection(("127.0.0.1", port), 10.0) as link:
+        # Who is hung up on while he speaks has been answered, or has not.
+        with suppress(ConnectionError):
+            for part in said:
+                if part is None:
+                    link.shutdown(socket.SHUT_WR)
+                elif isinstance(part, float):
+                    time.sleep(part)
+                else:
+                    link.sendall(part)
+        try:
+            while piece := link.recv(65536):
+                came += piece
+        except TimeoutError:
+            ended = "not at all"
+        except ConnectionError:
+            ended = "reset"
+    return Answer(re.sub(rb"Date: [^\r]*", b"Date:", came), ended, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class Site:
+    """nginx, and a server of ours before it for each profile."""
+
+    port: int
+    folder: Path
+    before: dict[str, int]
+    lines: dict[str, str]
+
+    def visits(self) -> str:
+        """What nginx wrote of its visitors."""
+        return (self.folder / "visits").read_text()
+
+
+@pytest.fixture(scope="module")
+def files() -> Iterator[FileServer]:
+    """Where links lead."""
+    with FileServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterator[Site]:
+    """One with a page, a style sheet, a folder and 300 kB of noise."""
+    folder = tmp_path_factory.mktemp("site")
+    folder.chmod(0o755)
+    (folder / "www/sub").mkdir(parents=True)
+    (folder / "www/index.html").write_text("<!doctype html><title>A</title><p>Nothing.")
+    (folder / "www/style.css").write_text("body { color: red; margin: 0 }\n" * 200)
+    (folder / "www/big").write_bytes(seeded_bytes(300_000))
+    port, *ports = free_ports(1 + len(PROFILES))
+    settings = NGINX.replace("FOLDER", str(folder)).replace("PORT", str(port))
+    (folder / "nginx.conf").write_text(settings.replace("PATIENCE", str(PATIENCE_S)))
+    to = files.url(0).split("/")[2]
+    with ExitStack() as stack:
+        stack.enter_context(Background([tool("nginx"), "-c", str(folder / "nginx.conf")]))
+        wait_for("nginx", lambda: listens(port))
+        lines = {}
+        for profile, own in zip(PROFILES, ports, strict=True):
+            command = [anabranch(), "pt", "server", "--json", "--profile", profile, "--to", to]
+            command += ["--listen", f"127.0.0.1:{own}", "--key", str(folder / f"{profile}.key")]
+            server = Background([*command, "--site", f"127.0.0.1:{port}"])
+            lines[profile] = bridge_line(stack.enter_context(server))
+        yield Site(port, folder, dict(zip(PROFILES, ports, strict=True)), lines)
+
+
+def bridge_line(server: Background) -> str:
+    """What clients are told."""
+    server.wait_until("its line", lambda: '"bridge"' in server.output())
+    return server.output().split('"bridge":"')[1].split('"')[0]
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("said", PROBES)
+def test_a_prober_gets_nginxs_bytes_and_time_outs(site: Site, said: str, profile: str) -> None:
+    """Whatever he says: the same bytes, the same end, as soon and as late."""
+    alone, through = (ask(port, PROBES[said]) for port in (site.port, site.before[profile]))
+    assert (through.came, through.ended) == (alone.came, alone.ended)
+    assert said not in ("a page", "HTTP/0.9") or b"<p>Nothing." in alone.came
+    assert abs(through.seconds - alone.seconds) < LATE_S, (alone.seconds, through.seconds)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nginx_never_hears_of_a_client(
+    site: Site, files: FileServer, profile: str, tmp_path: Path
+) -> None:
+    """5 MiB come through a bridge by hash, and the site has no visit more; curl's is one."""
+    before = site.visits()
+    (port,) = free_ports(1)
+    command = [anabranch(), "pt", "client", "--listen", f"127.0.0.1:{port}"]
+    with Background([*command, "--bridge", site.lines[profile]]):
+        wait_for("the client", lambda: listens(port))
+        url = files.url(5 * MIB)
+        through = ["--connect-to", f"::127.0.0.1:{port}"]
+        got = fetch(url, "", tmp_path / "got", 60.0, *through)
+        assert not got.fault(5 * MIB), got.fault(5 * MIB)
+        # Longer than nginx is patient with connections that nobody says anything by.
+        time.sleep(1.5 * PATIENCE_S)
+        got = fetch(url, "", tmp_path / "got", 60.0, *through)
+        assert not got.fault(5 * MIB), got.fault(5 * MIB)
+    assert site.visits() == before
+    place = f"http://127.0.0.1:{site.before[profile]}/style.css"
+    subprocess.run([tool("curl"), "-sS", "-o", str(tmp_path / "style"), place], check=True)
+    assert (tmp_path / "style").read_bytes() == (site.folder / "www/style.css").read_bytes()
+    wait_for("nginx's line", lambda: site.visits().count("/style.css") > before.count("/style.css"))
