@@ -80,7 +80,8 @@ fn sets() -> Seeds {
         AncestorLink { design, nonce, dealing: dealing.to_owned() }.write().unwrap_or_default()
     };
     let dealing = "lowrtt 1p".to_owned();
-    let resilient = ResilientLink { resumes: true, nonce, serial: 3, dealing };
+    let resilient = ResilientLink { merged: false, resumes: true, nonce, serial: 3, dealing };
+    let merged = ResilientLink { merged: true, ..resilient.clone() };
     // Three legs are launched and linked; then both ends send by all and what came is delivered.
     let mut legs = vec![14, 0, 14, 0, 14, 0];
     for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
@@ -98,7 +99,9 @@ fn sets() -> Seeds {
         ("counted", seed(1, &legs)),
         ("explicit", seed(2, &legs)),
         ("adaptive", seed(3, &legs)),
+        ("runs", seed(4, &legs)),
         ("link-resilient", seed(0, &resilient.write().unwrap_or_default())),
+        ("link-merged", seed(0, &merged.write().unwrap_or_default())),
         ("leg-switch", seed(0, &LegSwitch { singly: true, number: 9 }.write())),
         ("received", seed(0, &Received { asked: false, count: 31 }.write())),
         ("link-2013", seed(0, &ancestor(Ancestor::Conflux2013, ""))),

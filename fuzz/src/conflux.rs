@@ -3,7 +3,7 @@
 
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::conformance::{Pair, Side};
-use anabranch_onion::conflux::{Adaptive, Counted, Dealing, Explicit, Fate, Numbering};
+use anabranch_onion::conflux::{Adaptive, Counted, Dealing, Explicit, Fate, Numbering, Runs};
 use anabranch_onion::wire::ancestors::{AncestorLink, DEALING};
 use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
 use anabranch_onion::wire::message::RelayCommand;
@@ -12,14 +12,15 @@ use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_g
 /// The first byte says what the rest is: the data of LINKs and SWITCH, or what two ends do.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
-    match which % 4 {
+    match which % 5 {
         0 => {
             messages(data);
             resilient_messages(data);
         }
         1 => play(data, || Box::new(Counted::new())),
         2 => play(data, || Box::new(Explicit::new())),
-        _ => play(data, || Box::new(Adaptive::new())),
+        3 => play(data, || Box::new(Adaptive::new())),
+        _ => play(data, || Box::new(Runs::new())),
     }
 }
 

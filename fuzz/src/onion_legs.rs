@@ -1,14 +1,18 @@
 //! A relay whose client links circuits to sets and says anything by the legs: LINK, its
-//! acknowledgement, SWITCH, what is said of legs that may die, and the messages of streams, in any
-//! order, on any leg. Nothing panics, what waits for other legs or is kept is bounded, and of a
-//! client that is gone nothing is left, after 20 s where a set may outlive its legs.
+//! acknowledgement, SWITCH, what is said of legs that may die, EXTEND2 and cells that pass where
+//! legs join there, and the messages of streams, in any order, on any leg. Nothing panics, what
+//! waits for other legs or is kept is bounded, and of a client that is gone nothing is left, after
+//! 20 s where a set may outlive its legs.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::handshake::Kind;
 use anabranch_onion::relay::Input as RelayInput;
 use anabranch_onion::wire::cell::Command;
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
+use anabranch_onion::wire::extend::{Extend, Target};
 use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 
@@ -54,7 +58,7 @@ fn play(input: &[u8]) -> World {
 
 fn step(world: &mut World, input: &mut Input<'_>) {
     let leg = IDS[input.below(IDS.len())];
-    match input.below(10) {
+    match input.below(12) {
         0 => world.hostile.create_leg(&mut world.relay, world.now, leg),
         1 => say(world, leg, RelayCommand::CONFLUX_LINK, 0, &link(input)),
         2 => say(world, leg, RelayCommand::CONFLUX_LINKED_ACK, 0, &[]),
@@ -67,8 +71,33 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         6 => world.bytes(input),
         7 => world.now += Duration::from_millis(1 << input.below(16)),
         8 => say(world, leg, RelayCommand::ANCESTOR_LINK, 0, &link_ours(input)),
-        _ => of_legs(world, input, leg),
+        9 => of_legs(world, input, leg),
+        10 => {
+            let message =
+                Message { command: RelayCommand::EXTEND2, stream: 0, data: &beyond(input) };
+            world.hostile.say(&mut world.relay, world.now, leg, Command::RELAY_EARLY, message);
+        }
+        _ => {
+            let command = if input.byte() == 1 { Command::RELAY_EARLY } else { Command::RELAY };
+            for _ in 0..1 << input.below(8) {
+                world.hostile.pass(&mut world.relay, world.now, leg, command);
+            }
+        }
     }
+}
+
+/// Where a set is to go on: to a relay that the outside may reach or not; or data of any length.
+fn beyond(input: &mut Input<'_>) -> Vec<u8> {
+    let target = Target {
+        addresses: vec![SocketAddr::from(([192, 0, 2, 7], 9001))],
+        rsa: [input.byte() & 1; 20],
+        ed25519: None,
+    };
+    let mut data = Extend { target, kind: Kind::NTOR, handshake: vec![0; 84] }.write();
+    if input.byte() == 7 {
+        data.truncate(input.below(100));
+    }
+    data
 }
 
 /// One of two sets, as new or as one in use, with a true number or any; or data of any length.
@@ -83,11 +112,12 @@ fn link(input: &mut Input<'_>) -> Vec<u8> {
     data
 }
 
-/// LINK of a set whose legs may die.
+/// LINK of a set whose legs may die, whether they join here or go on from here.
 fn link_ours(input: &mut Input<'_>) -> Vec<u8> {
     let nonce = SetNonce::from([input.byte() & 1; 32]);
-    let (resumes, serial) = (input.byte() == 1, u32::from(input.byte() & 3));
-    let link = ResilientLink { resumes, nonce, serial, dealing: String::new() };
+    let (resumes, last) = (input.byte() == 1, input.byte());
+    let (merged, serial) = (last & 0x80 != 0, u32::from(last & 3));
+    let link = ResilientLink { merged, resumes, nonce, serial, dealing: String::new() };
     link.write().unwrap_or_default()
 }
 
@@ -144,5 +174,7 @@ mod tests {
         assert_eq!((ours.sets, ours.legs, ours.violations), (1, 1, 0), "{ours:?}");
         let gap = play(include_bytes!("../corpus/onion_legs/gap")).relay.stats();
         assert!(gap.streams == 1 && gap.reordered > 0, "{gap:?}");
+        let merged = play(include_bytes!("../corpus/onion_legs/merged")).relay.stats();
+        assert_eq!((merged.sets, merged.legs, merged.violations), (1, 2, 0), "{merged:?}");
     }
 }

@@ -309,6 +309,18 @@ impl Neighbour {
         self.send(relay, now, &cell);
     }
 
+    /// Sends a cell that is not for the relay.
+    pub(crate) fn pass(&mut self, relay: &mut Relay, now: Time, id: u32, command: Command) {
+        let Some((_, layer)) = self.layers.iter_mut().find(|(other, _)| *other == id) else {
+            return;
+        };
+        let mut body = [0x5a; BODY];
+        layer.outbound(command, &mut body);
+        let mut cell = Vec::new();
+        put_fixed(&mut cell, id, command, &body);
+        self.send(relay, now, &cell);
+    }
+
     /// Takes what the relay has for us: circuits that are made or gone.
     fn receive(&mut self, relay: &mut Relay, now: Time) {
         relay.transmit(now, self.link, &mut self.inbox, usize::MAX);

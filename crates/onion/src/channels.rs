@@ -28,6 +28,11 @@ pub struct Lane {
     pub(crate) id: u32,
 }
 
+impl Lane {
+    /// On no link: what is sent there goes nowhere.
+    pub(crate) const NOWHERE: Lane = Lane { link: LinkId(u64::MAX), id: 0 };
+}
+
 /// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the
 /// client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

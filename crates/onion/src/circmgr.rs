@@ -96,6 +96,9 @@ pub enum Order {
     Destroy(CircuitKey),
     /// Make this circuit a leg: of a new set, or of the set of the other.
     Link(CircuitKey, Option<CircuitKey>),
+    /// Make this circuit the first leg of a set whose legs join at its last relay, and which goes
+    /// on from there to these.
+    Merge(CircuitKey, Vec<Hop>),
     /// Open the stream of this demand on this circuit.
     Attach(u64, CircuitKey),
     /// Tell whoever made this demand that it cannot be met.
@@ -108,8 +111,11 @@ pub enum Order {
     /// Tell the user: sets have only so many legs of those that are wanted, because no relays are
     /// left that go with the others.
     FewLegs(usize, usize),
-    /// Tell the user: no exit that the wishes leave links sets of this design.
-    NoAbleExit(Design),
+    /// Tell the user: no relay that the wishes leave links sets of this design: no exit, or no
+    /// middle where legs join there.
+    NoAbleRelay(Design),
+    /// Tell the user: legs can join at so few relays that these see much of what the user does.
+    FewJoining(usize),
 }
 
 /// What there is to see of a circuit.
@@ -334,6 +340,9 @@ impl CircuitManager {
 
     /// A circuit is complete.
     pub fn built(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
+        if self.is_to_merge(key) {
+            return self.merge(key);
+        }
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.built = true;
@@ -653,12 +662,11 @@ impl CircuitManager {
         };
         self.last_key = key.0;
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
-        let controlled = self.design.has_congestion_control();
-        let hops =
-            relays.iter().enumerate().map(|(place, relay)| hop(relay, controlled && place == 2));
-        self.orders.push_back(Order::Build(key, hops.collect()));
+        let hops = self.hops(&relays);
+        self.orders.push_back(Order::Build(key, hops));
         let spare = network.params().padding.spare(rng);
-        self.circuits.insert(key, Circuit::begun(path, now, spare));
+        let leg = LegState::of_head(self.is_merging());
+        self.circuits.insert(key, Circuit { leg, ..Circuit::begun(path, now, spare) });
         Ok(())
     }
 

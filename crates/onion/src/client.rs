@@ -29,7 +29,7 @@ use crate::node::{Node, NodeRole, Why};
 use crate::padding::{Amount, Rules};
 use crate::set::SetId;
 use crate::stream::StreamKey;
-use crate::wire::cell::{Cell, Command};
+use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::extend::Target;
 use crate::wire::link::Padding;
@@ -42,6 +42,7 @@ pub use watch::CellSeen;
 mod build;
 mod circuit;
 mod conflux;
+mod merge;
 mod pending;
 mod streams;
 mod watch;
@@ -340,7 +341,7 @@ impl Client {
 
     /// Bytes of streams that a circuit has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
-        let set = self.set_named(circuit).and_then(|set| self.sets.get(set.0));
+        let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
     }
 
@@ -393,6 +394,10 @@ impl NodeRole for ClientRole {
         node.tear_down(circuit, cause);
     }
 
+    fn take_passing_cell(node: &mut Client, now: Time, trunk: u32, _: Command, body: &mut Body) {
+        node.inbound(now, trunk, body);
+    }
+
     fn take_set_message(
         node: &mut Client,
         now: Time,
@@ -410,5 +415,6 @@ impl NodeRole for ClientRole {
 
     fn set_ended(node: &mut Client, ended: SetId, _: &SetNonce) {
         node.role.names.retain(|_, set| *set != ended);
+        node.leave_trunk(ended);
     }
 }

@@ -4,7 +4,7 @@
 //! * [`Design`]: which designs there are, and in what they differ.
 //! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
 //!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`]
-//!   ours; [`conformance`] holds for all.
+//!   ours, [`Runs`] that of cells which pass where legs join; [`conformance`] holds for all.
 //! * [`retransmitter`]: what was sent and is not acknowledged, where a leg may die and nothing is
 //!   lost.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
@@ -29,6 +29,7 @@ pub mod numbering;
 mod params;
 pub mod reorder;
 pub mod retransmitter;
+mod runs;
 
 #[cfg(test)]
 mod tests;
@@ -44,4 +45,5 @@ pub use fault::{Closes, ConfluxFault};
 pub use numbering::{Bases, Mark, Numbering, is_counted};
 pub use params::ConfluxParams;
 pub use reorder::{Held, Offer, ReorderQueue};
-pub use retransmitter::{LegAction, Retransmitter, SentMessage};
+pub use retransmitter::{Acknowledged, LegAction, Retransmitter, SentMessage};
+pub use runs::Runs;

@@ -7,10 +7,22 @@ use crate::set::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
+/// By what a circuit's cells go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// By a link.
+    Link(Lane),
+    /// By the legs of this set, which join at a middle: it goes on from there.
+    Legs(SetId),
+}
+
 /// Puts our layers on a cell that starts here.
 pub trait Seal {
     /// Seals it, for the other end of the circuit; its tag, if there is a layer.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+
+    /// Seals a cell that only passes the other end: our layers as they are, and no digest.
+    fn wrap(&mut self, command: Command, body: &mut Body);
 
     /// How a message lies in it.
     fn format(&self) -> Format;
@@ -19,6 +31,10 @@ pub trait Seal {
 impl Seal for Box<dyn RelayLayer> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         Some(self.originate(command, body))
+    }
+
+    fn wrap(&mut self, command: Command, body: &mut Body) {
+        self.inbound(command, body);
     }
 
     fn format(&self) -> Format {
@@ -33,6 +49,10 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
         let tag = last.originate(command, body);
         before.iter_mut().rev().for_each(|layer| layer.outbound(command, body));
         Some(tag)
+    }
+
+    fn wrap(&mut self, command: Command, body: &mut Body) {
+        self.iter_mut().rev().for_each(|layer| layer.outbound(command, body));
     }
 
     fn format(&self) -> Format {
@@ -64,6 +84,6 @@ pub trait Ending {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
-    /// Where the end's cells go, their flow control, and the layers.
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)>;
+    /// What carries the end's cells, their flow control, and the layers.
+    fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

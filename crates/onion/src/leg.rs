@@ -4,12 +4,17 @@
 //! Streams are not a leg's: they belong to its [`Set`](crate::set::Set).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use anabranch_multipath::{PathView, Time};
 
 use crate::congestion::{self, Control, Outlet, Params};
 use crate::crypto::Tag;
 use crate::handshake::extension::Agreed;
+
+/// Cells that may be under way on a leg by which others' cells pass before anything is known of it:
+/// as many as on any circuit without congestion control.
+const WIDE: u64 = 1_000;
 
 /// Window and acknowledgements between two ends of a circuit.
 pub struct Leg {
@@ -21,6 +26,8 @@ pub struct Leg {
     unacknowledged: u64,
     /// DATA cells: received, sent.
     carried: [u64; 2],
+    /// Cells that passed and were acknowledged, fewer than a SENDME stands for.
+    unsettled: u64,
 }
 
 /// A SENDME that is not owed, or acknowledges what was never sent.
@@ -31,7 +38,7 @@ impl Leg {
     /// A new circuit's.
     pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
         let control = congestion::control(agreed.sendme_inc, params);
-        Leg { control, owed: VecDeque::new(), unacknowledged: 0, carried: [0; 2] }
+        Leg { control, owed: VecDeque::new(), unacknowledged: 0, carried: [0; 2], unsettled: 0 }
     }
 
     /// Whether a DATA cell may be sent.
@@ -79,6 +86,36 @@ impl Leg {
         Some(tag)
     }
 
+    /// Cells of a circuit beyond pass from now on, and none with DATA. The window begins wide: that
+    /// of the circuit beyond bounds what is under way in all, and would take a leg whose window has
+    /// yet to grow for a busy one.
+    pub(crate) fn pass_cells(&mut self, params: &Params) {
+        let params = Params { cwnd_init: WIDE, ..params.clone() };
+        let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
+        self.control = congestion::control(sendme_inc, &params);
+    }
+
+    /// A cell passed that the other end counts: RECEIVED will acknowledge it.
+    pub(crate) fn passed(&mut self) {
+        self.carried[1] += 1;
+        self.control.sent();
+    }
+
+    /// A cell passed that we count.
+    pub(crate) fn counted(&mut self) {
+        self.carried[0] += 1;
+    }
+
+    /// RECEIVED came, of so many cells that passed. The window moves as by SENDMEs, one for as many
+    /// cells as those stand for; without a round trip that means something it only opens.
+    pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
+        self.unsettled += cells;
+        while self.unsettled >= self.control.sendme_inc() {
+            self.unsettled -= self.control.sendme_inc();
+            self.control.acknowledged(rtt.unwrap_or_default(), outlet);
+        }
+    }
+
     /// A SENDME came.
     pub(crate) fn acknowledged(
         &mut self,
@@ -120,6 +157,22 @@ mod tests {
     fn a_wrong_tag_is_refused() {
         let early = leg().acknowledged(Time::ZERO, tag(200), Outlet::default());
         assert_eq!(early, Err(BadSendme));
+    }
+
+    #[test]
+    fn cells_that_pass_are_settled_by_counts_and_only_a_full_one_is_a_measurement() {
+        let mut leg =
+            Leg::new(Agreed { sendme_inc: Some(31), ..Agreed::default() }, &Params::default());
+        leg.pass_cells(&Params::default());
+        (0..100).for_each(|_| leg.passed());
+        let inflight = |leg: &Leg| leg.view().leg.inflight;
+        assert_eq!((leg.window(), inflight(&leg)), (1_000, 100));
+        leg.settled(30, None, Outlet::default());
+        assert_eq!((inflight(&leg), leg.view().rtt), (100, None));
+        leg.settled(1, None, Outlet::default());
+        assert_eq!((inflight(&leg), leg.view().rtt), (69, None));
+        leg.settled(62, Some(Duration::from_millis(40)), Outlet::default());
+        assert_eq!((inflight(&leg), leg.view().rtt), (7, Some(Duration::from_millis(40))));
     }
 
     #[test]

@@ -13,19 +13,20 @@ use rand_core::CryptoRng;
 use crate::channel::{self, Channel, Start};
 use crate::channels::{Channels, LinkId, Owner, Popped};
 use crate::circuitmux;
-use crate::ending::Ending;
+use crate::ending::{Carrier, Ending};
 use crate::event::{CircuitFault, Event, LinkFault, Violation};
 use crate::io::{Core, LinkInput, LinkOutput, StreamOutput};
 use crate::padding::Rules;
 use crate::set::{QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, StreamTable};
-use crate::wire::cell::{BODY, CELL, Cell, Command};
+use crate::wire::cell::{BODY, Body, CELL, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::{self, Message, RelayCommand};
 
 mod links;
 mod padding;
+mod passing;
 mod several;
 mod streams;
 
@@ -108,6 +109,15 @@ pub trait NodeRole: Sized {
         circuit: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
+
+    /// A cell whose turn has come, of the circuit beyond a set whose legs join at a middle.
+    fn take_passing_cell(
+        node: &mut Node<Self>,
+        now: Time,
+        trunk: u32,
+        command: Command,
+        body: &mut Body,
+    );
 
     /// A leg does not answer any more, and no other of its set does.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
@@ -311,11 +321,16 @@ impl<R: NodeRole> Node<R> {
 
     fn send(&mut self, now: Time, index: u32, command: Command, message: Message<'_>) {
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
-        let Some((lane, _, layers)) = parts else { return };
+        let Some((carrier, _, layers)) = parts else { return };
         let mut body = [0; BODY];
         message::write(layers.format(), &mut body, message, &mut *self.rng);
         layers.seal(command, &mut body);
-        self.channels.push(now, lane, command, &body);
+        match carrier {
+            Carrier::Link(lane) => {
+                self.channels.push(now, lane, command, &body);
+            }
+            Carrier::Legs(legs) => self.pass(now, legs, command, &body),
+        }
     }
 }
 

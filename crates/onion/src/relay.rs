@@ -28,7 +28,7 @@ use crate::set::SetId;
 use crate::set::numbers::NumberSpread;
 use crate::set_table::{SetPlace, SetTable, Sets};
 use crate::stream::StreamKey;
-use crate::wire::cell::Cell;
+use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::CurveKeys;
 use crate::wire::link::Identity;
@@ -42,12 +42,13 @@ mod circuit;
 mod conflux;
 mod exit;
 mod extend;
+mod merge;
 mod services;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning"). The
 /// first is ours: 1 links sets of the designs that are older than Conflux as C tor has it, 2 those
-/// whose legs may die.
-pub const PROTOCOLS: &str = "Anabranch=1-2 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
+/// whose legs may die, 3 those whose legs join at a middle.
+pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
@@ -438,6 +439,16 @@ impl NodeRole for RelayRole {
         node.tear_down(circuit, reason);
     }
 
+    fn take_passing_cell(
+        node: &mut Relay,
+        now: Time,
+        trunk: u32,
+        command: Command,
+        body: &mut Body,
+    ) {
+        node.pass_on(now, trunk, command, body);
+    }
+
     fn take_set_message(
         node: &mut Relay,
         now: Time,
@@ -450,5 +461,6 @@ impl NodeRole for RelayRole {
     fn set_ended(node: &mut Relay, set: SetId, nonce: &SetNonce) {
         let place = SetPlace { shard: node.role.shard, set: set.0 };
         node.role.sets.leave(nonce, place);
+        node.leave_trunk(set, DestroyReason::FINISHED);
     }
 }

@@ -18,6 +18,7 @@ use crate::wire::message::{Message, RelayCommand};
 pub(crate) use several::Several;
 
 pub(crate) mod numbers;
+pub(crate) mod passing;
 mod several;
 
 /// Cells of a leg that wait for its link before streams are asked for more (C tor's `cellq_high`).
@@ -56,6 +57,11 @@ impl Set {
             Route::One(_) => None,
             Route::Several(several) => Some(several),
         }
+    }
+
+    /// Whether what goes by its legs is cells of a circuit beyond, whole.
+    pub(crate) fn is_merged(&self) -> bool {
+        matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
     /// How many legs are linked, if several may be.

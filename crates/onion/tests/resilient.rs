@@ -1,5 +1,5 @@
-//! Sets whose legs may die (`docs/spec/resilient-legs.md`): whatever breaks, no byte and no stream
-//! is lost.
+//! Sets whose legs may die (`docs/spec/resilient-legs.md`), whether they join at the exit or at a
+//! middle (`docs/spec/middle-merge.md`): whatever breaks, no byte and no stream is lost.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -20,9 +20,13 @@ use anabranch_onion::{CircuitFault, Core, LinkId, SetNumbers, StreamKey, StreamO
 use rand::RngExt;
 use world::{RelayNode, Server, Setting, World};
 
-/// Guards, and as many middles; the exit is behind them.
+/// Guards, and as many middles; the exit is behind them. Legs that join at a middle do so at the
+/// first.
 const GUARDS: usize = 4;
+const JOIN: usize = GUARDS;
 const EXIT: usize = 2 * GUARDS;
+/// The designs whose legs may die.
+const DESIGNS: [Design; 2] = [Design::Resilient, Design::Merged];
 /// How finely a run is looked at.
 const STEP: Duration = Duration::from_millis(1);
 /// The kernel gives a link up that nothing arrives by.
@@ -34,6 +38,8 @@ const LEGLESS: Duration = Duration::from_secs(10);
 /// Between deaths of links, in the mean: with those that swallow for four seconds about half of the
 /// links are out of use.
 const STORM: Duration = Duration::from_millis(150);
+/// As long between them costs no stream.
+const HALF_SECOND: Duration = Duration::from_millis(500);
 /// Round trip of a leg on quiet lines: 20 ms to the guard and 5 ms each further, both ways.
 const RTT: Duration = Duration::from_millis(60);
 
@@ -46,6 +52,11 @@ enum Place {
 }
 
 const PLACES: [Place; 3] = [Place::Guard, Place::Middle, Place::Exit];
+
+/// The links that a leg has.
+fn places(design: Design) -> &'static [Place] {
+    if design.is_merged() { &PLACES[..2] } else { &PLACES }
+}
 
 /// How it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +97,10 @@ struct Tunnel {
     closed: Vec<(Time, CircuitKey, Cause)>,
 }
 
-fn setting() -> Setting {
+fn setting(design: Design) -> Setting {
     let line = (20_000_000, Duration::from_millis(20));
     let lines = (0..GUARDS).map(|guard| (guard, line)).collect();
-    Setting { relays: EXIT + 1, lines, design: Design::Resilient, ..Setting::default() }
+    Setting { relays: EXIT + 1, lines, design, ..Setting::default() }
 }
 
 impl Tunnel {
@@ -124,17 +135,32 @@ impl Tunnel {
         self.world.relays[EXIT * self.world.setting.shards..].iter()
     }
 
+    fn is_merged(&self) -> bool {
+        self.world.setting.design.is_merged()
+    }
+
+    /// The relay at which legs end.
+    fn joins_at(&self) -> usize {
+        if self.is_merged() { JOIN } else { EXIT }
+    }
+
+    /// The shards of that relay.
+    fn join(&self) -> impl Iterator<Item = &RelayNode> {
+        let shards = self.world.setting.shards;
+        self.world.relays[self.joins_at() * shards..].iter().take(shards)
+    }
+
     /// The longest round-trip time of its legs, as the end that sends measures it.
     fn round_trip(&self, up: bool) -> Duration {
-        let at_exit = self.exit().flat_map(|shard| shard.core.fullest_sets(1));
+        let at_relay = self.join().flat_map(|shard| shard.core.fullest_sets(1));
         let sets: Vec<SetNumbers> =
-            if up { self.world.client.fullest_sets(1) } else { at_exit.collect() };
+            if up { self.world.client.fullest_sets(1) } else { at_relay.collect() };
         sets.iter().flat_map(|set| &set.legs).filter_map(|leg| leg.rtt).max().unwrap()
     }
 
-    /// Legs that the exit has.
-    fn legs_of_exit(&self) -> usize {
-        self.exit().map(|shard| shard.core.stats().legs).sum()
+    /// Legs that the relay has at which they end.
+    fn legs_of_relay(&self) -> usize {
+        self.join().map(|shard| shard.core.stats().legs).sum()
     }
 
     fn begin_leg(&mut self) {
@@ -143,11 +169,10 @@ impl Tunnel {
         self.last += 1;
         let key = CircuitKey(self.last);
         let hop = |at, wish| self.world.hop(at, wish);
-        let hops = vec![
-            hop(guard, Wish::Plain),
-            hop(GUARDS + guard, Wish::Plain),
-            hop(EXIT, Wish::CongestionControl),
-        ];
+        let middle = (!self.is_merged()).then(|| hop(GUARDS + guard, Wish::Plain));
+        let last = hop(self.joins_at(), Wish::CongestionControl);
+        let hops = [Some(hop(guard, Wish::Plain)), middle, Some(last)];
+        let hops = hops.into_iter().flatten().collect();
         let begun = self.world.now;
         self.legs.insert(key, Leg { guard, begun, built: false, silent: false });
         self.world.client.handle(begun, Input::Build { circuit: key, hops });
@@ -160,8 +185,7 @@ impl Tunnel {
         for output in new {
             match output {
                 Output::Built { circuit, .. } => {
-                    let with = (circuit != self.first).then_some(self.first);
-                    let linked = self.world.client.link(self.world.now, circuit, with);
+                    let linked = self.link(circuit);
                     match self.legs.get_mut(&circuit) {
                         Some(leg) if linked.is_ok() => leg.built = true,
                         _ => self.destroy(circuit),
@@ -189,6 +213,18 @@ impl Tunnel {
         let wanted = if self.last == 0 || !self.was_linked { 1 } else { self.wanted };
         let lacking = wanted.saturating_sub(self.legs.values().filter(counts).count());
         (0..lacking).filter(|_| may_begin).for_each(|_| self.begin_leg());
+    }
+
+    fn link(&mut self, circuit: CircuitKey) -> Result<(), NoSet> {
+        let with = (circuit != self.first).then_some(self.first);
+        let beyond = self.world.hop(EXIT, Wish::CongestionControl);
+        let (now, client) = (self.world.now, &mut self.world.client);
+        match with {
+            None if self.world.setting.design.is_merged() => {
+                client.merge(now, circuit, vec![beyond])
+            }
+            _ => client.link(now, circuit, with),
+        }
     }
 
     fn destroy(&mut self, circuit: CircuitKey) {
@@ -224,7 +260,8 @@ impl Tunnel {
     /// The link of the leg that a circuit is.
     fn link_of(&self, circuit: CircuitKey, place: Place) -> Option<LinkId> {
         let guard = self.legs.get(&circuit)?.guard;
-        let relays = [None, Some(guard), Some(GUARDS + guard), Some(EXIT)];
+        let middle = if self.is_merged() { JOIN } else { GUARDS + guard };
+        let relays = [None, Some(guard), Some(middle), Some(EXIT)];
         let at = PLACES.iter().position(|other| *other == place)?;
         self.world.link_between([relays[at], relays[at + 1]])
     }
@@ -334,8 +371,8 @@ struct Stall {
 }
 
 /// A transfer of 6 MB by two legs, the second of which dies after 2 MB.
-fn dies_under_way(up: bool, place: Place, death: Death) -> Stall {
-    let mut tunnel = Tunnel::new(setting(), 2);
+fn dies_under_way(design: Design, up: bool, place: Place, death: Death) -> Stall {
+    let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer =
         if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 6_000_000) };
     let before = longest_stall(&mut tunnel, &mut transfer, 2_000_000);
@@ -346,7 +383,7 @@ fn dies_under_way(up: bool, place: Place, death: Death) -> Stall {
     let longest = longest_stall(&mut tunnel, &mut transfer, 3_000_000);
     let closed = tunnel.closed.iter().find(|(_, circuit, _)| *circuit == died).unwrap().0;
     tunnel.run(Duration::from_secs(2));
-    assert_eq!((tunnel.linked(), tunnel.legs_of_exit()), (2, 2), "another took its place");
+    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "another took its place");
     if let Transfer::Down(stream, bytes) = transfer {
         tunnel.run(Duration::from_secs(5));
         assert_eq!(
@@ -358,15 +395,19 @@ fn dies_under_way(up: bool, place: Place, death: Death) -> Stall {
     Stall { longest, closed: closed.since(at), rtt }
 }
 
+/// Each link of a leg of each design, both ways.
+fn all_places() -> impl Iterator<Item = (Design, bool, Place)> {
+    let ways = DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]);
+    ways.flat_map(|(design, up)| places(design).iter().map(move |place| (design, up, *place)))
+}
+
 /// `docs/spec/resilient-legs.md#death`: at most two round trips pass without a byte.
 #[test]
 fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_most() {
-    for up in [false, true] {
-        for place in PLACES {
-            let Stall { longest, rtt, .. } = dies_under_way(up, place, Death::Reset);
-            println!("up {up}, {place:?}: {longest:?}; round trip {rtt:?}");
-            assert!(longest <= 2 * rtt, "up {up}, {place:?}: {longest:?}, {rtt:?}");
-        }
+    for (design, up, place) in all_places() {
+        let Stall { longest, rtt, .. } = dies_under_way(design, up, place, Death::Reset);
+        println!("{design}, up {up}, {place:?}: {longest:?}; round trip {rtt:?}");
+        assert!(longest <= 2 * rtt, "{design}, up {up}, {place:?}: {longest:?}, {rtt:?}");
     }
 }
 
@@ -374,23 +415,20 @@ fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_m
 /// are longer; two round trips more may pass.
 #[test]
 fn a_leg_that_falls_silent_is_noticed_within_a_second() {
-    for up in [false, true] {
-        for place in PLACES {
-            let Stall { longest, closed, rtt } = dies_under_way(up, place, Death::Silent);
-            println!(
-                "up {up}, {place:?}: {longest:?}, closed after {closed:?}; round trip {rtt:?}"
-            );
-            let second = Duration::from_secs(1);
-            assert!(longest <= second + 2 * rtt, "up {up}, {place:?}: {longest:?}, {rtt:?}");
-            // The end that notices tells the other.
-            assert!(closed <= second + RTT + STEP, "up {up}, {place:?}: {closed:?}");
-        }
+    for (design, up, place) in all_places() {
+        let Stall { longest, closed, rtt } = dies_under_way(design, up, place, Death::Silent);
+        let of = format!("{design}, up {up}, {place:?}");
+        println!("{of}: {longest:?}, closed after {closed:?}; round trip {rtt:?}");
+        let second = Duration::from_secs(1);
+        assert!(longest <= second + 2 * rtt, "{of}: {longest:?}, {rtt:?}");
+        // The end that notices tells the other.
+        assert!(closed <= second + RTT + STEP, "{of}: {closed:?}");
     }
 }
 
 /// All legs die at once: how long the transfer stood.
-fn all_die(up: bool, death: Death) -> Duration {
-    let mut tunnel = Tunnel::new(setting(), 2);
+fn all_die(design: Design, up: bool, death: Death) -> Duration {
+    let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer =
         if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 5_000_000) };
     longest_stall(&mut tunnel, &mut transfer, 2_000_000);
@@ -411,19 +449,21 @@ fn all_die(up: bool, death: Death) -> Duration {
 
 #[test]
 fn a_set_that_loses_all_legs_goes_on_by_new_ones_within_ten_seconds() {
-    for up in [false, true] {
+    for (design, up) in DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]) {
         for (death, most) in [(Death::Reset, 1), (Death::Silent, 4)] {
-            let stall = all_die(up, death);
-            println!("up {up}, {death:?}: {stall:?}");
-            assert!(stall < Duration::from_secs(most), "up {up}, {death:?}: {stall:?}");
+            let stall = all_die(design, up, death);
+            println!("{design}, up {up}, {death:?}: {stall:?}");
+            assert!(stall < Duration::from_secs(most), "{design}, up {up}, {death:?}: {stall:?}");
         }
     }
 }
 
 #[test]
 fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_ends() {
-    for death in [Death::Reset, Death::Silent] {
-        let mut tunnel = Tunnel::new(setting(), 2);
+    for (design, death) in
+        DESIGNS.into_iter().flat_map(|design| [(design, Death::Reset), (design, Death::Silent)])
+    {
+        let mut tunnel = Tunnel::new(setting(design), 2);
         let stream = tunnel.begin("source-5000000");
         tunnel.run(Duration::from_millis(600));
         tunnel.rebuilds = false;
@@ -446,7 +486,7 @@ fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_
         let gone = tunnel.world.client.link(tunnel.world.now, late, Some(tunnel.first));
         assert_eq!(gone, Err(NoSet::Gone));
         tunnel.world.run_for(Duration::from_secs(15));
-        let stats = tunnel.world.relays[EXIT].core.stats();
+        let stats = tunnel.world.relays[tunnel.joins_at()].core.stats();
         assert_eq!((stats.sets, stats.legs, stats.streams, stats.reordered), (0, 0, 0, 0));
         assert_eq!(tunnel.world.client.fullest_sets(1), [], "{death:?}");
     }
@@ -454,7 +494,13 @@ fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_
 
 #[test]
 fn a_set_that_nobody_uses_goes_with_its_last_leg_and_the_exits_after_twenty_seconds() {
-    let mut tunnel = Tunnel::new(setting(), 2);
+    for design in DESIGNS {
+        goes_with_its_last_leg(design);
+    }
+}
+
+fn goes_with_its_last_leg(design: Design) {
+    let mut tunnel = Tunnel::new(setting(design), 2);
     let stream = tunnel.begin("source-100000");
     tunnel.run(Duration::from_secs(2));
     assert_eq!(tunnel.received(stream), 100_000);
@@ -464,10 +510,12 @@ fn a_set_that_nobody_uses_goes_with_its_last_leg_and_the_exits_after_twenty_seco
     }
     tunnel.world.run_for(Duration::from_millis(200));
     assert_eq!(tunnel.world.client.fullest_sets(1), []);
-    let stats = tunnel.world.relays[EXIT].core.stats();
+    let at = tunnel.joins_at();
+    let stats = tunnel.world.relays[at].core.stats();
     assert_eq!((stats.sets, stats.legs), (1, 0), "a stream may be on its way");
     tunnel.world.run_for(Duration::from_secs(20));
-    assert_eq!(tunnel.world.relays[EXIT].core.stats().sets, 0);
+    assert_eq!(tunnel.world.relays[at].core.stats().sets, 0);
+    assert_eq!(tunnel.world.relays[EXIT].core.stats().circuits, 0);
 }
 
 /// An upload that is under way.
@@ -502,7 +550,8 @@ impl Tunnel {
     /// Kills a link of one of the legs at random, in one of two ways.
     fn kill_one(&mut self, dice: &mut Stream) {
         let legs: Vec<CircuitKey> = self.legs.keys().copied().collect();
-        let place = PLACES[dice.random_range(0..PLACES.len())];
+        let places = places(self.world.setting.design);
+        let place = places[dice.random_range(0..places.len())];
         let death = if dice.random_range(0..4) == 0 { Death::Silent } else { Death::Reset };
         if !legs.is_empty() {
             self.kill(legs[dice.random_range(0..legs.len())], place, death);
@@ -547,8 +596,14 @@ struct Fates {
 }
 
 /// Kills so many links of legs at random, `pause` apart in the mean, while streams go both ways.
-fn killed_at_random(kills: usize, pause: Duration, seed: u64, shards: usize) -> Fates {
-    let mut tunnel = Tunnel::new(Setting { seed, shards, ..setting() }, 3);
+fn killed_at_random(
+    design: Design,
+    kills: usize,
+    pause: Duration,
+    seed: u64,
+    shards: usize,
+) -> Fates {
+    let mut tunnel = Tunnel::new(Setting { seed, shards, ..setting(design) }, 3);
     let mut dice = seed::stream(seed, 0, "kills");
     let (mut killed, mut whole, mut lost) = (0, [0; 2], 0);
     let mut down: Option<(StreamKey, usize)> = None;
@@ -597,34 +652,48 @@ fn killed_at_random(kills: usize, pause: Duration, seed: u64, shards: usize) -> 
 /// `docs/spec/resilient-legs.md#death`: with three legs, one dies each half second.
 #[test]
 fn a_thousand_random_deaths_cost_no_stream() {
-    let fates = killed_at_random(1_000, Duration::from_millis(500), 1, 1);
+    let fates = killed_at_random(Design::Resilient, 1_000, HALF_SECOND, 1, 1);
     println!("streams that came and went: {:?}", fates.whole);
     assert_eq!(fates.lost, 0);
     assert!(fates.whole.iter().all(|streams| *streams > 200), "{fates:?}");
+}
+
+/// `docs/spec/middle-merge.md#death`: the exit knows nothing of it.
+#[test]
+fn a_thousand_random_deaths_of_merged_legs_cost_no_stream() {
+    let fates = killed_at_random(Design::Merged, 1_000, HALF_SECOND, 1, 1);
+    println!("streams that came and went: {:?}", fates.whole);
+    assert_eq!(fates.lost, 0);
+    assert!(fates.whole.iter().all(|streams| *streams > 150), "{fates:?}");
 }
 
 /// Where half of all links swallow what they are given at any moment, whole seconds pass without a
 /// leg. A stream ends early only where none was there for as long as the set waits.
 #[test]
 fn streams_end_early_only_where_no_leg_was_there_for_ten_seconds() {
-    let fates = [1, 10].map(|seed| killed_at_random(500, STORM, seed, 1));
-    println!("in two storms: {fates:?}");
+    let storms = DESIGNS.into_iter().flat_map(|design| [(design, 1), (design, 10)]);
+    let fates: Vec<Fates> =
+        storms.map(|(design, seed)| killed_at_random(design, 500, STORM, seed, 1)).collect();
+    println!("in four storms: {fates:?}");
     assert!(fates.iter().any(|fates| fates.lost > 0), "no storm was long enough");
     assert!(fates.iter().all(|fates| fates.whole.iter().all(|streams| *streams > 30)));
 }
 
 #[test]
 fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
-    assert_eq!(killed_at_random(60, STORM, 2, 1), killed_at_random(60, STORM, 2, 1));
-    let fates = killed_at_random(200, Duration::from_millis(500), 3, 3);
-    assert_eq!(fates.lost, 0);
-    assert!(fates.whole.iter().all(|streams| *streams > 40), "{fates:?}");
+    for design in DESIGNS {
+        let twice = [(); 2].map(|()| killed_at_random(design, 60, STORM, 2, 1));
+        assert_eq!(twice[0], twice[1]);
+        let fates = killed_at_random(design, 200, HALF_SECOND, 3, 3);
+        assert_eq!(fates.lost, 0);
+        assert!(fates.whole.iter().all(|streams| *streams > 40), "{design}: {fates:?}");
+    }
 }
 
 /// A download by two legs whose exit says these messages by one of them: that leg closes for the
 /// fault, another takes its place, and the download is whole.
 fn exit_breaks(fault: ConfluxFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
-    let mut tunnel = Tunnel::new(setting(), 2);
+    let mut tunnel = Tunnel::new(setting(Design::Resilient), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
     longest_stall(&mut tunnel, &mut transfer, 500_000);
     for (command, stream, data) in said {
@@ -635,7 +704,7 @@ fn exit_breaks(fault: ConfluxFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
     let broken = Cause::Violation(Violation::Circuit(CircuitFault::Conflux(fault)));
     let causes: Vec<Cause> = tunnel.closed.iter().map(|(_, _, cause)| *cause).collect();
     assert_eq!(causes, [broken], "{said:?}");
-    assert_eq!((tunnel.linked(), tunnel.legs_of_exit()), (2, 2), "{said:?}");
+    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "{said:?}");
     let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
     assert_eq!((tunnel.received(stream), tunnel.end_of(stream)), (bytes, Some(EndReason::DONE)));
 }
@@ -649,7 +718,8 @@ fn an_exit_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
     let own = |count| Received { asked: false, count }.write().to_vec();
     let asked = Received { asked: true, count: 9 }.write().to_vec();
     let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
-    let linked = ResilientLink { resumes: true, nonce, serial: 2, dealing }.write().unwrap();
+    let linked = ResilientLink { merged: false, resumes: true, nonce, serial: 2, dealing };
+    let linked = linked.write().unwrap();
     for (fault, command, data) in [
         (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, 1 << 28)),
         (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![0; 4]),

@@ -117,10 +117,11 @@ pub(crate) struct ClientArgs {
     /// network says, mostly 2]
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// How several circuits are joined: conflux, as in today's Tor. The others take an exit of
-    /// Anabranch's: anabranch, whose circuits may break while streams go on; or a design that came
-    /// before Tor's, conflux-2013 or mtor, over windows of a fixed size, or with -vegas behind the
-    /// name over today's [default: conflux]
+    /// How several circuits are joined: conflux, as in today's Tor; merged, at a middle relay of
+    /// Anabranch's, before any exit. The others take an exit of Anabranch's: anabranch, whose
+    /// circuits may break while streams go on; or a design that came before Tor's, conflux-2013 or
+    /// mtor, over windows of a fixed size, or with -vegas behind the name over today's [default:
+    /// conflux]
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
     /// Which circuit of several takes the next cells that you send, and with another --multipath

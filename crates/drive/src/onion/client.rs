@@ -517,14 +517,19 @@ impl<'r> ClientLoop<'r> {
                     circmgr.not_linked(circuit);
                 }
             }
+            Order::Merge(circuit, beyond) => {
+                if station.core.merge(now, circuit, beyond).is_err() {
+                    circmgr.not_linked(circuit);
+                }
+            }
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
                 "circuits have {found} of {wanted} legs: no relays are left that share nothing \
                  with the others"
             ))),
-            Order::NoAbleExit(design) => watch(ClientEvent::Trouble(format!(
-                "--multipath {design}: no exit of the consensus that may be used links circuits \
-                 so; it takes one of Anabranch's (Anabranch={} among its protocols)",
-                if design.is_resilient() { 2 } else { 1 }
+            Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
+            Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
+                "circuits can join at {count} of the consensus' relays: each sees often which first \
+                 hops are yours"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -574,7 +579,8 @@ impl<'r> ClientLoop<'r> {
             }
             Output::Silent { circuit } => circmgr.silent(circuit),
             Output::Linked { circuit, rtt } => {
-                circmgr.linked(circuit);
+                let at = station.moment(now);
+                self.circmgr.linked(at, circuit, &mut self.rng);
                 watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
             }
             Output::CircuitClosed { circuit, cause, .. } => {
@@ -624,6 +630,19 @@ impl<'r> ClientLoop<'r> {
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         Some(self.network.as_ref()?.status(id)?.nickname.clone())
     }
+}
+
+/// Why no circuit can be linked by this design.
+fn no_able_relay(design: Design) -> String {
+    let what = match design.is_merged() {
+        true => "relay of the consensus that may be in the middle joins circuits",
+        false => "exit of the consensus that may be used links circuits so",
+    };
+    let version = design.protocol().unwrap_or_default();
+    format!(
+        "--multipath {design}: no {what}; it takes one of Anabranch's (Anabranch={version} among \
+         its protocols)"
+    )
 }
 
 /// A generator of its own, seeded by another.

@@ -12,11 +12,11 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use super::{Circuit, CircuitManager, Order};
-use crate::client::{Cause, CircuitKey};
+use crate::client::{Cause, CircuitKey, Hop};
 use crate::conflux::Design;
 use crate::directory::network::{Network, Path, Position, Relay, Wishes};
 use crate::moment::Moment;
-use crate::wire::netdoc::Speaks;
+use crate::wire::netdoc::{Flags, Speaks};
 
 /// After a demand, further legs are built ahead for so long (C tor's
 /// PredictedPortsRelevanceTime).
@@ -29,6 +29,9 @@ const LEGLESS: Duration = Duration::from_secs(10);
 const MOST_ATTEMPTS: usize = 3;
 /// Legs of a set of a design that no consensus speaks of, if the user does not say.
 const USUAL: usize = 2;
+/// Relays where legs can join, below which the user is told how few there are: each sees of a
+/// client which guards it has.
+const FEW_JOINING: usize = 8;
 /// No relay has this fingerprint: an exit where none will do.
 const NOBODY: [u8; 20] = [0; 20];
 
@@ -50,6 +53,15 @@ pub(super) struct LegState {
     silent: bool,
     /// The circuit that the core knows its set by, if that is gone: the set has outlived it.
     name: Option<CircuitKey>,
+    /// It is to be the first leg of a set that goes on from its last relay: complete once it does.
+    pub(super) merges: bool,
+}
+
+impl LegState {
+    /// Of a circuit that may begin a set, as one of legs that join at a middle or not.
+    pub(super) fn of_head(merges: bool) -> LegState {
+        LegState { merges, ..LegState::default() }
+    }
 }
 
 /// A set that has outlived all its circuits: it has had streams, and goes on by a new one.
@@ -82,10 +94,45 @@ impl CircuitManager {
         self.design = design;
     }
 
-    /// Whether circuits end only at exits that link sets of an older design.
+    /// Whether circuits end only at exits that link sets of another design than Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
-        self.design != Design::Conflux && self.legs() >= 2
+        self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
+    }
+
+    /// Whether legs join at middles.
+    pub(super) fn is_merging(&self) -> bool {
+        self.design.is_merged() && self.legs() >= 2
+    }
+
+    /// The hops of a circuit over these relays, as far as it is built alone: where legs join, what
+    /// lies beyond is the set's.
+    pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
+        let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
+        let controlled = self.design.has_congestion_control();
+        let last = relays.len() - 1;
+        let hops = relays.iter().enumerate();
+        hops.map(|(place, relay)| super::hop(relay, controlled && place == last)).collect()
+    }
+
+    /// Whether a circuit that has been built is to begin a set of merged legs now.
+    pub(super) fn is_to_merge(&self, key: CircuitKey) -> bool {
+        self.circuits.get(&key).is_some_and(|circuit| circuit.leg.merges && !circuit.leg.linking)
+    }
+
+    /// Orders a circuit to begin a set whose legs join at its last relay.
+    pub(super) fn merge(&mut self, key: CircuitKey) {
+        let Some(circuit) = self.circuits.get_mut(&key) else { return };
+        circuit.leg.linking = true;
+        let exit = circuit.path[2];
+        let exit = self
+            .network
+            .as_ref()
+            .and_then(|network| network.relay(&exit).map(|exit| super::hop(&exit, true)));
+        match exit {
+            Some(exit) => self.orders.push_back(Order::Merge(key, vec![exit])),
+            None => self.drop_circuit(key),
+        }
     }
 
     /// Legs that a set is to have.
@@ -93,35 +140,49 @@ impl CircuitManager {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
             Design::Conflux => self.conflux.legs,
-            Design::Ancestor(..) | Design::Resilient => USUAL,
+            Design::Ancestor(..) | Design::Resilient | Design::Merged => USUAL,
         };
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
 
-    /// What the user wishes, with those exits alone that link sets of an older design: few do, and
-    /// a circuit to another would go alone. Orders the user to be told if none does.
+    /// What the user wishes, with those exits alone that link sets of another design than Tor's, or
+    /// those middles alone where legs can join: few do, and a circuit to another would go alone.
+    /// Orders the user to be told if none does.
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return wishes };
-        if !self.needs_able_exits() {
+        let merging = self.is_merging();
+        if !self.needs_able_exits() && !merging {
             return wishes;
         }
-        let exits = network.consensus().relays.iter().filter(|relay| relay.flags.exit);
-        let allowed = |id: &[u8; 20]| wishes.exit.is_empty() || wishes.exit.contains(id);
-        let able = exits.filter(|exit| links(self.design, exit.speaks) && !exit.flags.bad_exit);
-        let able = able.map(|exit| exit.rsa_identity).filter(allowed);
-        let able: Vec<[u8; 20]> = able.filter(|id| !wishes.exclude.contains(id)).collect();
-        wishes.exit = if able.is_empty() { vec![NOBODY] } else { able };
-        if wishes.exit == [NOBODY] && self.wishes.exit != [NOBODY] {
-            self.orders.push_back(Order::NoAbleExit(self.design));
+        let fits = |flags: Flags| if merging { flags.fast } else { flags.exit && !flags.bad_exit };
+        let wanted = if merging { &wishes.middle } else { &wishes.exit };
+        let allowed = |id: &[u8; 20]| {
+            let wanted = wanted.is_empty() || wanted.contains(id);
+            wanted && !wishes.exclude.contains(id) && !(merging && self.unlinkable.contains(id))
+        };
+        let relays = network.consensus().relays.iter();
+        let able = relays.filter(|relay| links(self.design, relay.speaks) && fits(relay.flags));
+        let able: Vec<[u8; 20]> = able.map(|relay| relay.rsa_identity).filter(allowed).collect();
+        let (count, place) =
+            (able.len(), if merging { &mut wishes.middle } else { &mut wishes.exit });
+        *place = if able.is_empty() { vec![NOBODY] } else { able };
+        let before = if merging { &self.wishes.middle } else { &self.wishes.exit };
+        if *place == [NOBODY] && *before != [NOBODY] {
+            self.orders.push_back(Order::NoAbleRelay(self.design));
+        } else if merging && (1..FEW_JOINING).contains(&count) && before.len() != count {
+            self.orders.push_back(Order::FewJoining(count));
         }
         wishes
     }
 
-    /// A circuit was linked by its last relay.
-    pub fn linked(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.circuits.get_mut(&key) {
-            circuit.leg.linked = true;
+    /// A circuit was linked by its last relay; where legs join at a middle, the first leads on to
+    /// the exit now, and is complete.
+    pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
+        let Some(circuit) = self.circuits.get_mut(&key) else { return };
+        circuit.leg.linked = true;
+        if circuit.leg.merges && !circuit.built {
+            self.built(at, key, rng);
         }
     }
 
@@ -136,7 +197,7 @@ impl CircuitManager {
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
-        if circuit.leg.head.is_some() || circuit.leg.name.is_some() {
+        if circuit.leg.head.is_some() || circuit.leg.name.is_some() || circuit.leg.merges {
             self.drop_circuit(key);
         }
     }
@@ -227,8 +288,9 @@ impl CircuitManager {
     }
 
     /// Begins a leg that has the head's exit and else no relay, no family and no subnet in common
-    /// with the set. False if nobody was found for it: then the set has fewer legs. It takes no
-    /// guard beyond those in use: more guards see the client in the long run.
+    /// with the set; where legs join at a middle, the head's middle, too. False if nobody was found
+    /// for it: then the set has fewer legs. It takes no guard beyond those in use: more guards see
+    /// the client in the long run.
     fn begin_leg(
         &mut self,
         network: &Network,
@@ -238,31 +300,36 @@ impl CircuitManager {
     ) -> bool {
         let own = self.circuits.get(&head);
         let legless = self.legless.iter().find(|set| set.name == head).map(|set| &set.head);
-        let Some(exit) = own.or(legless).map(|circuit| circuit.path[2]) else { return true };
+        let Some([_, joins, exit]) = own.or(legless).map(|circuit| circuit.path) else {
+            return true;
+        };
         let legs = own.into_iter().chain(self.further(head).map(|(_, leg)| leg));
         // Silent legs are in nobody's way: there may be no other guards.
         let paths = legs.filter(|leg| !leg.leg.silent).map(|leg| leg.path);
         let others: Vec<[u8; 20]> = paths.flat_map(|[guard, middle, _]| [guard, middle]).collect();
         let key = CircuitKey(self.last_key + 1);
-        let mut beside: Vec<[u8; 20]> = others.iter().copied().chain([exit]).collect();
+        let merging = self.is_merging();
+        let fixed = [Some(exit), merging.then_some(joins)].into_iter().flatten();
+        let mut beside: Vec<[u8; 20]> = others.iter().copied().chain(fixed).collect();
         let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
         let Some(guard) = guard else { return false };
         beside.push(guard);
         // What further legs need as guards is no middle, as long as there are others.
         let apart: Vec<[u8; 20]> = beside.iter().copied().chain(self.entry.in_use()).collect();
         let mut middle = |beside| network.choose(Position::Middle, beside, &self.wishes, rng);
-        let middle = middle(&apart).or_else(|_| middle(&beside));
-        let Ok(middle) = middle.map(|relay| relay.status.rsa_identity) else {
+        let mut other_middle = || {
+            let drawn = middle(&apart).or_else(|_| middle(&beside));
+            drawn.ok().map(|relay| relay.status.rsa_identity)
+        };
+        let Some(middle) = (if merging { Some(joins) } else { other_middle() }) else {
             self.entry.guards().closed(key.0);
             return false;
         };
         self.last_key = key.0;
         let path: Path = [guard, middle, exit];
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
-        let controlled = self.design.has_congestion_control();
-        let hops = relays.iter().enumerate();
-        let hops = hops.map(|(place, relay)| super::hop(relay, controlled && place == 2));
-        self.orders.push_back(Order::Build(key, hops.collect()));
+        let hops = self.hops(&relays);
+        self.orders.push_back(Order::Build(key, hops));
         let spare = network.params().padding.spare(rng);
         let leg = LegState { head: Some(head), ..LegState::default() };
         self.circuits.insert(key, Circuit { leg, ..Circuit::begun(path, at.now, spare) });
@@ -275,7 +342,8 @@ impl CircuitManager {
     /// not have noticed yet, and send by that leg.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
-            self.unlinkable.insert(gone.path[2]);
+            self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
+            self.wishes = self.allowed();
         }
         if self.design.is_resilient() {
             return self.left_resilient_set(now, key, gone);
@@ -428,6 +496,7 @@ const fn links(design: Design, speaks: Speaks) -> bool {
         Design::Conflux => speaks.conflux,
         Design::Ancestor(..) => speaks.ancestors,
         Design::Resilient => speaks.resilient,
+        Design::Merged => speaks.merged,
     };
     able && (speaks.congestion_control || !design.has_congestion_control())
 }

@@ -352,9 +352,13 @@ impl World {
     fn linked(&mut self, orders: &[Order]) {
         for order in orders {
             if let Order::Link(key, _) = order {
-                self.circmgr.linked(*key);
+                self.circmgr.linked(self.at(), *key, &mut self.rng);
             }
         }
+    }
+
+    fn at(&self) -> Moment {
+        Moment { now: self.now, unix: NOW }
     }
 
     fn gone(&mut self, key: CircuitKey, cause: Cause) {
@@ -577,6 +581,121 @@ fn sets_of_an_older_design_end_at_exits_that_link_them_and_are_asked_for_its_win
     assert!(paths.iter().all(|path| path[2] == paths[0][2]));
 }
 
+/// A world in which legs join at middles, and so many of them.
+fn merged_world(legs: usize) -> World {
+    let mut world = world_of("merged", legs);
+    world.now += Duration::from_secs(1);
+    world
+}
+
+impl World {
+    /// Does what a core does for merged sets until nothing is ordered: what was built, with its
+    /// hops, what began a set, and what joined one.
+    fn merged(&mut self) -> (Vec<(CircuitKey, usize)>, Vec<CircuitKey>, Vec<CircuitKey>) {
+        let (mut built, mut heads, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let orders = self.orders();
+            if orders.is_empty() {
+                return (built, heads, joined);
+            }
+            for order in orders {
+                match order {
+                    Order::Build(key, hops) => {
+                        self.built(key);
+                        built.push((key, hops.len()));
+                    }
+                    Order::Merge(key, beyond) => {
+                        assert_eq!(beyond.len(), 1);
+                        self.circmgr.linked(self.at(), key, &mut self.rng);
+                        heads.push(key);
+                    }
+                    Order::Link(key, Some(_)) => {
+                        self.circmgr.linked(self.at(), key, &mut self.rng);
+                        joined.push(key);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn merged_legs_have_two_hops_and_share_the_middle_and_the_exit() {
+    let mut world = merged_world(2);
+    world.ask(1, "a");
+    let (built, heads, joined) = world.merged();
+    assert!(built.iter().all(|(_, hops)| *hops == 2), "{built:?}");
+    assert!(!heads.is_empty() && joined.len() == heads.len(), "{heads:?} {joined:?}");
+    for head in heads {
+        let legs = world.legs(head);
+        assert_eq!(legs.len(), 2);
+        let paths: Vec<Path> = legs.iter().map(|leg| world.circmgr.path(*leg).unwrap()).collect();
+        assert_eq!(paths[0][1..], paths[1][1..]);
+        assert_ne!(paths[0][0], paths[1][0]);
+        assert!(paths[0][1][0] >= 10, "it says that legs can join there");
+    }
+}
+
+#[test]
+fn a_merged_set_takes_streams_once_it_leads_to_the_exit() {
+    let mut world = merged_world(2);
+    world.ask(1, "a");
+    let orders = world.orders();
+    let Some(Order::Build(key, _)) = orders.first() else { panic!("{orders:?}") };
+    world.built(*key);
+    let orders = world.orders();
+    assert!(orders.iter().any(|order| matches!(order, Order::Merge(of, _) if of == key)));
+    assert!(!orders.iter().any(|order| matches!(order, Order::Attach(..))), "{orders:?}");
+    world.circmgr.linked(world.at(), *key, &mut world.rng);
+    assert!(world.orders().contains(&Order::Attach(1, *key)));
+    // What cannot begin a set is of no use.
+    let mut world = merged_world(2);
+    let orders = world.orders();
+    let Some(Order::Build(key, _)) = orders.first() else { panic!("{orders:?}") };
+    world.built(*key);
+    world.circmgr.not_linked(*key);
+    assert!(world.orders().contains(&Order::Destroy(*key)));
+}
+
+#[test]
+fn a_merged_leg_that_dies_is_replaced_by_another_to_the_same_middle() {
+    let mut world = merged_world(2);
+    world.ask(1, "a");
+    world.merged();
+    let head = world.circmgr.overview().find(|seen| seen.streams == 1).unwrap().key;
+    let path = world.circmgr.path(head).unwrap();
+    world.gone(head, Cause::Link);
+    let (built, heads, joined) = world.merged();
+    let of_it: Vec<CircuitKey> = joined
+        .into_iter()
+        .filter(|key| world.circmgr.path(*key).is_some_and(|other| other[1..] == path[1..]))
+        .collect();
+    assert_eq!(of_it.len(), 1, "{built:?} {heads:?}");
+    assert_eq!(world.circmgr.overview().filter(|seen| seen.streams == 1).count(), 1);
+}
+
+#[test]
+fn where_legs_can_join_nowhere_or_at_few_relays_the_user_hears_it_once() {
+    let mut world = World::new();
+    world.circmgr.set_legs(Some(2));
+    world.circmgr.set_design(Design::Merged);
+    world.circmgr.set_network(Arc::new(usual_network()));
+    world.ask(1, "a");
+    let orders = world.orders();
+    assert!(orders.contains(&Order::NoAbleRelay(Design::Merged)), "{orders:?}");
+    let none = NoRelay(Position::Middle);
+    assert!(orders.contains(&Order::Refuse(1, Refusal::NoPath(none))), "{orders:?}");
+    let mut world = merged_world(2);
+    let few = |order: &&Order| matches!(order, Order::FewJoining(3));
+    assert_eq!(world.orders().iter().filter(few).count(), 0, "ten are enough");
+    let exclude = (13..=19).map(|id| [id; 20]).collect();
+    world.circmgr.set_wishes(Wishes { exclude, ..Wishes::default() });
+    assert_eq!(world.orders().iter().filter(few).count(), 1);
+    world.circmgr.set_network(world.circmgr.network.clone().unwrap());
+    assert_eq!(world.orders().iter().filter(few).count(), 0, "once");
+}
+
 #[test]
 fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_are_refused() {
     let mut world = World::new();
@@ -584,7 +703,7 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     world.circmgr.set_design("conflux-2013".parse().unwrap());
     world.circmgr.set_network(Arc::new(usual_network()));
     world.ask(1, "a");
-    let told = |order: &&Order| matches!(order, Order::NoAbleExit(_));
+    let told = |order: &&Order| matches!(order, Order::NoAbleRelay(_));
     let orders = world.orders();
     assert_eq!(orders.iter().filter(told).count(), 1);
     let none = NoRelay(Position::Exit(Target { port: 443, v6: false }));

@@ -24,6 +24,7 @@ impl Client {
         let index = self.circuits.insert(Circuit {
             key,
             lane: None,
+            trunk_of: None,
             wanted: hops.into(),
             pending: None,
             layers: Vec::new(),
@@ -79,7 +80,8 @@ impl Client {
     /// A further relay has agreed.
     pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
         let Some(circuit) = self.circuits.get(index) else { return };
-        let expected = circuit.pending.is_some() && !circuit.layers.is_empty();
+        let is_begun = !circuit.layers.is_empty() || circuit.trunk_of.is_some();
+        let expected = circuit.pending.is_some() && is_begun;
         match extend::read_created2(data).filter(|_| expected) {
             Some(reply) => self.finish(now, index, reply),
             None => self.break_off(index, CircuitFault::Message),
@@ -97,6 +99,7 @@ impl Client {
         circuit.layers.push(keys.client_layer());
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
+        let is_trunk = circuit.trunk_of.is_some();
         if is_complete {
             let mut set = Set::new(Side::Client, agreed, &self.role.params, index);
             set.streams.number_from(circuit.last_id);
@@ -106,6 +109,9 @@ impl Client {
         if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
             self.mark_link(lane.link, Usage::Circuits);
         }
+        if is_trunk {
+            return if is_complete { self.merged(key) } else { self.extend(now, index) };
+        }
         self.put(Output::Extended { circuit: key, hops });
         if is_complete {
             self.put(Output::Built { circuit: key, cgo: agreed.cgo });
@@ -114,7 +120,7 @@ impl Client {
         }
     }
 
-    fn extend(&mut self, now: Time, index: u32) {
+    pub(super) fn extend(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
         let started = Pending::start(&mut *self.rng, hop);
@@ -123,6 +129,10 @@ impl Client {
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         circuit.pending = Some(pending);
-        self.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
+        // To the relay where legs join, a leg leads.
+        let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
+        let by = trunk_of.map_or(Some(index), |set| self.several(set)?.circuits().next());
+        let Some(by) = by else { return };
+        self.say(now, by, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
     }
 }

@@ -6,7 +6,7 @@ use super::pending::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};
-use crate::ending::{Ending, Seal};
+use crate::ending::{Carrier, Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
 use crate::node::Why;
@@ -19,6 +19,8 @@ pub struct Circuit {
     pub(super) key: CircuitKey,
     /// Its place on the link, once there is a link.
     pub(super) lane: Option<Lane>,
+    /// The set whose trunk it is: the legs of that carry its cells.
+    pub(super) trunk_of: Option<SetId>,
     /// Hops that are not reached yet, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
     /// The handshake that goes on.
@@ -56,8 +58,12 @@ impl Ending for Circuit {
         self.cells
     }
 
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)> {
-        Some((self.lane?, self.leg.as_mut().map(|(_, leg)| leg), &mut self.layers))
+    fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
+        let carrier = match self.trunk_of {
+            Some(set) => Carrier::Legs(set),
+            None => Carrier::Link(self.lane?),
+        };
+        Some((carrier, self.leg.as_mut().map(|(_, leg)| leg), &mut self.layers))
     }
 }
 
@@ -97,7 +103,7 @@ impl Client {
         Ok(())
     }
 
-    fn inbound(&mut self, now: Time, index: u32, body: &mut Body) {
+    pub(super) fn inbound(&mut self, now: Time, index: u32, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let mut layers = circuit.layers.iter_mut().enumerate();
         let found = layers.find_map(|(hop, layer)| {
@@ -105,7 +111,7 @@ impl Client {
             Some((hop, layer.format(), tag))
         });
         let Some((hop, format, tag)) = found else {
-            return self.break_off(index, CircuitFault::Unrecognised);
+            return self.take_unrecognised(now, index, body);
         };
         let is_last = hop + 1 == circuit.layers.len();
         match message::read(format, body) {
@@ -126,10 +132,17 @@ impl Client {
             (RelayCommand::DROP, _) => {}
             (RelayCommand::TRUNCATED, 0) => {
                 let reason = message.data.first().copied().unwrap_or_default();
-                self.tear_down(index, Cause::Destroyed(DestroyReason(reason)));
+                let cause = Cause::Destroyed(DestroyReason(reason));
+                match self.merged_set_of(index).filter(|_| is_last) {
+                    Some(set) => self.end_merged(set, cause),
+                    None => self.tear_down(index, cause),
+                }
             }
             _ if !is_last => self.break_off(index, CircuitFault::Message),
-            (RelayCommand::EXTENDED2, 0) => self.extended(now, index, message.data),
+            (RelayCommand::EXTENDED2, 0) => {
+                let of = self.trunk_over(index).unwrap_or(index);
+                self.extended(now, of, message.data);
+            }
             (RelayCommand::SENDME, _)
             | (
                 RelayCommand::CONNECTED
@@ -156,6 +169,9 @@ impl Client {
     /// Closes a circuit. What a client says of why is nothing (tor-spec, "Tearing down circuits").
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.get(index) else { return };
+        if let Some(set) = circuit.trunk_of {
+            return self.end_merged(set, cause);
+        }
         if let Some(lane) = circuit.lane {
             self.channels.destroy(lane, DestroyReason::NONE);
         }
@@ -168,13 +184,17 @@ impl Client {
         if let Some(lane) = circuit.lane {
             self.channels.leave(lane);
         }
+        if circuit.trunk_of.is_some() {
+            let streams = circuit.leg.map(|(streams, _)| streams);
+            return streams.into_iter().for_each(|streams| self.dissolve(streams));
+        }
         self.role.keys.remove(&circuit.key);
         self.dialling.forget(index);
         if let Some((set, leg)) = circuit.leg {
             self.leave_set(set, index, leg.has_unacknowledged());
             let is_alone =
                 self.several(set).is_some_and(|several| several.circuits().next().is_none());
-            if cause == Cause::Wanted && is_alone {
+            if is_alone && (cause == Cause::Wanted || !self.goes_on(set)) {
                 self.end_set(set, Why::Set);
             }
         }

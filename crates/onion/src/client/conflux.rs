@@ -33,6 +33,9 @@ pub enum NoSet {
     CongestionControl,
     /// The set has as many legs as it may have.
     Full,
+    /// Its legs join at a middle, and nothing was said of what lies beyond; or something was of
+    /// another design.
+    Beyond,
     /// Messages lie otherwise in its cells than in those of the set: one that is lost could not be
     /// sent again there.
     OtherCells,
@@ -47,6 +50,7 @@ impl fmt::Display for NoSet {
             NoSet::NoCongestionControl => "the circuit has no congestion control",
             NoSet::CongestionControl => "the circuit has congestion control",
             NoSet::OtherCells => "the circuit's cells are not like those of the set",
+            NoSet::Beyond => "the set does not go on beyond its circuits as its design has it",
             NoSet::Full => "the set has no room for a further circuit",
         })
     }
@@ -61,6 +65,19 @@ impl Client {
     /// # Errors
     /// [`NoSet`]
     pub fn link(
+        &mut self,
+        now: Time,
+        circuit: CircuitKey,
+        with: Option<CircuitKey>,
+    ) -> Result<(), NoSet> {
+        if self.role.design.is_merged() && with.is_none() {
+            return Err(NoSet::Beyond);
+        }
+        self.link_leg(now, circuit, with)
+    }
+
+    /// The same, whether anything lies beyond or not.
+    pub(super) fn link_leg(
         &mut self,
         now: Time,
         circuit: CircuitKey,
@@ -90,6 +107,10 @@ impl Client {
         let (leg, link) = several.end.launch(now, UX).map_err(|_| NoSet::Full)?;
         several.add(leg, index);
         let said = self.wish(id, leg, &link);
+        if design.is_merged() {
+            let leg = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
+            leg.into_iter().for_each(|(_, leg)| leg.pass_cells(&self.role.params));
+        }
         if design.is_resilient() {
             self.role.names.insert(circuit, id);
         }
@@ -110,7 +131,8 @@ impl Client {
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
         let nonce = link.nonce;
         let said = match (self.role.design, self.role.design.ancestor()) {
-            (Design::Resilient, _) => {
+            (Design::Resilient | Design::Merged, _) => {
+                let merged = self.role.design.is_merged();
                 let retransmitter =
                     self.several(id).and_then(|several| several.end.retransmitter_mut());
                 let resumes =
@@ -118,7 +140,7 @@ impl Client {
                 let serial = retransmitter
                     .and_then(|retransmitter| retransmitter.serial(leg))
                     .unwrap_or_default();
-                ResilientLink { resumes, nonce, serial, dealing }.write()
+                ResilientLink { merged, resumes, nonce, serial, dealing }.write()
             }
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(link.write().to_vec()),
@@ -133,7 +155,7 @@ impl Client {
     }
 
     /// Number and set of a circuit that is complete.
-    fn place(&self, key: CircuitKey) -> Option<(u32, SetId)> {
+    pub(super) fn place(&self, key: CircuitKey) -> Option<(u32, SetId)> {
         let index = *self.role.keys.get(&key)?;
         Some((index, self.circuits.get(index)?.set()?))
     }
@@ -173,7 +195,8 @@ impl Client {
                 let (rtt, design) = (several.end.rtt(leg).unwrap_or_default(), several.design);
                 let [.., acknowledgement] = design.link_commands();
                 self.say(now, index, Command::RELAY, acknowledgement, &[]);
-                if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {
+                let linked = self.circuits.get(index).map(|circuit| circuit.key);
+                if let Some(circuit) = linked.filter(|key| !self.lacks_trunk(id, *key)) {
                     self.put(Output::Linked { circuit, rtt });
                 }
                 self.pump(now, id);
@@ -205,7 +228,7 @@ fn read_linked(
     }
     if design.is_resilient() {
         let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-        let fits = serial == Some(said.serial);
+        let fits = serial == Some(said.serial) && said.merged == design.is_merged();
         let link = ConfluxLink { nonce: said.nonce, sent: 0, received: 0, ux: UX };
         return if fits { Ok(link) } else { Err(ConfluxFault::Nonce) };
     }
@@ -236,8 +259,10 @@ mod tests {
         };
         let ours = |serial| {
             let dealing = String::new();
-            ResilientLink { resumes: false, nonce, serial, dealing }.write().unwrap()
+            let merged = false;
+            ResilientLink { merged, resumes: false, nonce, serial, dealing }.write().unwrap()
         };
+        assert_eq!(read("merged", command, &ours(3)), Err(ConfluxFault::Nonce));
         assert_eq!(read("anabranch", command, &ours(3)), Ok(link));
         assert_eq!(read("anabranch", command, &ours(4)), Err(ConfluxFault::Nonce));
         assert_eq!(read("anabranch", command, &old), Err(ConfluxFault::Unreadable));

@@ -88,7 +88,7 @@ impl Client {
         command: RelayCommand,
         data: Vec<u8>,
     ) -> Result<StreamKey, NoStream> {
-        let set_id = self.set_named(key).ok_or(NoStream::NotBuilt)?;
+        let set_id = self.streams_of(key).ok_or(NoStream::NotBuilt)?;
         let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
         if !may_carry(command) && set.several().is_some() {
             return Err(NoStream::Leg);

@@ -3,15 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anabranch_multipath::Every;
+
 use super::adaptive::Adaptive;
 use super::counted::Counted;
 use super::dealing::Dealing;
 use super::ends::{ConfluxEnd, Limits};
 use super::explicit::Explicit;
 use super::numbering::Numbering;
+use super::runs::Runs;
 use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
+
+/// Cells that go by one leg where each change of legs costs one: 3 % of them.
+const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits (`docs/spec/ancestors.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +29,9 @@ pub enum Design {
     Ancestor(Ancestor, Over),
     /// Ours, whose legs may die and nothing is lost (`docs/spec/resilient-legs.md`).
     Resilient,
+    /// The same, but the legs join at a middle, and one circuit goes on to an exit that knows
+    /// nothing of it (`docs/spec/middle-merge.md`).
+    Merged,
 }
 
 /// What bounds the cells under way on a leg.
@@ -49,9 +58,10 @@ pub struct UnknownDesign(String);
 
 impl Design {
     /// All of them.
-    pub const ALL: [Design; 6] = [
+    pub const ALL: [Design; 7] = [
         Design::Conflux,
         Design::Resilient,
+        Design::Merged,
         Design::Ancestor(Ancestor::Conflux2013, Over::Fixed),
         Design::Ancestor(Ancestor::MTor, Over::Fixed),
         Design::Ancestor(Ancestor::Conflux2013, Over::Vegas),
@@ -64,6 +74,7 @@ impl Design {
         match self {
             Design::Conflux => "conflux",
             Design::Resilient => "anabranch",
+            Design::Merged => "merged",
             Design::Ancestor(Ancestor::Conflux2013, Over::Fixed) => "conflux-2013",
             Design::Ancestor(Ancestor::Conflux2013, Over::Vegas) => "conflux-2013-vegas",
             Design::Ancestor(Ancestor::MTor, Over::Fixed) => "mtor",
@@ -75,7 +86,7 @@ impl Design {
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
-            Design::Conflux | Design::Resilient => None,
+            Design::Conflux | Design::Resilient | Design::Merged => None,
             Design::Ancestor(ancestor, _) => Some(ancestor),
         }
     }
@@ -90,7 +101,25 @@ impl Design {
     /// Whether what is lost with a leg is sent again: the set outlives its legs.
     #[must_use]
     pub const fn is_resilient(self) -> bool {
-        matches!(self, Design::Resilient)
+        matches!(self, Design::Resilient | Design::Merged)
+    }
+
+    /// Whether its legs join at a middle: what goes by them is cells of one circuit, whole.
+    #[must_use]
+    pub const fn is_merged(self) -> bool {
+        matches!(self, Design::Merged)
+    }
+
+    /// The version of `Anabranch` among the protocols of a relay that links such sets; `None` for
+    /// Tor's own design.
+    #[must_use]
+    pub const fn protocol(self) -> Option<u8> {
+        match self {
+            Design::Conflux => None,
+            Design::Ancestor(..) => Some(1),
+            Design::Resilient => Some(2),
+            Design::Merged => Some(3),
+        }
     }
 
     /// One end's part of it.
@@ -121,6 +150,7 @@ impl Design {
         match self {
             Design::Conflux => Box::new(Counted::new()),
             Design::Resilient => Box::new(Adaptive::new()),
+            Design::Merged => Box::new(Runs::new()),
             Design::Ancestor(..) => Box::new(Explicit::new()),
         }
     }
@@ -128,10 +158,14 @@ impl Design {
     /// How it deals, if that does not follow the other end's wish.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
-        self.ancestor().map(|ancestor| match ancestor {
-            Ancestor::Conflux2013 => Dealing::of("conflux-2013"),
-            Ancestor::MTor => Dealing::of("pull"),
-        })
+        match self {
+            Design::Conflux | Design::Resilient => None,
+            // A change of legs costs a cell; and who deals by round trips sends one leg all that
+            // came in one, for the next one's window is not in its way.
+            Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
+            Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
+            Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),
+        }
     }
 
     /// Where its streams have windows.
@@ -160,7 +194,7 @@ impl Design {
                 RelayCommand::CONFLUX_LINKED,
                 RelayCommand::CONFLUX_LINKED_ACK,
             ],
-            Design::Ancestor(..) | Design::Resilient => [
+            Design::Ancestor(..) | Design::Resilient | Design::Merged => [
                 RelayCommand::ANCESTOR_LINK,
                 RelayCommand::ANCESTOR_LINKED,
                 RelayCommand::ANCESTOR_LINKED_ACK,
@@ -209,10 +243,11 @@ mod tests {
     #[test]
     fn only_mtor_without_congestion_control_has_windows_of_streams_on_each_leg() {
         let under_way = Design::ALL.map(|design| design.under_way(3));
-        assert_eq!(under_way, [0, 0, 500, 1_500, 0, 0]);
+        assert_eq!(under_way, [0, 0, 0, 500, 1_500, 0, 0]);
         let dealing = Design::ALL.map(|design| design.dealing().map(|dealing| dealing.to_string()));
-        let [conflux, ours, old, mtor, ..] = dealing;
-        assert_eq!((conflux, ours, old.as_deref()), (None, None, Some("conflux-2013 1p")));
+        let [conflux, ours, merged, old, mtor, ..] = dealing;
+        assert_eq!((conflux, ours, merged.as_deref()), (None, None, Some("pull 31p")));
+        assert_eq!(old.as_deref(), Some("conflux-2013 1p"));
         assert_eq!(mtor.as_deref(), Some("pull 1p"));
     }
 }

@@ -271,6 +271,28 @@ impl ConfluxEnd {
         if !is_counted(command, stream) {
             return Ok(Arrival::Now(data));
         }
+        self.take(leg, message)
+    }
+
+    /// A cell came by a leg that passes: as a message, all of which is its data.
+    ///
+    /// # Errors
+    /// As [`ConfluxEnd::receive`].
+    pub fn receive_cell<'d>(
+        &mut self,
+        leg: PathId,
+        cell: Message<'d>,
+    ) -> Result<Arrival<'d>, ConfluxFault> {
+        if matches!(self.state(leg)?, State::Launched(_)) {
+            return Err(ConfluxFault::NotLinked);
+        }
+        self.take(leg, cell)
+    }
+
+    /// Takes a message that has a number, or keeps it for its turn.
+    fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
+        let Message { command, stream, data } = message;
+        let next = self.queue.next_number();
         let (number, data) = self.numbering.received(leg, data, next)?;
         let held = || Held { leg, command, stream, data: data.to_vec() };
         match self.queue.offer(number, held) {

@@ -67,6 +67,16 @@ pub enum LegAction {
     Over,
 }
 
+/// What RECEIVED told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Messages that were not acknowledged before.
+    pub messages: u64,
+    /// How long ago the last of them was sent, if as many are acknowledged as are without waiting
+    /// for time to pass.
+    pub rtt: Option<Duration>,
+}
+
 /// What is known of a leg.
 #[derive(Debug)]
 struct OnLeg {
@@ -291,7 +301,7 @@ impl Retransmitter {
         now: Time,
         leg: PathId,
         received: Received,
-    ) -> Result<(), ConfluxFault> {
+    ) -> Result<Acknowledged, ConfluxFault> {
         let on = self.legs.get_mut(leg)?;
         let fresh = received.count.wrapping_sub(on.acknowledged) as usize;
         let is_due = if received.asked { on.probed.is_some() } else { fresh > 0 };
@@ -314,7 +324,9 @@ impl Retransmitter {
         }
         on.silent = false;
         self.heard = self.heard.max(Some(now));
-        Ok(())
+        let at_once = last.filter(|_| fresh >= EVERY as usize);
+        let rtt = at_once.map(|sent| now.since(sent));
+        Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
     /// A leg is gone: what it owes is to be sent again. False if the set cannot go on: no leg was
@@ -445,7 +457,10 @@ mod tests {
         let mut retransmitter = linked(false);
         (1..=5).for_each(|number| retransmitter.sent(at(0), ONE, message(number)));
         assert_eq!(retransmitter.bytes(), 5 * 496);
-        assert_eq!(retransmitter.acknowledged(at(100), ONE, own(3)), Ok(()));
+        assert_eq!(
+            retransmitter.acknowledged(at(100), ONE, own(3)).map(|told| told.messages),
+            Ok(3)
+        );
         assert_eq!(retransmitter.bytes(), 2 * 496);
         for (leg, count) in [(ONE, 3), (ONE, 2), (ONE, 6), (ONE, 1 << 31), (TWO, 1)] {
             let refused = retransmitter.acknowledged(at(100), leg, own(count));
@@ -457,7 +472,10 @@ mod tests {
             retransmitter.acknowledged(at(100), PathId(7), own(1)),
             Err(ConfluxFault::NotLinked)
         );
-        assert_eq!(retransmitter.acknowledged(at(100), ONE, own(5)), Ok(()));
+        assert_eq!(
+            retransmitter.acknowledged(at(100), ONE, own(5)).map(|told| told.messages),
+            Ok(2)
+        );
         assert!(retransmitter.is_empty());
     }
 
@@ -495,7 +513,10 @@ mod tests {
             retransmitter.sent(at(1), TWO, kept);
         }
         assert_eq!((retransmitter.take_again(), retransmitter.bytes()), (None, 3 * 496));
-        assert_eq!(retransmitter.acknowledged(at(101), TWO, own(3)), Ok(()));
+        assert_eq!(
+            retransmitter.acknowledged(at(101), TWO, own(3)).map(|told| told.messages),
+            Ok(3)
+        );
         assert!(retransmitter.is_empty());
     }
 

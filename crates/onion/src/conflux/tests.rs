@@ -25,6 +25,10 @@ fn adaptive() -> Box<dyn Numbering> {
     Box::new(Adaptive::new())
 }
 
+fn runs() -> Box<dyn Numbering> {
+    Box::new(Runs::new())
+}
+
 fn exit() -> ConfluxEnd {
     ConfluxEnd::exit(NONCE.into(), counted(), Limits::default())
 }
@@ -56,6 +60,7 @@ fn every_numbering_passes_the_conformance_suite() {
     conformance::check(counted);
     conformance::check(explicit);
     conformance::check(adaptive);
+    conformance::check(runs);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::channels::{Channels, Lane};
 use crate::conflux::{
     Arrival, Closes, ConfluxFault, Fate, LegAction, Mark, Retransmitter, SentMessage, is_counted,
 };
-use crate::ending::{Ending, Seal};
+use crate::ending::{Carrier, Ending, Seal};
 use crate::event::CircuitFault;
 use crate::leg::Leg;
 use crate::set::numbers::{LegNumbers, SetNumbers};
@@ -22,7 +22,7 @@ use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
 /// Where a leg's cells go, and what is put on them.
-struct Port<'a> {
+pub(super) struct Port<'a> {
     lane: Lane,
     control: &'a mut Leg,
     layers: &'a mut dyn Seal,
@@ -33,14 +33,14 @@ struct Port<'a> {
 
 impl<'a> Port<'a> {
     /// Of a circuit that is a leg.
-    fn of<C: Ending>(
+    pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,
         rng: &'a mut dyn CryptoRng,
         index: u32,
     ) -> Result<Port<'a>, ConfluxFault> {
         let parts = circuits.get_mut(index).and_then(C::parts);
-        let Some((lane, Some(control), layers)) = parts else {
+        let Some((Carrier::Link(lane), Some(control), layers)) = parts else {
             return Err(ConfluxFault::NotLinked);
         };
         let format = layers.format();
@@ -48,12 +48,19 @@ impl<'a> Port<'a> {
     }
 
     /// Says what goes before a message, if something does.
-    fn say_before(&mut self, now: Time, mark: &Mark) {
+    pub(super) fn say_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
         let message = Message { command, stream: 0, data: &data };
         message::write(self.format, &mut body, message, self.rng);
         self.push(now, body, false);
+    }
+
+    /// Sends a cell that only passes the other end.
+    pub(super) fn pass(&mut self, now: Time, command: Command, mut body: Body) {
+        self.layers.wrap(command, &mut body);
+        self.control.passed();
+        self.channels.push(now, self.lane, command, &body);
     }
 
     /// Sends a cell, which counts as data or not.
@@ -70,6 +77,9 @@ impl<R: NodeRole> Node<R> {
     /// Sends what the set's streams have, by the legs that its scheduler names.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
+        if set.is_merged() {
+            return self.deal_cells(now, id);
+        }
         let again = set.several().is_some_and(|several| several.next_again().is_some());
         // Which legs are open, and with them what may go, is known after a look at them.
         if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
@@ -166,7 +176,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Looks at a leg again, by which something went.
-    fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
+    pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
         let several = self.sets.get_mut(id.0).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
             several.look_at(now, leg, circuit, &mut self.channels);
@@ -238,14 +248,14 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Counts what waits in a set for messages of other legs.
-    fn recount(&mut self, id: SetId) {
+    pub(super) fn recount(&mut self, id: SetId) {
         let Some([before, now]) = self.several(id).map(Several::recount) else { return };
         self.reordered = self.reordered + now - before;
     }
 
     /// The set in which most waits for messages of other legs, or is kept.
     pub(super) fn fullest_set(&self) -> Option<SetId> {
-        let waiting = self.all_several().map(|(id, several)| (several.end.held(), id));
+        let waiting = self.all_several().map(|(id, several)| (several.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
     }
 
@@ -259,9 +269,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     fn set_numbers(&self, id: u32) -> Option<SetNumbers> {
-        let set = self.sets.get(id)?;
-        let Route::Several(several) = &set.route else { return None };
-        let (streams, carried) = (set.streams.len(), set.streams.carried);
+        let Route::Several(several) = &self.sets.get(id)?.route else { return None };
+        let streams = self.streams_over(SetId(id));
+        let carried = self.carried_over(SetId(id));
         Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
     }
 
@@ -331,15 +341,21 @@ impl<R: NodeRole> Node<R> {
 
     /// Ends a set of several legs, its streams and all its circuits.
     pub(crate) fn end_set(&mut self, id: SetId, why: Why) {
-        self.several(id).into_iter().for_each(|several| several.end.die());
+        let circuits = self.forget_set(id);
+        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+    }
+
+    /// Ends a set of several legs and its streams; its circuits, which are to go.
+    pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
+        self.several(id).into_iter().for_each(Several::die);
         self.recount(id);
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.several(id) else { return Vec::new() };
         let most = several.end.waiting().most();
         let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());
         self.most_reordered = self.most_reordered.max(most);
         R::set_ended(self, id, &nonce);
         self.dissolve(id);
-        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+        circuits
     }
 
     /// Legs whose other end has not answered in time are closed.
@@ -359,9 +375,9 @@ impl<R: NodeRole> Node<R> {
 
     /// Looks after the legs of a set that outlives them, when time has come.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
-        let Some(set) = self.sets.get_mut(id.0) else { return };
-        let streams = set.streams.len() > 0;
-        let Some(several) = set.several() else { return };
+        self.tell_of_cut(now, id);
+        let streams = self.streams_over(id) > 0;
+        let Some(several) = self.several(id) else { return };
         several.tends();
         let Some(retransmitter) = several.end.retransmitter_mut() else { return };
         for action in retransmitter.actions(now, streams) {
@@ -391,7 +407,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Says how much came by a leg.
-    fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
+    pub(super) fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
         else {
@@ -400,7 +416,7 @@ impl<R: NodeRole> Node<R> {
         self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_RECEIVED, &received.write());
     }
 
-    fn say_by(
+    pub(crate) fn say_by(
         &mut self,
         now: Time,
         id: SetId,
@@ -414,10 +430,9 @@ impl<R: NodeRole> Node<R> {
 
     /// The set's core is to look after it at that time.
     pub(super) fn await_leg_actions(&mut self, id: SetId) {
-        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
-            return;
-        };
-        let due = several.tends_sooner(streams.len() > 0);
+        let streams = self.streams_over(id) > 0;
+        let Some(several) = self.several(id) else { return };
+        let due = several.tends_sooner(streams);
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
@@ -439,7 +454,8 @@ impl<R: NodeRole> Node<R> {
         match message.command {
             RelayCommand::RESILIENT_RECEIVED => {
                 let received = Received::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-                retransmitter.acknowledged(now, leg, received)?;
+                let told = retransmitter.acknowledged(now, leg, received)?;
+                self.cells_acknowledged(id, index, told);
                 self.recount(id);
             }
             RelayCommand::RESILIENT_GONE => {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer};
+use crate::conflux::ConfluxFault;
 use crate::crypto::Tag;
-use crate::ending::Ending;
+use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
 use crate::set::{QUEUE_HIGH, Route, Set, SetId, Several};
@@ -77,10 +78,13 @@ impl<R: NodeRole> Node<R> {
     /// Sends what the set's streams have, as far as windows and queues of its legs allow.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
-            Some(&Route::One(leg)) => self.send_by_one(now, id, leg),
+            Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
             Some(Route::Several(_)) => {
                 self.deal(now, id);
                 self.await_leg_actions(id);
+                if let Some(above) = self.streams_set_over(id) {
+                    return self.pump(now, above);
+                }
             }
             None => return,
         }
@@ -89,13 +93,16 @@ impl<R: NodeRole> Node<R> {
         self.tell(id);
     }
 
-    /// Sends what the streams have by the only leg.
-    fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) {
-        let Some(set) = self.sets.get_mut(id.0) else { return };
+    /// Sends what the streams have by the only leg; whether there may be more, because others carry
+    /// its cells.
+    fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
+        let Some(waiting) = self.waiting_of(leg) else { return false };
+        let Some(set) = self.sets.get_mut(id.0) else { return false };
         let parts = self.circuits.get_mut(leg).and_then(R::Circuit::parts);
-        let Some((lane, Some(leg), layers)) = parts else { return };
+        let Some((carrier, Some(leg), layers)) = parts else { return false };
         let format = layers.format();
-        for _ in self.channels.waiting(lane)..QUEUE_HIGH {
+        let mut passing = Vec::new();
+        for _ in waiting..QUEUE_HIGH {
             let onto = OutLeg { by: ONLY, format, has_room: leg.has_room(), prefix: &[] };
             let mut body = [0; BODY];
             let filled = set.streams.fill(now, onto, &mut body, &mut *self.rng);
@@ -104,7 +111,19 @@ impl<R: NodeRole> Node<R> {
             if let (Filled::Data, Some(tag)) = (filled, tag) {
                 leg.sent(now, tag);
             }
-            self.channels.push(now, lane, Command::RELAY, &body);
+            match carrier {
+                Carrier::Link(lane) => {
+                    self.channels.push(now, lane, Command::RELAY, &body);
+                }
+                Carrier::Legs(_) => passing.push(body),
+            }
+        }
+        match carrier {
+            Carrier::Legs(legs) if !passing.is_empty() => {
+                self.pass_all(now, legs, &passing);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -150,12 +169,16 @@ impl<R: NodeRole> Node<R> {
         message: Message<'_>,
         tag: Tag,
     ) -> Result<(), CircuitFault> {
+        let queued = self.waiting_of(index).ok_or(CircuitFault::Message)?;
         let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
         let id = circuit.set().ok_or(CircuitFault::Message)?;
-        let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(CircuitFault::Message) };
+        let Some((_, Some(leg), _)) = circuit.parts() else { return Err(CircuitFault::Message) };
         let Some(set) = self.sets.get_mut(id.0) else { return Err(CircuitFault::Message) };
+        if set.is_merged() {
+            return Err(ConfluxFault::Role.into());
+        }
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
-            let outlet = set.outlet(self.channels.waiting(lane));
+            let outlet = set.outlet(queued);
             let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
             leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
             set.several().into_iter().for_each(Several::opened);

@@ -6,7 +6,7 @@ use super::Relay;
 use crate::bucket::Bucket;
 use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
-use crate::ending::{Ending, Seal};
+use crate::ending::{Carrier, Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Accepted, Kind, Refused, fast, ntor, ntor_v3};
@@ -25,8 +25,10 @@ const MAX_EARLY: u8 = 8;
 
 /// One circuit.
 pub struct Circuit {
-    /// Towards the client.
+    /// Towards the client; nowhere for a trunk.
     pub(super) lane: Lane,
+    /// The set whose trunk it is: its cells come and go by the legs of that.
+    pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
     /// Its client asked for an introduction: once is all it may.
     pub(super) introduced: bool,
@@ -55,7 +57,7 @@ impl Ending for Circuit {
     const OUTWARD: bool = false;
 
     fn lane(&self) -> Option<Lane> {
-        Some(self.lane)
+        self.trunk_of.is_none().then_some(self.lane)
     }
 
     fn set(&self) -> Option<SetId> {
@@ -66,9 +68,9 @@ impl Ending for Circuit {
         self.own.as_ref().map(|own| &own.leg)
     }
 
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)> {
+    fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
         let own = self.own.as_mut()?;
-        Some((self.lane, Some(&mut own.leg), &mut own.layer))
+        Some((Carrier::Link(self.lane), Some(&mut own.leg), &mut own.layer))
     }
 }
 
@@ -102,7 +104,18 @@ pub(super) enum Next {
 impl Circuit {
     pub(super) fn new(lane: Lane, own: Option<Own>) -> Circuit {
         let next = Next::Nothing;
-        Circuit { lane, next, introduced: false, own, carried: false, ticket: None }
+        let (introduced, carried, ticket, trunk_of) = (false, false, None, None);
+        Circuit { lane, trunk_of, next, introduced, own, carried, ticket }
+    }
+
+    /// What goes on from the legs of this set.
+    pub(super) fn trunk(set: SetId) -> Circuit {
+        Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
+    }
+
+    /// Whether its end is here, and it is no other shard's that passes.
+    pub(super) fn is_ours(&self) -> bool {
+        self.own.is_some() || self.trunk_of.is_some()
     }
 
     /// It is a leg of this set from now on.
@@ -307,7 +320,7 @@ impl Relay {
     }
 
     /// A cell that is not for us goes on.
-    fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
+    pub(super) fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
             // Cells of either client go towards the other, where none is RELAY_EARLY.
@@ -326,15 +339,18 @@ impl Relay {
                     self.break_off(index, CircuitFault::Flood);
                 }
             }
-            _ => self.break_off(index, CircuitFault::Unrecognised),
+            _ => self.pass_by_leg(now, index, command, body),
         }
     }
 
-    fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
+    pub(super) fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let goes_on = matches!(circuit.next, Next::Open(_) | Next::Joined(_) | Next::Across(_));
         if command == Command::RELAY_EARLY || !goes_on {
             return self.break_off(index, CircuitFault::RelayEarly);
+        }
+        if let Some(set) = circuit.trunk_of {
+            return self.pass_back(now, set, command, body);
         }
         // What comes from a circuit that it met was counted there.
         let comes_by_link = matches!(circuit.next, Next::Open(_));
@@ -384,13 +400,18 @@ impl Relay {
 
     /// Tears a circuit down on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
-        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
+        let Some(circuit) = self.circuits.get(index) else { return };
+        if let Some(set) = circuit.trunk_of {
+            self.leave_trunk(set, reason);
+            return self.cut_trunk(set, reason);
+        }
+        let lane = circuit.lane;
         self.channels.destroy(lane, reason);
         self.drop_circuit(index, reason);
     }
 
     /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
-    fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
+    pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         self.channels.leave(circuit.lane);
         if let Some(next) = circuit.next.lane() {

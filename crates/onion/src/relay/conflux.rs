@@ -60,11 +60,12 @@ impl Linking {
             let design = Design::Conflux;
             return Ok(Linking { design, link, dealing: None, serial: 0, resumes: false });
         }
-        if message.data.first() == Some(&resilient::VERSION) {
+        if matches!(message.data.first(), Some(&(resilient::VERSION | resilient::MERGED))) {
             let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-            let ResilientLink { resumes, nonce, serial, dealing } = said;
+            let ResilientLink { merged, resumes, nonce, serial, dealing } = said;
             let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
-            let (design, dealing) = (Design::Resilient, read_dealing(&dealing, legs)?);
+            let design = if merged { Design::Merged } else { Design::Resilient };
+            let dealing = read_dealing(&dealing, legs)?;
             return Ok(Linking { design, link, dealing, serial, resumes });
         }
         let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
@@ -79,9 +80,10 @@ impl Linking {
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
-            (Design::Resilient, _) => {
+            (Design::Resilient | Design::Merged, _) => {
                 let Linking { serial, resumes, .. } = *self;
-                ResilientLink { resumes, nonce, serial, dealing }.write()
+                let merged = self.design.is_merged();
+                ResilientLink { merged, resumes, nonce, serial, dealing }.write()
             }
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(linked.write().to_vec()),
@@ -200,6 +202,9 @@ impl Relay {
         if id != own {
             self.sets.remove(own.0);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
+        }
+        if linking.design.is_merged() {
+            self.pass_cells_by(index);
         }
         let [_, command, _] = linking.design.link_commands();
         self.originate(now, index, command, &linking.answer(&linked));

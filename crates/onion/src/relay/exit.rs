@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use anabranch_multipath::Time;
 
 use super::{Output, Relay};
-use crate::conflux::ConfluxFault;
 use crate::crypto::Tag;
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
@@ -29,7 +28,9 @@ impl Relay {
     ) {
         match (message.command, message.stream) {
             (RelayCommand::EXTEND2, 0) if self.is_leg(index) => {
-                self.break_off(index, ConfluxFault::Role.into());
+                if let Err(fault) = self.extend_set(now, index, command, message.data) {
+                    self.break_off(index, fault);
+                }
             }
             (RelayCommand::EXTEND2, 0) => self.extend(now, index, command, message.data),
             (RelayCommand::TRUNCATE, 0) => self.truncate(now, index),

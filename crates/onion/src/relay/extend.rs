@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use anabranch_multipath::Time;
 
 use super::Relay;
-use super::circuit::Next;
+use super::circuit::{Circuit, Next};
 use crate::channels::{Lane, LinkId, Owner};
-use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
@@ -37,7 +36,7 @@ impl Relay {
 
     /// A circuit that is the last here may go on to a relay that is neither we nor the one before
     /// us.
-    fn may_extend(&mut self, index: u32, target: &Target) -> bool {
+    pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
             self.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
@@ -63,7 +62,7 @@ impl Relay {
         };
         // A circuit that came from another shard goes to no third one: shards that know no better
         // would send it in circles.
-        let is_own = self.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
+        let is_own = self.circuits.get(index).is_some_and(Circuit::is_ours);
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {
             true => self.channels.make(link, owner, &mut *self.rng),
@@ -106,14 +105,17 @@ impl Relay {
             return self.break_off(owner.circuit, CircuitFault::Message);
         };
         circuit.next = Next::Open(lane);
-        let (back, is_ours) = (circuit.lane, circuit.set().is_some());
+        let (back, is_ours, trunk_of) = (circuit.lane, circuit.is_ours(), circuit.trunk_of);
         self.mark_circuit(owner.circuit, Usage::Circuits);
         if !is_ours {
             self.channels.push(now, back, Command::CREATED2, body);
             return;
         }
         let data = extend::put_created2(reply);
-        self.originate(now, owner.circuit, RelayCommand::EXTENDED2, &data);
+        match trunk_of {
+            Some(set) => self.say_of_trunk(now, set, &data),
+            None => self.originate(now, owner.circuit, RelayCommand::EXTENDED2, &data),
+        }
     }
 
     /// The client wants what is beyond us gone.

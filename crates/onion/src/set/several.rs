@@ -8,12 +8,16 @@ use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time,
 
 use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
+use super::passing::Passing;
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
-use crate::conflux::{ConfluxEnd, Dealing, Design, Fate, Mark, Retransmitter, SentMessage};
+use crate::conflux::{
+    ConfluxEnd, ConfluxFault, Dealing, Design, Fate, Mark, Retransmitter, SentMessage,
+};
 use crate::ending::Ending;
 use crate::leg::Leg;
 use crate::table::Slab;
+use crate::wire::cell::Command;
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
@@ -28,6 +32,8 @@ const UNMEASURED: Duration = Duration::from_millis(200);
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
+    /// Cells that go by the legs, and the circuit that they are of, where legs join at a middle.
+    pub(crate) passing: Option<Passing>,
     /// The circuits that are its legs.
     circuits: Legs<u32>,
     /// What came lately, by all legs.
@@ -51,6 +57,14 @@ pub(crate) struct Several {
     tends_at: Option<Time>,
 }
 
+/// A cell that is to pass.
+pub(crate) struct PassingCell {
+    /// Its number, if it is sent again.
+    again: Option<u64>,
+    pub(crate) command: Command,
+    pub(crate) body: Vec<u8>,
+}
+
 /// DATA that came within the longest round trip of a leg: the windows had room for so many.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
@@ -71,6 +85,7 @@ impl Several {
         Several {
             end,
             design,
+            passing: design.is_merged().then(Passing::default),
             circuits: Legs::default(),
             arrivals: Arrivals::default(),
             dealing,
@@ -86,9 +101,12 @@ impl Several {
         }
     }
 
-    /// Whether a circuit whose messages lie so in cells may join, if that matters.
+    /// Whether a circuit whose messages lie so in cells may join, if that matters. Where legs join
+    /// at a middle, it does not: whole cells go by them.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
-        !self.design.is_resilient() || *self.format.get_or_insert(format) == format
+        !self.design.is_resilient()
+            || self.passing.is_some()
+            || *self.format.get_or_insert(format) == format
     }
 
     /// The time at which the core is to look after the set, if that is sooner than is known.
@@ -105,8 +123,68 @@ impl Several {
 
     /// Bytes that wait for others or are kept: as counted last, and now.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
-        let now = self.end.held();
+        let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
+    }
+
+    /// Bytes that wait for others, for a leg, or for their acknowledgement.
+    pub(crate) fn held(&self) -> usize {
+        self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
+    }
+
+    /// The set ends: nothing waits any more.
+    pub(crate) fn die(&mut self) {
+        self.end.die();
+        self.passing.iter_mut().for_each(Passing::clear);
+    }
+
+    /// The leg of the next cells that pass, and how many of them; `None` if there are none, or no
+    /// leg takes one.
+    pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
+        let again = self.to_send_again();
+        let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
+        let new = if self.is_full() { 0 } else { new };
+        (again + new > 0).then(|| self.assign(now, again + new))?
+    }
+
+    /// The next cell that is to pass: those first that are to be sent again.
+    pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
+        let retransmitter = self.end.retransmitter_mut()?;
+        if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
+            return Some(PassingCell {
+                again: Some(number),
+                command: Command(command.0),
+                body: data,
+            });
+        }
+        if self.is_full() {
+            return None;
+        }
+        let (command, body) = self.passing.as_mut()?.pop()?;
+        Some(PassingCell { again: None, command, body })
+    }
+
+    /// A cell is sent by a leg: what is to be said before, and it is kept.
+    ///
+    /// # Errors
+    /// The leg or its set is gone.
+    pub(crate) fn send_cell(
+        &mut self,
+        now: Time,
+        leg: PathId,
+        cell: PassingCell,
+    ) -> Result<Mark, ConfluxFault> {
+        let PassingCell { again, command, body: data } = cell;
+        let mark = match again {
+            Some(number) => self.end.again(leg, number, 0)?,
+            None => self.end.send(leg)?,
+        };
+        let number = again.unwrap_or_else(|| self.end.last_sent());
+        let (command, stream) = (RelayCommand(command.0), 0);
+        if let Some(retransmitter) = self.end.retransmitter_mut() {
+            retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
+        }
+        Ok(mark)
     }
 
     /// A circuit is this leg of the set.

@@ -106,6 +106,8 @@ pub struct Speaks {
     pub ancestors: bool,
     /// Sets of ours whose legs may die (Anabranch=2).
     pub resilient: bool,
+    /// Legs of ours that join at a middle (Anabranch=3).
+    pub merged: bool,
     /// Conflux (Conflux=1).
     pub conflux: bool,
 }
@@ -469,6 +471,7 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
             cgo: speaks("Relay", 5) && speaks("Relay", 6),
             ancestors: speaks("Anabranch", 1),
             resilient: speaks("Anabranch", 2),
+            merged: speaks("Anabranch", 3),
             conflux: speaks("Conflux", 1),
         },
     }

@@ -1,13 +1,17 @@
-//! What ends of ours say of a set whose legs may die (`docs/spec/resilient-legs.md`).
+//! What ends of ours say of a set whose legs may die (`docs/spec/resilient-legs.md`), whether they
+//! join at the exit or at a middle (`docs/spec/middle-merge.md`).
 //!
 //! None has a stream ID: they are said to, or by, the last hop. LINK and LINKED have the commands
-//! of [`ancestors`](super::ancestors) and version 2; their layouts differ from the second byte on.
+//! of [`ancestors`](super::ancestors) and versions 2 and 3; their layouts differ from the second
+//! byte on.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
 
 /// The version of LINK and LINKED.
 pub const VERSION: u8 = 2;
+/// The same where the legs join at a middle.
+pub const MERGED: u8 = 3;
 /// LINK's flag: a leg of the set was linked before.
 const RESUMES: u8 = 1;
 /// How a leg's numbers go on: each message follows the one before.
@@ -22,6 +26,8 @@ const ASKED: u8 = 1;
 /// The data of LINK and of LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
+    /// Whether the legs join at a middle: then what goes by them is cells, whole.
+    pub merged: bool,
     /// The set has had a linked leg: an end that does not know it must not begin another.
     pub resumes: bool,
     /// Which set.
@@ -44,9 +50,10 @@ impl ResilientLink {
         let (&[length], rest) = rest.split_first_chunk()?;
         let text = rest.get(..length.into()).filter(|text| text.len() <= DEALING)?;
         let dealing = str::from_utf8(text).ok()?.to_owned();
-        let known = version == VERSION && flags & !RESUMES == 0;
+        let known = matches!(version, VERSION | MERGED) && flags & !RESUMES == 0;
+        let merged = version == MERGED;
         let (resumes, serial) = (flags == RESUMES, u32::from_be_bytes(serial));
-        known.then_some(ResilientLink { resumes, nonce: nonce.into(), serial, dealing })
+        known.then_some(ResilientLink { merged, resumes, nonce: nonce.into(), serial, dealing })
     }
 
     /// The data of LINK or LINKED; `None` if the text is too long.
@@ -54,7 +61,8 @@ impl ResilientLink {
     pub fn write(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.dealing.len()).ok();
         let length = length.filter(|length| usize::from(*length) <= DEALING)?;
-        let mut data = vec![VERSION, u8::from(self.resumes)];
+        let version = if self.merged { MERGED } else { VERSION };
+        let mut data = vec![version, u8::from(self.resumes)];
         data.extend(self.nonce.bytes());
         data.extend(self.serial.to_be_bytes());
         data.push(length);
@@ -140,7 +148,8 @@ mod tests {
 
     fn link() -> ResilientLink {
         let nonce = std::array::from_fn(|n| n as u8).into();
-        ResilientLink { resumes: true, nonce, serial: 0x0102_0304, dealing: "pull 1p".to_owned() }
+        let (serial, dealing) = (0x0102_0304, "pull 1p".to_owned());
+        ResilientLink { merged: false, resumes: true, nonce, serial, dealing }
     }
 
     /// As `docs/spec/resilient-legs.md#messages` has it, written out by hand.
@@ -156,6 +165,10 @@ mod tests {
             let data = [bytes(), vec![7; more]].concat();
             assert_eq!(ResilientLink::read(&data), Some(link()));
         }
+        let merged = ResilientLink { merged: true, ..link() };
+        let written = merged.write().unwrap();
+        assert_eq!((written[0], &written[1..]), (3, &bytes()[1..]));
+        assert_eq!(ResilientLink::read(&written), Some(merged));
         let first = ResilientLink { resumes: false, dealing: String::new(), ..link() };
         let written = first.write().unwrap();
         assert_eq!((written.len(), written[1]), (39, 0));
@@ -169,7 +182,7 @@ mod tests {
         for length in 0..bytes().len() {
             assert_eq!(ResilientLink::read(&bytes()[..length]), None, "{length} bytes");
         }
-        for (at, value) in [(0, 1), (0, 3), (1, 2), (1, 255), (38, 201), (39, 0xff)] {
+        for (at, value) in [(0, 1), (0, 4), (1, 2), (1, 255), (38, 201), (39, 0xff)] {
             let mut odd = [bytes(), vec![b'a'; 300]].concat();
             odd[at] = value;
             assert_eq!(ResilientLink::read(&odd), None, "{value} at {at}");

@@ -62,8 +62,48 @@ impl Legs {
 
     pub(crate) fn link_ours(&mut self, world: &mut World, leg: usize, serial: u32, resumes: bool) {
         let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
-        let link = ResilientLink { resumes, nonce, serial, dealing }.write().unwrap();
-        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link);
+        let link = ResilientLink { merged: false, resumes, nonce, serial, dealing };
+        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
+    }
+
+    /// Links a leg that joins here, of the set of this nonce.
+    pub(crate) fn merge(&mut self, world: &mut World, leg: usize, nonce: u8, serial: u32) {
+        let (nonce, dealing) = (SetNonce::from([nonce; 32]), String::new());
+        let link = ResilientLink { merged: true, resumes: false, nonce, serial, dealing };
+        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
+    }
+
+    /// Sends a message in a RELAY_EARLY cell.
+    pub(crate) fn say_early(
+        &mut self,
+        world: &mut World,
+        leg: usize,
+        command: RelayCommand,
+        data: &[u8],
+    ) {
+        let mut body = [0; BODY];
+        let message = Message { command, stream: 0, data };
+        message::write(Format::V0, &mut body, message, &mut self.neighbour.rng);
+        self.layers[leg].originate(Command::RELAY_EARLY, &mut body);
+        self.neighbour.cell(world, ID + leg as u32, Command::RELAY_EARLY, &body);
+    }
+
+    /// Sends a cell that is not for the relay: it passes, if it may.
+    pub(crate) fn pass(&mut self, world: &mut World, leg: usize, command: Command) {
+        let mut body = [0x5a; BODY];
+        self.layers[leg].outbound(command, &mut body);
+        self.neighbour.cell(world, ID + leg as u32, command, &body);
+    }
+
+    /// Lets the other relays answer: commands that came by each leg, and the legs that were closed.
+    pub(crate) fn wait(&mut self, world: &mut World) -> (Vec<(usize, RelayCommand)>, Vec<usize>) {
+        world.run_for(Duration::from_secs(1));
+        let (relay, link) = (&mut world.relays[0].core, self.neighbour.link);
+        relay.transmit(world.now, link, &mut self.neighbour.inbox, usize::MAX);
+        let violations = std::mem::take(&mut world.relays[0].violations);
+        let (said, gone, more) = self.outcome(world);
+        world.relays[0].violations = [violations, more].concat();
+        (said, gone)
     }
 
     /// Commands that came by each leg, and the legs that were closed; what the relay complained of.

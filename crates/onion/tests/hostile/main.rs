@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod legs;
+mod merged;
 mod resilient;
 #[path = "../world/mod.rs"]
 mod world;

@@ -1,0 +1,235 @@
+//! Sets whose legs join at a middle: cells of the circuit beyond, by which legs they go, and those
+//! that come by them (`docs/spec/middle-merge.md`).
+//!
+//! The circuit beyond, the *trunk*, is one like others at its two ends, but for what carries its
+//! cells: the legs of a set. A client's trunk has the layers of the hops beyond the joining relay,
+//! and the streams; the joining relay's has the lane to the next hop.
+
+use anabranch_multipath::{PathId, Time};
+
+use super::several::Port;
+use super::{Node, NodeRole, Timer, Why};
+use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
+use crate::ending::{Carrier, Ending};
+use crate::event::CircuitFault;
+use crate::set::passing::{as_cell, as_message};
+use crate::set::{QUEUE_HIGH, Route, SetId};
+use crate::wire::cell::{Body, Command};
+use crate::wire::message::{DestroyReason, RelayCommand};
+
+impl<R: NodeRole> Node<R> {
+    /// A cell of the trunk is to go by the legs of a set.
+    pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        passing.into_iter().for_each(|passing| passing.push(command, body));
+        self.deal_cells(now, id);
+        self.await_leg_actions(id);
+    }
+
+    /// Many cells of the trunk are.
+    pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
+        if let Some(passing) = self.several(id).and_then(|several| several.passing.as_mut()) {
+            cells.iter().for_each(|body| passing.push(Command::RELAY, body));
+        }
+        self.deal_cells(now, id);
+        self.await_leg_actions(id);
+    }
+
+    /// Cells of a circuit that wait for what carries them; `None` if there is no such circuit.
+    pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
+        let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
+        match carrier {
+            Carrier::Link(lane) => Some(self.channels.waiting(lane)),
+            Carrier::Legs(legs) => {
+                Some(self.several(legs)?.passing.as_ref().map_or(0, |passing| passing.len()))
+            }
+        }
+    }
+
+    /// The set of streams that goes by the trunk of another set, if that has one here.
+    pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
+        self.set_of(self.trunk_of(id)?)
+    }
+
+    /// The trunk of a set.
+    pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
+        match &self.sets.get(id.0)?.route {
+            Route::One(_) => None,
+            Route::Several(several) => several.passing.as_ref()?.trunk,
+        }
+    }
+
+    /// How many streams go by the legs of a set.
+    pub(super) fn streams_over(&self, id: SetId) -> usize {
+        let of = self.streams_set_over(id).unwrap_or(id);
+        self.sets.get(of.0).map_or(0, |set| set.streams.len())
+    }
+
+    /// Bytes of streams that went by the legs of a set: received, sent.
+    pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
+        let of = self.streams_set_over(id).unwrap_or(id);
+        self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
+    }
+
+    /// What lies beyond a set is gone: the other end is to hear it by every leg. (Who only destroys
+    /// a leg says that this is gone itself.)
+    pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        passing.into_iter().for_each(|passing| passing.cut(reason));
+        self.recount(id);
+        self.timers.insert((Time::ZERO, Timer::LegActions(id)));
+    }
+
+    /// Says so, if it was not said before.
+    pub(super) fn tell_of_cut(&mut self, now: Time, id: SetId) {
+        let Some(several) = self.several(id) else { return };
+        let circuits: Vec<u32> = several.circuits().collect();
+        let reason = several.passing.as_mut().and_then(|passing| passing.tell_cut());
+        if let Some(reason) = reason {
+            let say = |at| self.say(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0]);
+            circuits.iter().copied().for_each(say);
+        }
+    }
+
+    /// Sends cells that pass, by the legs that the scheduler names.
+    pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
+        let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
+        let waits = several.passing.as_ref().is_some_and(|passing| passing.len() > 0);
+        if !waits && several.to_send_again() == 0 {
+            return;
+        }
+        several.look(now, &self.circuits, &mut self.channels);
+        while let Some((leg, cells)) =
+            self.several(id).and_then(|several| several.choose_cells(now))
+        {
+            if self.send_cells(now, id, leg, cells).is_err() {
+                return self.end_set(id, Why::Set);
+            }
+        }
+        self.recount(id);
+    }
+
+    fn send_cells(
+        &mut self,
+        now: Time,
+        id: SetId,
+        leg: PathId,
+        cells: u64,
+    ) -> Result<(), ConfluxFault> {
+        let several = self.sets.get_mut(id.0).and_then(|set| set.several());
+        let several = several.ok_or(ConfluxFault::Gone)?;
+        let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
+        let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
+        for _ in 0..cells {
+            let Some(cell) = several.next_cell() else { break };
+            let (command, body) = (cell.command, Body::try_from(&cell.body[..]));
+            let body = body.map_err(|_| ConfluxFault::Incoherent)?;
+            let mark = several.send_cell(now, leg, cell)?;
+            port.say_before(now, &mark);
+            port.pass(now, command, body);
+        }
+        self.look_again(now, id, leg, index);
+        Ok(())
+    }
+
+    /// The other end has so many more of the cells that passed by a leg.
+    pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
+        let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
+        let wanting = set.several().is_some_and(|several| several.held() > 0);
+        let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
+        let Some((Carrier::Link(lane), Some(leg), _)) = parts else { return };
+        let queued = self.channels.waiting(lane);
+        let blocked = queued >= QUEUE_HIGH;
+        let outlet = crate::congestion::Outlet { queued: queued as u64, blocked, wanting };
+        leg.settled(told.messages, told.rtt, outlet);
+    }
+
+    /// A cell that is not for us came by a leg: it passes if its turn has come, and then all that
+    /// waited for it.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    pub(crate) fn take_cell_by_leg(
+        &mut self,
+        now: Time,
+        id: SetId,
+        index: u32,
+        (command, body): (Command, &mut Body),
+    ) -> Result<(), CircuitFault> {
+        let taken = self.take_cell_in_turn(now, id, index, (command, body));
+        let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
+        leg.into_iter().for_each(|leg| self.say_received(now, id, leg, false));
+        self.recount(id);
+        self.await_leg_actions(id);
+        taken
+    }
+
+    fn take_cell_in_turn(
+        &mut self,
+        now: Time,
+        id: SetId,
+        index: u32,
+        (command, body): (Command, &mut Body),
+    ) -> Result<(), CircuitFault> {
+        let several = self.several(id).ok_or(CircuitFault::Unrecognised)?;
+        let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
+        match &several.passing {
+            // What the client sent before it heard is nobody's fault.
+            Some(passing) if passing.is_cut() => return Ok(()),
+            Some(passing) if passing.trunk.is_some() => {}
+            _ => return Err(CircuitFault::Unrecognised),
+        }
+        let arrival = several.end.receive_cell(leg, as_message(command, &body[..]));
+        if let Some(retransmitter) = several.end.retransmitter_mut().filter(|_| arrival.is_ok()) {
+            retransmitter.came(now, leg);
+        }
+        let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
+        if let Some((_, Some(leg), _)) = parts {
+            leg.counted();
+        }
+        match arrival {
+            Ok(Arrival::Now(_)) => {
+                self.take_cell_of_trunk(now, id, command, body)?;
+                self.take_cells_that_waited(now, id)
+            }
+            Ok(Arrival::Later | Arrival::Known) => Ok(()),
+            Err(fault) => {
+                if fault.closes() == Closes::Set {
+                    self.several(id).into_iter().for_each(|several| several.end.die());
+                }
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Takes what waited, as long as it is next and the set lives: any cell may end it.
+    fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
+        while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
+            if let Some((command, mut body)) = as_cell(held.command, &held.data) {
+                self.take_cell_of_trunk(now, id, command, &mut body)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_cell_of_trunk(
+        &mut self,
+        now: Time,
+        id: SetId,
+        command: Command,
+        body: &mut Body,
+    ) -> Result<(), CircuitFault> {
+        let Some(several) = self.several(id) else { return Ok(()) };
+        // Who only sends what must wait tells of no window.
+        several.came(now);
+        let Some(passing) = &mut several.passing else { return Ok(()) };
+        if !passing.may_go_on(command) {
+            several.end.die();
+            return Err(CircuitFault::RelayEarly);
+        }
+        if let Some(trunk) = passing.trunk {
+            R::take_passing_cell(self, now, trunk, command, body);
+        }
+        Ok(())
+    }
+}

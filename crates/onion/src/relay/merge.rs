@@ -1,0 +1,89 @@
+//! Sets whose legs join here, from where one circuit goes on (`docs/spec/middle-merge.md`): to the
+//! relays beyond it is one like others.
+
+use anabranch_multipath::Time;
+
+use super::Relay;
+use super::circuit::Circuit;
+use crate::conflux::ConfluxFault;
+use crate::ending::Ending;
+use crate::event::CircuitFault;
+use crate::node::Why;
+use crate::set::SetId;
+use crate::wire::cell::{Body, Command};
+use crate::wire::extend::Extend;
+use crate::wire::message::{DestroyReason, RelayCommand};
+
+impl Relay {
+    /// The client wants a set to go on from here.
+    ///
+    /// # Errors
+    /// It is none whose legs join here, goes on already, or may not go there.
+    pub(super) fn extend_set(
+        &mut self,
+        now: Time,
+        index: u32,
+        command: Command,
+        data: &[u8],
+    ) -> Result<(), CircuitFault> {
+        let id = self.merged_set_of(index).ok_or(ConfluxFault::Role)?;
+        let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
+        let wish = wish.filter(|wish| self.may_extend(index, &wish.target));
+        let wish = wish.ok_or(CircuitFault::Extend)?;
+        let trunk = self.circuits.next_index();
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = passing.filter(|passing| passing.trunk.is_none() && !passing.is_cut());
+        passing.ok_or(CircuitFault::Extend)?.trunk = Some(trunk);
+        self.circuits.insert(Circuit::trunk(id));
+        self.head_for(now, trunk, wish);
+        Ok(())
+    }
+
+    /// Whole cells go by a circuit from now on: its window is another.
+    pub(super) fn pass_cells_by(&mut self, index: u32) {
+        let parts = self.circuits.get_mut(index).and_then(Ending::parts);
+        if let Some((_, Some(leg), _)) = parts {
+            leg.pass_cells(&self.role.config.params);
+        }
+    }
+
+    /// The set of which a circuit is a leg, if its legs join here.
+    fn merged_set_of(&self, index: u32) -> Option<SetId> {
+        let id = self.set_of(index)?;
+        self.sets.get(id.0)?.is_merged().then_some(id)
+    }
+
+    /// The next relay has agreed: tells the client by any leg.
+    pub(super) fn say_of_trunk(&mut self, now: Time, id: SetId, data: &[u8]) {
+        let leg = self.several(id).and_then(|several| several.preferred());
+        self.say_by(now, id, leg, RelayCommand::EXTENDED2, data);
+    }
+
+    /// A cell that is not for us came by a circuit that goes no further itself.
+    pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
+        let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
+        let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
+        if let Err(fault) = taken {
+            self.break_off(index, fault);
+        }
+    }
+
+    /// A cell of a trunk is to go to the client.
+    pub(super) fn pass_back(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
+        self.role.stats.relayed += 1;
+        let most = self.role.config.max_queue;
+        let passing = self.several(id).and_then(|several| several.passing.as_ref());
+        if passing.is_some_and(|passing| passing.len() >= most) {
+            return self.end_set(id, Why::Fault(CircuitFault::Flood));
+        }
+        self.pass(now, id, command, body);
+    }
+
+    /// A set goes on no more.
+    pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {
+            self.drop_circuit(trunk, reason);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Clients that break the rules of sets whose legs join here (`docs/spec/middle-merge.md`).
+
+use super::legs::Legs;
+use super::*;
+use anabranch_onion::wire::extend::Extend;
+
+/// EXTEND2 for relay 1, which takes it.
+fn beyond(world: &World, seed: u64) -> Vec<u8> {
+    let (node, mut rng) = (&world.relays[1], seed::stream(seed, 0, "handshake"));
+    let (identity, verification) = (node.target.ed25519.unwrap(), ntor_v3::CIRCUIT);
+    let said = extension::request(Wish::Plain);
+    let started = ntor_v3::Client::start(&mut rng, identity, node.onion_key, &said, verification);
+    let (target, (_, handshake)) = (node.target.clone(), started.unwrap());
+    Extend { target, kind: Kind::NTOR_V3, handshake }.write()
+}
+
+/// Two legs of a set that join at relay 0, with the serials 1 and 2, which goes on to relay 1 if it
+/// is `extended`; then `act`. The legs that are closed, and the faults. An honest client's download
+/// goes on.
+fn breaks(
+    extended: bool,
+    closes: &[usize],
+    expected: &[CircuitFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::new(&mut world, 10);
+    (0..2).for_each(|leg| legs.merge(&mut world, leg, 7, 1 + leg as u32));
+    let (said, gone, _) = legs.outcome(&mut world);
+    let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
+    assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+    if extended {
+        let data = beyond(&world, 1);
+        legs.say_early(&mut world, 0, RelayCommand::EXTEND2, &data);
+        let (said, gone) = legs.wait(&mut world);
+        let answered = said.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
+        assert!(answered && gone.is_empty(), "{said:?} {gone:?}");
+    }
+    act(&mut world, &mut legs);
+    let (_, gone) = legs.wait(&mut world);
+    let faults: Vec<Violation> = expected.iter().map(|fault| (*fault).into()).collect();
+    assert_eq!((&gone[..], &world.relays[0].violations), (closes, &faults));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+/// `docs/spec/middle-merge.md#hostile-ends`.
+#[test]
+fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
+    use ConfluxFault as Fault;
+    use RelayCommand as Say;
+    let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
+    let own = |count| Received { asked: false, count }.write().to_vec();
+    for (fault, command, data) in [
+        (Fault::SwitchZero, Say::RESILIENT_SWITCH, switch(false, 1)),
+        (Fault::Unreadable, Say::RESILIENT_SWITCH, switch(true, 9)),
+        (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, (1 << 24) + 2)),
+        (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(1)),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
+        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(9).to_vec()),
+    ] {
+        for extended in [false, true] {
+            breaks(extended, &[1], &[fault.into()], |world, legs| {
+                legs.say(world, 1, command, &data);
+            });
+        }
+    }
+    breaks(true, &[1], &[Fault::SwitchTwice.into()], |world, legs| {
+        (3..5).for_each(|number| {
+            legs.say(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
+        });
+    });
+    for command in [Say::BEGIN, Say::BEGIN_DIR, Say::RESOLVE, Say::DATA, Say::END] {
+        breaks(true, &[1], &[Fault::Role.into()], |world, legs| {
+            legs.say_on(world, 1, command, 5, b"known:80\0");
+        });
+    }
+    breaks(true, &[1], &[Fault::Role.into()], |world, legs| {
+        legs.say(world, 1, Say::SENDME, &[1, 0, 20]);
+    });
+}
+
+#[test]
+fn a_set_goes_on_once_and_only_where_a_circuit_may() {
+    let fault = CircuitFault::Extend;
+    for (extended, early) in [(false, false), (true, true)] {
+        breaks(extended, &[1], &[fault], |world, legs| {
+            let data = beyond(world, 2);
+            match early {
+                true => legs.say_early(world, 1, RelayCommand::EXTEND2, &data),
+                false => legs.say(world, 1, RelayCommand::EXTEND2, &data),
+            }
+        });
+    }
+    breaks(false, &[1], &[fault], |world, legs| {
+        legs.say_early(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+    });
+    // Back to the relay itself.
+    breaks(false, &[1], &[fault], |world, legs| {
+        let (target, kind) = (world.relays[0].target.clone(), Kind::NTOR_V3);
+        let data = Extend { target, kind, handshake: vec![0; 100] }.write();
+        legs.say_early(world, 1, RelayCommand::EXTEND2, &data);
+    });
+}
+
+#[test]
+fn cells_that_pass_where_nothing_lies_beyond_close_their_leg() {
+    breaks(false, &[1], &[CircuitFault::Unrecognised], |world, legs| {
+        legs.pass(world, 1, Command::RELAY);
+    });
+}
+
+/// `docs/spec/middle-merge.md#relay_early`: eight of a set, by whichever legs.
+#[test]
+fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
+    breaks(true, &[0, 1], &[CircuitFault::RelayEarly], |world, legs| {
+        // One of leg 0's eight was EXTEND2.
+        (0..5).for_each(|_| legs.pass(world, 0, Command::RELAY_EARLY));
+        let switch = LegSwitch { singly: false, number: 6 }.write();
+        legs.say(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
+        (0..4).for_each(|_| legs.pass(world, 1, Command::RELAY_EARLY));
+    });
+}
+
+/// A MiB waits, and no more; the other leg goes on.
+#[test]
+fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
+    breaks(true, &[1], &[ConfluxFault::Full.into()], |world, legs| {
+        let switch = LegSwitch { singly: false, number: 5 }.write();
+        legs.say(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
+        for _ in 0..1_800 {
+            legs.pass(world, 1, Command::RELAY);
+        }
+        let waits = world.relays[0].core.stats().most_reordered;
+        assert!((900_000..1_100_000).contains(&waits), "{waits}");
+    });
+}
+
+#[test]
+fn strangers_and_other_designs_join_no_set() {
+    // Another nonce is another set; this one's serial is taken; and designs do not mix.
+    breaks(true, &[], &[], |world, legs| legs.merge(world, 2, 8, 1));
+    breaks(true, &[2], &[ConfluxFault::Twice.into()], |world, legs| legs.merge(world, 2, 7, 1));
+    breaks(true, &[2], &[ConfluxFault::Design.into()], |world, legs| {
+        legs.link_ours(world, 2, 5, false);
+    });
+    breaks(true, &[1], &[ConfluxFault::Twice.into()], |world, legs| legs.merge(world, 1, 7, 5));
+    breaks(true, &[8], &[ConfluxFault::TooManyLegs.into()], |world, legs| {
+        (2..9).for_each(|leg| legs.merge(world, leg, 7, 1 + leg as u32));
+    });
+}
