@@ -1,5 +1,5 @@
-//! A download over two circuits of a set: what `--json`, `--metrics` and `--trace` of a client tell
-//! of each leg is one and the same.
+//! A download over two circuits of a set, of Tor's design and of ours: what `--json`, `--metrics`
+//! and `--trace` of a client tell of each leg is one and the same.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,7 +33,8 @@ struct Client {
 }
 
 impl Client {
-    fn start() -> Client {
+    /// With sets of this design.
+    fn start(design: &str) -> Client {
         let folder = TempDir::new().unwrap();
         let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let up = ["up", "--json", "--listen", "127.0.0.1:0", "--data", &place("up")];
@@ -56,7 +57,7 @@ impl Client {
             ]
             .concat()
             .into_iter()
-            .chain(["--metrics", &metrics, "--trace", &trace])
+            .chain(["--metrics", &metrics, "--trace", &trace, "--multipath", design])
             .collect::<Vec<_>>(),
         );
         let listening = program.next("listening");
@@ -136,7 +137,18 @@ fn by_path(trace: &Path, set: u64) -> BTreeMap<u64, [u64; 2]> {
 
 #[test]
 fn json_metrics_and_trace_agree_on_the_bytes_of_each_leg() {
-    let mut client = Client::start();
+    // One network after the other: two at once would want the same ports.
+    agree("conflux");
+    // Its legs join at one middle.
+    let set = agree("merged");
+    let of = |hop: usize| [0, 1].map(|leg| set["legs"][leg]["relays"][hop]["fingerprint"].clone());
+    let [middles, exits] = [of(1), of(2)];
+    assert!(middles[0] == middles[1] && exits[0] == exits[1], "{set}");
+}
+
+/// Downloads over a set of this design, and compares what is told of its legs; what JSON tells.
+fn agree(design: &str) -> Value {
+    let mut client = Client::start(design);
     client.download(1000);
     let first = client.still();
     assert_eq!(first["legs"].as_array().unwrap().len(), 2);
@@ -170,6 +182,7 @@ fn json_metrics_and_trace_agree_on_the_bytes_of_each_leg() {
     let parts = entries
         .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".part"));
     assert_eq!(parts.count(), 0, "nothing half written is left");
+    set
 }
 
 #[test]

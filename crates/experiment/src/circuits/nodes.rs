@@ -295,6 +295,10 @@ impl<'a> Nodes<'a> {
             Design::MTorTurns => &["--multipath", "mtor", "--schedule", "round-robin"],
             Design::Ours => &["--multipath", "anabranch"],
             Design::OursTurns => &["--multipath", "anabranch", "--schedule", "round-robin"],
+            Design::Merged => &["--multipath", "merged"],
+            Design::MergedBatches => {
+                &["--multipath", "merged", "--schedule", "weighted:4", "--every", "50-70p"]
+            }
             Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => &[],
         };
         makers.start(role, command.args(words))

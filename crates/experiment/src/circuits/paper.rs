@@ -38,7 +38,12 @@ pub fn row(design: Design, legs: u32) -> Option<Row> {
         Design::Tor | Design::Stock => return Some(ONE),
         Design::Conflux2013 | Design::Conflux2013Turns => &CONFLUX,
         Design::MTor | Design::MTorTurns => &MTOR,
-        Design::Conflux | Design::StockConflux | Design::Ours | Design::OursTurns => &[],
+        Design::Conflux
+        | Design::StockConflux
+        | Design::Ours
+        | Design::OursTurns
+        | Design::Merged
+        | Design::MergedBatches => &[],
     };
     rows.iter().copied().find(|row| row.legs == legs)
 }

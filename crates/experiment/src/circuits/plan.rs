@@ -35,6 +35,11 @@ pub enum Design {
     Ours,
     /// The same, round robin.
     OursTurns,
+    /// Ours, whose circuits join at a middle, from where one goes on to the exit.
+    Merged,
+    /// The same in runs of 50 to 70 cells, by weights that are drawn anew (TrafficSliver's
+    /// `batched weighted`).
+    MergedBatches,
     /// C tor at both ends and between them, without Conflux.
     Stock,
     /// C tor with Conflux.
@@ -89,7 +94,7 @@ pub struct Unit {
 
 impl Design {
     /// All there are.
-    pub const ALL: [Design; 10] = [
+    pub const ALL: [Design; 12] = [
         Design::Tor,
         Design::Conflux,
         Design::Conflux2013,
@@ -98,6 +103,8 @@ impl Design {
         Design::MTorTurns,
         Design::Ours,
         Design::OursTurns,
+        Design::Merged,
+        Design::MergedBatches,
         Design::Stock,
         Design::StockConflux,
     ];
@@ -113,6 +120,8 @@ impl Design {
             Design::MTorTurns => "mtor-turns",
             Design::Ours => "anabranch",
             Design::OursTurns => "anabranch-turns",
+            Design::Merged => "merged",
+            Design::MergedBatches => "merged-batches",
             Design::Stock => "stock",
             Design::StockConflux => "stock-conflux",
         }
@@ -267,11 +276,11 @@ mod tests {
     #[test]
     fn the_usual_plan_has_every_design_over_every_number_of_circuits_in_every_round() {
         let units = plan(&settings());
-        assert_eq!(units.len(), 10 * 2 * (1 + 7 * 2 + 1 + 1));
+        assert_eq!(units.len(), 10 * 2 * (1 + 9 * 2 + 1 + 1));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
-        assert_ne!(units[..34], plan(&Settings { seed: 2, ..settings() })[..34]);
+        assert_ne!(units[..42], plan(&Settings { seed: 2, ..settings() })[..42]);
         let one = plan(&Settings { designs: vec![Design::MTor], ..settings() });
         let mut all = units;
         all.retain(|unit| unit.design == Design::MTor);

@@ -35,8 +35,8 @@ pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
     /// What to compare: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
-    /// mtor-turns, anabranch (our own), anabranch-turns, stock (C tor), stock-conflux [default:
-    /// all]
+    /// mtor-turns, anabranch (our own), anabranch-turns, merged (at a middle), merged-batches,
+    /// stock (C tor), stock-conflux [default: all]
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Over so many circuits, where a design takes several; C tor takes two

@@ -30,6 +30,8 @@ pub(super) fn title(design: Design) -> &'static str {
         Design::MTorTurns => "mTor, round robin",
         Design::Ours => "Anabranch",
         Design::OursTurns => "Anabranch, round robin",
+        Design::Merged => "merged in the middle",
+        Design::MergedBatches => "merged in the middle, batches",
         Design::Stock => "C tor",
         Design::StockConflux => "C tor, Conflux",
     }
