@@ -189,19 +189,33 @@ def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
         world.network.wait(victim)
 
 
+def options_of(world: World, design: str) -> list[str]:
+    """A client's for sets of a design: the exit is ours, or a stock one where ours joins legs."""
+    stock = world.network.of("exit")[0].fingerprint
+    exit_ = stock if design == "merged" else world.exit.fingerprint
+    options = ["--multipath", design, "--exit", exit_]
+    if design == "merged":
+        # Its middles are ours; that its guards are not shows that they need know nothing of it.
+        guards = [node.fingerprint for node in world.network.of("relay")]
+        options += [word for guard in guards for word in ("--entry", guard)]
+    return options
+
+
 @pytest.mark.parametrize("legs", [2, 3])
 @pytest.mark.parametrize(
-    "design", ["conflux-2013", "mtor", "conflux-2013-vegas", "mtor-vegas", "anabranch"]
+    "design", ["conflux-2013", "mtor", "conflux-2013-vegas", "mtor-vegas", "anabranch", "merged"]
 )
-def test_designs_of_our_exits_carry_by_every_leg_through_stock_relays(
+def test_designs_of_ours_carry_by_every_leg_through_stock_relays(
     world: World, design: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
     """20 MiB by hash, down and up; each leg of the set that is used brings a share of it.
 
+    Legs join at our exit, or at a middle of ours in front of a stock exit.
+
     Relays are few: a set may have found no relays for its last leg. Each SOCKS user has a set of
     her own, and one of them has all legs.
     """
-    options = ["--legs", str(legs), "--multipath", design, "--exit", world.exit.fingerprint]
+    options = ["--legs", str(legs), *options_of(world, design)]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
         client.wait_ready()
         brought: list[list[int]] = []
@@ -217,7 +231,7 @@ def test_designs_of_our_exits_carry_by_every_leg_through_stock_relays(
                 break
         used = [legs_of for legs_of in brought if len(legs_of) == legs]
         assert used, brought
-        results.add("design of our exits", design=design, legs=legs, seconds=f"{got.seconds:.2f}")
+        results.add("design of ours", design=design, legs=legs, seconds=f"{got.seconds:.2f}")
         least = int(SHARE * 20 * MIB / max(1, legs - 1))
         assert min(used[0]) >= least, brought
         assert {event["multipath"] for event in client.events("circuit_linked")} == {design}
@@ -255,15 +269,15 @@ class Watch:
 
 
 @pytest.mark.parametrize("death", ["killed", "frozen"])
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("design", "place"), [("anabranch", 0), ("anabranch", 1), ("merged", 0)])
 def test_a_relay_that_dies_in_mid_download_costs_no_byte(
-    world: World, place: int, death: str, tmp_path: Path, results: Results
+    world: World, design: str, place: int, death: str, tmp_path: Path, results: Results
 ) -> None:
     """A stock guard or middle gets SIGKILL or SIGSTOP: 200 MiB arrive with their hash.
 
     A process that is stopped is a black hole: its kernel takes all that it is sent.
     """
-    options = ["--legs", "2", "--multipath", "anabranch", "--exit", world.exit.fingerprint]
+    options = ["--legs", "2", *options_of(world, design)]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
         client.wait_ready()
         fetch(server.url(MIB), client.proxy, tmp_path / "first")
@@ -284,9 +298,9 @@ def test_a_relay_that_dies_in_mid_download_costs_no_byte(
                 time.sleep(0.02)
             got = going.result()
         assert not got.fault(200 * MIB), got.fault(200 * MIB)
-        assert {event["multipath"] for event in client.events("circuit_linked")} == {"anabranch"}
+        assert {event["multipath"] for event in client.events("circuit_linked")} == {design}
         results.add(
-            "a relay dies", place=place, death=death, before=f"{quiet_s:.2f}",
+            "a relay dies", design=design, place=place, death=death, before=f"{quiet_s:.2f}",
             stall=f"{watch.longest_stall_s:.2f}",
         )  # fmt: skip
         assert watch.longest_stall_s < STALL_S

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anabranch_drive::capture::{Row, SizeUnit, Trace, TraceFacts, TraceWriter};
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::{Dealing, Design, UnknownDesign};
 use clap::Parser;
 
 use play::{Line, Seen, Stage};
@@ -40,6 +40,9 @@ struct Arguments {
     /// How client and exit deal cells among the legs: any scheduler, as of `anabranch client`
     #[arg(long, default_value = "lowrtt", value_parser = Spec::over_windows)]
     schedule: Spec,
+    /// How legs are joined: at the exit by conflux or anabranch, or by merged at the one middle
+    #[arg(long, value_name = "DESIGN", default_value = "conflux", value_parser = design)]
+    multipath: Design,
     /// Length of a run, in cells or in time
     #[arg(long, default_value = "1p")]
     every: Every,
@@ -69,6 +72,13 @@ impl FromStr for Line {
         let (rate, delay) = parts.filter(usable).ok_or("Mbit/s and milliseconds, as 20/20")?;
         Ok(Line { rate: rate * 1_000_000, delay: Duration::from_millis(delay) })
     }
+}
+
+/// A design of circuits that have congestion control, as these have.
+fn design(name: &str) -> Result<Design, String> {
+    let design: Design = name.parse().map_err(|error: UnknownDesign| error.to_string())?;
+    let fits = design.has_congestion_control();
+    fits.then_some(design).ok_or("these circuits have congestion control".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -106,7 +116,8 @@ fn run(arguments: &Arguments) -> io::Result<String> {
 impl Arguments {
     fn stage(&self) -> Stage {
         let dealing = Dealing { schedule: self.schedule.clone(), every: self.every, redraw: None };
-        Stage::new(self.lines.clone(), dealing, self.used << 10, self.seed)
+        let joined = (self.multipath, dealing);
+        Stage::new(self.lines.clone(), joined, self.used << 10, self.seed)
     }
 
     fn facts(&self) -> TraceFacts {

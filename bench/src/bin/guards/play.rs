@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
-use anabranch_onion::client::{CircuitKey, Output};
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::client::{CircuitKey, Hop, Output};
+use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, Format};
@@ -42,6 +42,7 @@ pub(crate) struct Seen {
 /// What all loads are played on.
 pub(crate) struct Stage {
     lines: Vec<Line>,
+    design: Design,
     dealing: Dealing,
     used: usize,
     seed: u64,
@@ -49,11 +50,16 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Legs by `lines`, each with a guard and a middle of its own, and one exit. `used`: bytes that
-    /// they carry down before the load begins.
-    pub(crate) fn new(lines: Vec<Line>, dealing: Dealing, used: usize, seed: u64) -> Stage {
+    /// Legs by `lines`, each with a guard and a middle of its own, or with the first middle if they
+    /// join there, and one exit. `used`: bytes that they carry down before the load begins.
+    pub(crate) fn new(
+        lines: Vec<Line>,
+        (design, dealing): (Design, Dealing),
+        used: usize,
+        seed: u64,
+    ) -> Stage {
         let papers = (0..2 * lines.len() + 1).map(|relay| Papers::new(seed, relay)).collect();
-        Stage { lines, dealing, used, seed, papers }
+        Stage { lines, design, dealing, used, seed, papers }
     }
 
     /// What the guards see of a load, in the order of time.
@@ -71,6 +77,17 @@ impl Stage {
         seed::stream(self.seed, entity, "recorded load").next_u64()
     }
 
+    /// The hops of a leg.
+    fn hops(&self, world: &World, leg: usize) -> Vec<Hop> {
+        let legs = self.lines.len();
+        let (guard, own, exit) = ((leg, Wish::Plain), legs + leg, 2 * legs);
+        let hops = match self.design.is_merged() {
+            true => vec![guard, (legs, Wish::CongestionControl)],
+            false => vec![guard, (own, Wish::Plain), (exit, Wish::Cgo)],
+        };
+        hops.into_iter().map(|(relay, wish)| world.hop(relay, wish)).collect()
+    }
+
     fn world(&self, seed: u64) -> World {
         let lines = self.lines.iter().map(|line| (line.rate, line.delay));
         let setting = Setting {
@@ -78,6 +95,7 @@ impl Stage {
             pieces: false,
             relays: self.papers.len(),
             lines: lines.enumerate().collect(),
+            design: self.design,
             dealing: Some(self.dealing.clone()),
             ..Setting::default()
         };
@@ -101,14 +119,17 @@ impl Play {
         let mut world = stage.world(seed);
         let legs = stage.lines.len();
         for leg in 0..legs {
-            let hops = [(leg, Wish::Plain), (legs + leg, Wish::Plain), (2 * legs, Wish::Cgo)];
-            let hops = hops.map(|(relay, wish)| world.hop(relay, wish)).to_vec();
+            let hops = stage.hops(&world, leg);
             let circuit = CircuitKey(1 + leg as u64);
             if !world.build(circuit.0, hops) {
                 return Err(format!("leg {leg} was not built"));
             }
             let with = (leg > 0).then_some(CircuitKey(1));
-            let linked = world.client.link(world.now, circuit, with);
+            let beyond = vec![world.hop(2 * legs, Wish::Cgo)];
+            let linked = match with {
+                None if stage.design.is_merged() => world.client.merge(world.now, circuit, beyond),
+                _ => world.client.link(world.now, circuit, with),
+            };
             linked.map_err(|error| format!("leg {leg}: {error:?}"))?;
         }
         world.run_for(2 * REST);
@@ -267,7 +288,7 @@ mod tests {
         let schedule = Spec::over_windows(schedule).unwrap();
         let dealing = Dealing { schedule, every: every.parse().unwrap(), redraw: None };
         let papers = PAPERS.clone();
-        Stage { lines: vec![LEG; 2], dealing, used, seed: 1, papers }
+        Stage { lines: vec![LEG; 2], design: Design::Conflux, dealing, used, seed: 1, papers }
     }
 
     fn by_leg(seen: &[Seen]) -> [usize; 2] {
@@ -302,6 +323,14 @@ mod tests {
         let seen = stage("round-robin", "16p", 100 << 10).play(&load(1)).unwrap();
         let [one, other] = by_leg(&seen);
         assert!((DOWN..DOWN + DOWN / 16 + 30).contains(&(one + other)), "{one} and {other}");
+    }
+
+    #[test]
+    fn legs_that_join_at_a_middle_show_each_guard_its_part_of_all_cells() {
+        let merged = Stage { design: Design::Merged, ..stage("round-robin", "16p", 100 << 10) };
+        let [one, other] = by_leg(&merged.play(&load(1)).unwrap());
+        assert!((DOWN..DOWN + DOWN / 16 + 30).contains(&(one + other)), "{one} and {other}");
+        assert!(one.abs_diff(other) <= 40, "{one} and {other}");
     }
 
     #[test]
