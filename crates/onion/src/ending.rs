@@ -65,8 +65,16 @@ pub trait Ending {
     /// Whether what the end sends leads away from the client.
     const OUTWARD: bool;
 
+    /// What carries the end's cells, if something does yet.
+    fn carrier(&self) -> Option<Carrier>;
+
     /// The circuit's place on the link that leads to its other end, or on towards it.
-    fn lane(&self) -> Option<Lane>;
+    fn lane(&self) -> Option<Lane> {
+        match self.carrier()? {
+            Carrier::Link(lane) => Some(lane),
+            Carrier::Legs(_) => None,
+        }
+    }
 
     /// The set that it is a leg of, once it is one.
     fn set(&self) -> Option<SetId>;

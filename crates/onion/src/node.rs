@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{self, Channel, Start};
-use crate::channels::{Channels, LinkId, Owner, Popped};
+use crate::channels::{Channels, Lane, LinkId, Owner, Popped};
 use crate::circuitmux;
 use crate::ending::{Carrier, Ending};
 use crate::event::{CircuitFault, Event, LinkFault, Violation};
@@ -137,6 +137,8 @@ pub struct Node<R: NodeRole> {
     /// Relays that we are reaching, and which circuits wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
+    /// Sets with cells that pass, to whose legs somebody must see ([`Node::deal_undealt`]).
+    pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Cells that may wait, of all circuits together, with what waits in sets.
     pub(crate) max_cells: usize,
@@ -171,6 +173,7 @@ impl<R: NodeRole> Node<R> {
             streams: StreamTable::default(),
             dialling: Dialling::default(),
             timers: BTreeSet::new(),
+            undealt: Vec::new(),
             outputs: VecDeque::new(),
             max_cells,
             reordered: 0,
@@ -262,11 +265,27 @@ impl<R: NodeRole> Node<R> {
 
     /// Closes a circuit on which somebody broke the rules.
     pub(crate) fn break_off(&mut self, index: u32, fault: CircuitFault) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
-        if let Some(link) = circuit.lane().map(|lane| lane.link) {
-            self.violated(link, fault);
-        }
+        let Some(circuit) = self.circuits.get(index) else { return };
+        let lane = match circuit.carrier() {
+            Some(Carrier::Link(lane)) => Some(lane),
+            Some(Carrier::Legs(set)) => self.lane_of_leg(set),
+            None => None,
+        };
+        lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
         R::give_up(self, index, Why::Fault(fault));
+    }
+
+    /// Ends a set for what somebody did beyond its legs.
+    pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
+        let lane = self.lane_of_leg(id);
+        lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
+        self.end_set(id, Why::Fault(fault));
+    }
+
+    /// The lane of one of a set's legs.
+    fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
+        let leg = self.several(id)?.circuits().next()?;
+        self.circuits.get(leg)?.lane()
     }
 
     /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
@@ -305,6 +324,15 @@ impl<R: NodeRole> Node<R> {
         let Some(index) = here.nth(nth) else { return false };
         self.send(now, index, Command::RELAY, message);
         true
+    }
+
+    /// Sends cells of which nobody knows anything by the legs of a set that join at a middle, as if
+    /// they had come from beyond: an end that breaks the rules. False if there is no such set.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn forge_passing(&mut self, now: Time, cells: usize) -> bool {
+        let set = self.sets.numbered().find(|(_, set)| set.is_merged()).map(|(id, _)| SetId(id));
+        let said = |id| (0..cells).for_each(|_| self.pass(now, id, Command::RELAY, &[0x5a; BODY]));
+        set.map(said).is_some()
     }
 
     /// Sends a message of the circuit itself to its other end.
@@ -349,6 +377,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
         }
+        self.deal_undealt(now);
         while let Some(id) = self.channels.take_deaf() {
             self.fail(now, id, LinkFault::Deaf);
         }

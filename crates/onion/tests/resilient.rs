@@ -13,10 +13,13 @@ use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
 use anabranch_onion::conflux::{ConfluxFault, Design};
 use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::relay::Relay;
 use anabranch_onion::wire::conflux::{SetNonce, put_switch};
-use anabranch_onion::wire::message::{Begin, EndReason, Message, RelayCommand};
+use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
-use anabranch_onion::{CircuitFault, Core, LinkId, SetNumbers, StreamKey, StreamOutput, Violation};
+use anabranch_onion::{
+    CircuitFault, Core, Event, LinkId, SetNumbers, StreamKey, StreamOutput, Violation,
+};
 use rand::RngExt;
 use world::{RelayNode, Server, Setting, World};
 
@@ -690,56 +693,106 @@ fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
     }
 }
 
-/// A download by two legs whose exit says these messages by one of them: that leg closes for the
+/// A download by two legs, by one of which their relay says these messages: that leg closes for the
 /// fault, another takes its place, and the download is whole.
-fn exit_breaks(fault: ConfluxFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
-    let mut tunnel = Tunnel::new(setting(Design::Resilient), 2);
+fn relay_breaks(design: Design, fault: CircuitFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
+    let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
     longest_stall(&mut tunnel, &mut transfer, 500_000);
+    let at = tunnel.joins_at();
     for (command, stream, data) in said {
         let message = Message { command: *command, stream: *stream, data };
-        assert!(tunnel.world.relays[EXIT].core.forge(tunnel.world.now, 1, message));
+        assert!(tunnel.world.relays[at].core.forge(tunnel.world.now, 1, message));
     }
     tunnel.run(Duration::from_secs(2));
-    let broken = Cause::Violation(Violation::Circuit(CircuitFault::Conflux(fault)));
+    let broken = Cause::Violation(Violation::Circuit(fault));
     let causes: Vec<Cause> = tunnel.closed.iter().map(|(_, _, cause)| *cause).collect();
-    assert_eq!(causes, [broken], "{said:?}");
-    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "{said:?}");
+    assert_eq!(causes, [broken], "{design}, {said:?}");
+    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "{design}, {said:?}");
     let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
     assert_eq!((tunnel.received(stream), tunnel.end_of(stream)), (bytes, Some(EndReason::DONE)));
 }
 
-/// `docs/spec/resilient-legs.md#violations`, at a client.
+/// `docs/spec/resilient-legs.md#violations` and `docs/spec/middle-merge.md#hostile-ends`, at a
+/// client.
 #[test]
-fn an_exit_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
+fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
     use ConfluxFault as Fault;
     use RelayCommand as Say;
     let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
     let own = |count| Received { asked: false, count }.write().to_vec();
     let asked = Received { asked: true, count: 9 }.write().to_vec();
-    let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
-    let linked = ResilientLink { merged: false, resumes: true, nonce, serial: 2, dealing };
-    let linked = linked.write().unwrap();
-    for (fault, command, data) in [
-        (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, 1 << 28)),
-        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![0; 4]),
-        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![2, 0, 0, 0, 1]),
-        (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
-        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
-        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
-        (Fault::Unsent, Say::RESILIENT_RECEIVED, asked),
-        (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
-        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
-        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(900).to_vec()),
-        (Fault::Unreadable, Say::RESILIENT_GONE, vec![0; 3]),
-        (Fault::Role, Say::RESILIENT_PROBE, vec![]),
-        (Fault::Role, Say::ANCESTOR_LINK, vec![2; 40]),
-        (Fault::Unreadable, Say::ANCESTOR_LINKED, vec![2; 40]),
-        (Fault::Nonce, Say::ANCESTOR_LINKED, linked),
-        (Fault::Role, Say::ANCESTOR_LINKED_ACK, vec![]),
-    ] {
-        exit_breaks(fault, &[(command, 0, data)]);
-    }
     let run = |number| (Say::RESILIENT_SWITCH, 0, switch(false, number));
-    exit_breaks(Fault::SwitchTwice, &[run(1 << 20), run(1 << 21)]);
+    for design in DESIGNS {
+        let (merged, nonce) = (design.is_merged(), SetNonce::from([7; 32]));
+        let linked = |merged| {
+            let link =
+                ResilientLink { merged, resumes: true, nonce, serial: 2, dealing: "".into() };
+            link.write().unwrap()
+        };
+        for (fault, command, data) in [
+            (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, 1 << 28)),
+            (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![0; 4]),
+            (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![2, 0, 0, 0, 1]),
+            (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
+            (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
+            (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
+            (Fault::Unsent, Say::RESILIENT_RECEIVED, asked.clone()),
+            (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
+            (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
+            (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(900).to_vec()),
+            (Fault::Unreadable, Say::RESILIENT_GONE, vec![0; 3]),
+            (Fault::Role, Say::RESILIENT_PROBE, vec![]),
+            (Fault::Role, Say::ANCESTOR_LINK, vec![2; 40]),
+            (Fault::Unreadable, Say::ANCESTOR_LINKED, vec![2; 40]),
+            (Fault::Nonce, Say::ANCESTOR_LINKED, linked(merged)),
+            (Fault::Nonce, Say::ANCESTOR_LINKED, linked(!merged)),
+            (Fault::Role, Say::ANCESTOR_LINKED_ACK, vec![]),
+        ] {
+            relay_breaks(design, fault.into(), &[(command, 0, data)]);
+        }
+        relay_breaks(design, Fault::SwitchTwice.into(), &[run(1 << 20), run(1 << 21)]);
+    }
+    let singly = (Say::RESILIENT_SWITCH, 0, switch(true, 1 << 20));
+    relay_breaks(Design::Merged, Fault::Unreadable.into(), &[singly]);
+    for command in [Say::CONNECTED, Say::DATA, Say::END, Say::XOFF] {
+        relay_breaks(Design::Merged, Fault::Role.into(), &[(command, 3, vec![0; 20])]);
+    }
+    relay_breaks(Design::Merged, Fault::Role.into(), &[(Say::SENDME, 0, vec![1, 0, 20])]);
+    relay_breaks(Design::Merged, CircuitFault::Message, &[(Say::BEGIN, 3, vec![0; 20])]);
+}
+
+/// A joining relay does something about the circuit beyond that no honest one does: the set ends,
+/// its stream with an error, and the fault is counted once.
+fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(Time, &mut Relay) -> bool) {
+    let mut tunnel = Tunnel::new(setting(Design::Merged), 2);
+    let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
+    longest_stall(&mut tunnel, &mut transfer, 500_000);
+    let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
+    assert!(act(tunnel.world.now, &mut tunnel.world.relays[JOIN].core));
+    tunnel.run(Duration::from_secs(1));
+    assert_eq!(tunnel.end_of(stream), Some(EndReason::DESTROY), "{fault:?}");
+    assert!(tunnel.received(stream) < bytes);
+    let cause = fault.map_or(Cause::Destroyed(DestroyReason::NONE), |fault| {
+        Cause::Violation(Violation::Circuit(fault))
+    });
+    let causes: Vec<Cause> = tunnel.closed.iter().map(|(_, _, cause)| *cause).collect();
+    assert_eq!(causes, [cause; 2]);
+    let is_counted = |output: &&Output| matches!(output, Output::Event(Event::Violation { .. }));
+    let counted = tunnel.world.outputs.iter().filter(is_counted).count();
+    assert_eq!(counted, usize::from(fault.is_some()), "{fault:?}");
+    assert_eq!(tunnel.world.client.fullest_sets(1), []);
+}
+
+/// `docs/spec/middle-merge.md#hostile-ends`: a second EXTENDED2, TRUNCATED, cells of nobody's.
+#[test]
+fn a_joining_relay_that_breaks_what_lies_beyond_ends_the_set() {
+    let say = |now, relay: &mut Relay, command| {
+        relay.forge(now, 1, Message { command, stream: 0, data: &[0; 60] })
+    };
+    breaks_beyond(Some(CircuitFault::Message), |now, relay| {
+        say(now, relay, RelayCommand::EXTENDED2)
+    });
+    breaks_beyond(None, |now, relay| say(now, relay, RelayCommand::TRUNCATED));
+    breaks_beyond(Some(CircuitFault::Unrecognised), |now, relay| relay.forge_passing(now, 3));
 }

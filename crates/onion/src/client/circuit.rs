@@ -38,8 +38,8 @@ pub struct Circuit {
 impl Ending for Circuit {
     const OUTWARD: bool = true;
 
-    fn lane(&self) -> Option<Lane> {
-        self.lane
+    fn carrier(&self) -> Option<Carrier> {
+        self.trunk_of.map(Carrier::Legs).or(self.lane.map(Carrier::Link))
     }
 
     fn set(&self) -> Option<SetId> {
@@ -59,11 +59,7 @@ impl Ending for Circuit {
     }
 
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
-        let carrier = match self.trunk_of {
-            Some(set) => Carrier::Legs(set),
-            None => Carrier::Link(self.lane?),
-        };
-        Some((carrier, self.leg.as_mut().map(|(_, leg)| leg), &mut self.layers))
+        Some((self.carrier()?, self.leg.as_mut().map(|(_, leg)| leg), &mut self.layers))
     }
 }
 

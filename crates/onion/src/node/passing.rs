@@ -12,7 +12,7 @@ use super::{Node, NodeRole, Timer, Why};
 use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
-use crate::set::passing::{as_cell, as_message};
+use crate::set::passing::{Passing, as_cell, as_message};
 use crate::set::{QUEUE_HIGH, Route, SetId};
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
@@ -33,6 +33,26 @@ impl<R: NodeRole> Node<R> {
         }
         self.deal_cells(now, id);
         self.await_leg_actions(id);
+    }
+
+    /// A cell that passes came together with others: the legs of its set are seen to when all of
+    /// those are taken. For each alone that would cost more than the cell itself.
+    pub(crate) fn deal_later(&mut self, id: SetId) {
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        if passing.is_some_and(Passing::becomes_undealt) {
+            self.undealt.push(id);
+        }
+    }
+
+    /// Sees to the legs of all sets that cells came for.
+    pub(super) fn deal_undealt(&mut self, now: Time) {
+        while let Some(id) = self.undealt.pop() {
+            let passing = self.several(id).and_then(|several| several.passing.as_mut());
+            passing.into_iter().for_each(Passing::sees_dealing);
+            self.deal_cells(now, id);
+            self.recount(id);
+            self.await_leg_actions(id);
+        }
     }
 
     /// Cells of a circuit that wait for what carries them; `None` if there is no such circuit.
@@ -94,8 +114,7 @@ impl<R: NodeRole> Node<R> {
     /// Sends cells that pass, by the legs that the scheduler names.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
-        let waits = several.passing.as_ref().is_some_and(|passing| passing.len() > 0);
-        if !waits && several.to_send_again() == 0 {
+        if !several.has_cells() {
             return;
         }
         several.look(now, &self.circuits, &mut self.channels);
@@ -159,8 +178,7 @@ impl<R: NodeRole> Node<R> {
         let taken = self.take_cell_in_turn(now, id, index, (command, body));
         let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
         leg.into_iter().for_each(|leg| self.say_received(now, id, leg, false));
-        self.recount(id);
-        self.await_leg_actions(id);
+        self.deal_later(id);
         taken
     }
 

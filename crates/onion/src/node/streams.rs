@@ -68,10 +68,13 @@ impl<R: NodeRole> Node<R> {
         self.sets.get_mut(set.0)
     }
 
-    /// A circuit's queue has room again: sends what the set has that it is a leg of.
+    /// A circuit's queue has room again: sends what the set has that it is a leg of. (If no cell
+    /// waits to pass, whoever makes them has made all that it may.)
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
-        if let Some(set) = self.circuits.get(circuit).and_then(R::Circuit::set) {
-            self.pump(now, set);
+        let Some(id) = self.set_of(circuit) else { return };
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        if !set.is_merged() || set.several().is_some_and(|several| several.has_cells()) {
+            self.pump(now, id);
         }
     }
 

@@ -56,8 +56,8 @@ pub(super) struct Own {
 impl Ending for Circuit {
     const OUTWARD: bool = false;
 
-    fn lane(&self) -> Option<Lane> {
-        self.trunk_of.is_none().then_some(self.lane)
+    fn carrier(&self) -> Option<Carrier> {
+        Some(self.trunk_of.map_or(Carrier::Link(self.lane), Carrier::Legs))
     }
 
     fn set(&self) -> Option<SetId> {
@@ -350,7 +350,7 @@ impl Relay {
             return self.break_off(index, CircuitFault::RelayEarly);
         }
         if let Some(set) = circuit.trunk_of {
-            return self.pass_back(now, set, command, body);
+            return self.pass_back(set, command, body);
         }
         // What comes from a circuit that it met was counted there.
         let comes_by_link = matches!(circuit.next, Next::Open(_));

@@ -8,7 +8,6 @@ use super::circuit::Circuit;
 use crate::conflux::ConfluxFault;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::Why;
 use crate::set::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::extend::Extend;
@@ -69,14 +68,16 @@ impl Relay {
     }
 
     /// A cell of a trunk is to go to the client.
-    pub(super) fn pass_back(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
+    pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
-        let passing = self.several(id).and_then(|several| several.passing.as_ref());
-        if passing.is_some_and(|passing| passing.len() >= most) {
-            return self.end_set(id, Why::Fault(CircuitFault::Flood));
+        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let Some(passing) = passing else { return };
+        if passing.len() >= most {
+            return self.break_set(id, CircuitFault::Flood);
         }
-        self.pass(now, id, command, body);
+        passing.push(command, body);
+        self.deal_later(id);
     }
 
     /// A set goes on no more.

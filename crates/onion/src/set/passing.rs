@@ -18,6 +18,8 @@ pub(crate) struct Passing {
     /// Cells that wait for a leg with room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
+    /// Cells came: somebody is to see to the legs.
+    undealt: bool,
     /// Why the circuit beyond is gone, and whether the client has been told.
     cut: Option<DestroyReason>,
     told: bool,
@@ -48,6 +50,16 @@ impl Passing {
     /// A cell is to go by a leg.
     pub(crate) fn push(&mut self, command: Command, body: &Body) {
         self.waiting.push_back((command, body.to_vec()));
+    }
+
+    /// Cells came; whether these are the first since somebody saw to the legs.
+    pub(crate) fn becomes_undealt(&mut self) -> bool {
+        !std::mem::replace(&mut self.undealt, true)
+    }
+
+    /// Somebody sees to the legs.
+    pub(crate) fn sees_dealing(&mut self) {
+        self.undealt = false;
     }
 
     /// The cell that waits longest.

@@ -138,6 +138,12 @@ impl Several {
         self.passing.iter_mut().for_each(Passing::clear);
     }
 
+    /// Whether cells wait that are to pass.
+    pub(crate) fn has_cells(&self) -> bool {
+        let new = self.passing.as_ref().is_some_and(|passing| passing.len() > 0);
+        new || self.passing.is_some() && self.to_send_again() > 0
+    }
+
     /// The leg of the next cells that pass, and how many of them; `None` if there are none, or no
     /// leg takes one.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {

@@ -6,6 +6,9 @@ use super::*;
 pub(crate) struct Legs {
     neighbour: Neighbour,
     layers: Vec<Tor1Client>,
+    /// Where they join: what EXTENDED2 said last, and the layer of the hop beyond.
+    extended: Vec<u8>,
+    pub(crate) beyond: Option<Tor1Client>,
 }
 
 impl Legs {
@@ -20,7 +23,7 @@ impl Legs {
         let ids = (ID..).zip(wishes);
         let layers = ids.map(|(id, wish)| create_asking(*wish, world, &mut neighbour, id));
         let layers = layers.collect();
-        Legs { neighbour, layers }
+        Legs { neighbour, layers, extended: Vec::new(), beyond: None }
     }
 
     pub(crate) fn say(
@@ -90,9 +93,33 @@ impl Legs {
 
     /// Sends a cell that is not for the relay: it passes, if it may.
     pub(crate) fn pass(&mut self, world: &mut World, leg: usize, command: Command) {
-        let mut body = [0x5a; BODY];
+        self.pass_cell(world, leg, command, [0x5a; BODY]);
+    }
+
+    fn pass_cell(&mut self, world: &mut World, leg: usize, command: Command, mut body: Body) {
         self.layers[leg].outbound(command, &mut body);
         self.neighbour.cell(world, ID + leg as u32, command, &body);
+    }
+
+    /// Begins a stream at the hop beyond, by a leg.
+    pub(crate) fn begin_beyond(&mut self, world: &mut World, leg: usize, host: &str) {
+        let data = Begin { host: host.into(), port: 80, flags: 0 }.write().unwrap();
+        let mut body = [0; BODY];
+        let message = Message { command: RelayCommand::BEGIN, stream: 3, data: &data };
+        message::write(Format::V0, &mut body, message, &mut self.neighbour.rng);
+        self.beyond.as_mut().unwrap().originate(Command::RELAY, &mut body);
+        self.pass_cell(world, leg, Command::RELAY, body);
+    }
+
+    /// What EXTENDED2 said last: the answer to the handshake.
+    pub(crate) fn extended(&self) -> &[u8] {
+        read_created2(&self.extended).unwrap()
+    }
+
+    /// Closes all of it.
+    pub(crate) fn hang_up(self, world: &mut World) {
+        let link = self.neighbour.link;
+        world.relays[0].core.handle_link(world.now, LinkInput::Closed { link });
     }
 
     /// Lets the other relays answer: commands that came by each leg, and the legs that were closed.
@@ -120,8 +147,15 @@ impl Legs {
                 gone.push(leg);
             } else if command == Command::RELAY {
                 let mut body: Body = body.try_into().unwrap();
-                self.layers[leg].inbound(Command::RELAY, &mut body).unwrap();
-                said.push((leg, message::read(Format::V0, &body).unwrap().command));
+                let is_said = self.layers[leg].inbound(Command::RELAY, &mut body).is_some();
+                assert!(is_said || self.beyond.is_some(), "nothing lies beyond");
+                let Some(message) = message::read(Format::V0, &body).filter(|_| is_said) else {
+                    continue;
+                };
+                if message.command == RelayCommand::EXTENDED2 {
+                    self.extended = message.data.to_vec();
+                }
+                said.push((leg, message.command));
             }
         }
         gone.sort_unstable();

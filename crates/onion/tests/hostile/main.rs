@@ -631,7 +631,12 @@ fn create_asking(wish: Wish, world: &mut World, neighbour: &mut Neighbour, id: u
     let (came, _) = collect(world, neighbour);
     let created = came.iter().find(|(_, command, _)| *command == Command::CREATED2).unwrap();
     let body: &Body = (&created.2[..]).try_into().unwrap();
-    let (mut keys, said) = client.finish(read_created2(body).unwrap()).unwrap();
+    agreed_layer(client, read_created2(body).unwrap(), wish)
+}
+
+/// The layer that a handshake agreed on.
+fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: Wish) -> Tor1Client {
+    let (mut keys, said) = client.finish(reply).unwrap();
     let agreed = extension::read_answer(&said, wish, 31).unwrap();
     match keys.of(agreed) {
         Keys::Tor1(keys) => Tor1Client::new(&keys),

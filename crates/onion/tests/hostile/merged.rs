@@ -1,22 +1,41 @@
 //! Clients that break the rules of sets whose legs join here (`docs/spec/middle-merge.md`).
 
-use super::legs::Legs;
+use super::legs::{Legs, breaks_legs_asking};
 use super::*;
 use anabranch_onion::wire::extend::Extend;
 
-/// EXTEND2 for relay 1, which takes it.
-fn beyond(world: &World, seed: u64) -> Vec<u8> {
+/// EXTEND2 for relay 1, which takes it, and the client's part of the handshake.
+fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
     let (node, mut rng) = (&world.relays[1], seed::stream(seed, 0, "handshake"));
     let (identity, verification) = (node.target.ed25519.unwrap(), ntor_v3::CIRCUIT);
     let said = extension::request(Wish::Plain);
     let started = ntor_v3::Client::start(&mut rng, identity, node.onion_key, &said, verification);
-    let (target, (_, handshake)) = (node.target.clone(), started.unwrap());
-    Extend { target, kind: Kind::NTOR_V3, handshake }.write()
+    let (target, (client, handshake)) = (node.target.clone(), started.unwrap());
+    (client, Extend { target, kind: Kind::NTOR_V3, handshake }.write())
 }
 
-/// Two legs of a set that join at relay 0, with the serials 1 and 2, which goes on to relay 1 if it
-/// is `extended`; then `act`. The legs that are closed, and the faults. An honest client's download
-/// goes on.
+/// Two legs of a set that join at relay 0, with the serials 1 and 2.
+fn two_legs(world: &mut World) -> Legs {
+    let mut legs = Legs::new(world, 10);
+    (0..2).for_each(|leg| legs.merge(world, leg, 7, 1 + leg as u32));
+    let (said, gone, _) = legs.outcome(world);
+    let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
+    assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+    legs
+}
+
+/// The set goes on to relay 1.
+fn go_on(world: &mut World, legs: &mut Legs) {
+    let (client, data) = beyond(world, 1);
+    legs.say_early(world, 0, RelayCommand::EXTEND2, &data);
+    let (said, gone) = legs.wait(world);
+    let answered = said.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
+    assert!(answered && gone.is_empty(), "{said:?} {gone:?}");
+    legs.beyond = Some(agreed_layer(client, legs.extended(), Wish::Plain));
+}
+
+/// Two legs of a set that goes on to relay 1 if it is `extended`; then `act`. The legs that are
+/// closed, and the faults. An honest client's download goes on.
 fn breaks(
     extended: bool,
     closes: &[usize],
@@ -24,17 +43,9 @@ fn breaks(
     act: impl FnOnce(&mut World, &mut Legs),
 ) {
     let (mut world, stream) = honest_world();
-    let mut legs = Legs::new(&mut world, 10);
-    (0..2).for_each(|leg| legs.merge(&mut world, leg, 7, 1 + leg as u32));
-    let (said, gone, _) = legs.outcome(&mut world);
-    let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-    assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+    let mut legs = two_legs(&mut world);
     if extended {
-        let data = beyond(&world, 1);
-        legs.say_early(&mut world, 0, RelayCommand::EXTEND2, &data);
-        let (said, gone) = legs.wait(&mut world);
-        let answered = said.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
-        assert!(answered && gone.is_empty(), "{said:?} {gone:?}");
+        go_on(&mut world, &mut legs);
     }
     act(&mut world, &mut legs);
     let (_, gone) = legs.wait(&mut world);
@@ -51,14 +62,24 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
     use RelayCommand as Say;
     let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
     let own = |count| Received { asked: false, count }.write().to_vec();
+    let asked = Received { asked: true, count: 0 }.write().to_vec();
     for (fault, command, data) in [
         (Fault::SwitchZero, Say::RESILIENT_SWITCH, switch(false, 1)),
         (Fault::Unreadable, Say::RESILIENT_SWITCH, switch(true, 9)),
+        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![0; 4]),
+        (Fault::Unreadable, Say::RESILIENT_SWITCH, vec![2, 0, 0, 0, 9]),
         (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, (1 << 24) + 2)),
         (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(1)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, asked),
+        (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![0; 4]),
+        (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
         (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(9).to_vec()),
+        (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
+        (Fault::Unreadable, Say::RESILIENT_GONE, vec![0; 3]),
+        (Fault::Role, Say::ANCESTOR_LINKED, vec![3; 40]),
     ] {
         for extended in [false, true] {
             breaks(extended, &[1], &[fault.into()], |world, legs| {
@@ -71,6 +92,14 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
             legs.say(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
         });
     });
+    breaks(true, &[1], &[Fault::Twice.into()], |world, legs| {
+        (0..2).for_each(|_| legs.say(world, 1, Say::ANCESTOR_LINKED_ACK, &[]));
+    });
+    for command in [Say::EXTENDED2, Say::TRUNCATED] {
+        breaks(true, &[1], &[CircuitFault::Message], |world, legs| {
+            legs.say(world, 1, command, &[0; 60]);
+        });
+    }
     for command in [Say::BEGIN, Say::BEGIN_DIR, Say::RESOLVE, Say::DATA, Say::END] {
         breaks(true, &[1], &[Fault::Role.into()], |world, legs| {
             legs.say_on(world, 1, command, 5, b"known:80\0");
@@ -86,7 +115,7 @@ fn a_set_goes_on_once_and_only_where_a_circuit_may() {
     let fault = CircuitFault::Extend;
     for (extended, early) in [(false, false), (true, true)] {
         breaks(extended, &[1], &[fault], |world, legs| {
-            let data = beyond(world, 2);
+            let (_, data) = beyond(world, 2);
             match early {
                 true => legs.say_early(world, 1, RelayCommand::EXTEND2, &data),
                 false => legs.say(world, 1, RelayCommand::EXTEND2, &data),
@@ -135,6 +164,97 @@ fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
         let waits = world.relays[0].core.stats().most_reordered;
         assert!((900_000..1_100_000).contains(&waits), "{waits}");
     });
+}
+
+/// LINK that cannot be read, or asks for what its circuit cannot be.
+#[test]
+fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
+    use ConfluxFault as Fault;
+    let link = |first: [u8; 2]| [&first[..], &[9; 32], &[0, 0, 0, 1, 0]].concat();
+    let dealing = [&link([3, 0])[..38], &[201; 300]].concat();
+    let unknown = [&link([3, 0])[..38], &[3], b"off"].concat();
+    for odd in [&link([3, 0])[..38], &link([3, 2]), &link([4, 0]), &dealing, &unknown] {
+        breaks(false, &[2], &[Fault::Unreadable.into()], |world, legs| {
+            legs.say(world, 2, RelayCommand::ANCESTOR_LINK, odd);
+        });
+    }
+    breaks_legs_asking(&[Wish::Plain], &[0], &[Fault::Role], |world, legs| {
+        legs.merge(world, 0, 7, 1);
+    });
+    // Who comes back to a set that is gone is late, and nobody is to blame.
+    breaks(false, &[2], &[], |world, legs| {
+        legs.say(world, 2, RelayCommand::ANCESTOR_LINK, &link([3, 1]));
+    });
+}
+
+/// Two legs over which a download from relay 1 is under way.
+fn downloading(world: &mut World) -> Legs {
+    let mut legs = two_legs(world);
+    (0..2).for_each(|leg| legs.say(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
+    go_on(world, &mut legs);
+    legs.begin_beyond(world, 0, "source-5000000");
+    let (_, gone) = legs.wait(world);
+    assert_eq!((gone, &world.relays[0].violations[..]), (vec![], &[][..]));
+    legs
+}
+
+/// What an exit's window lets through is kept, no more, and only until the set is given up.
+#[test]
+fn who_acknowledges_nothing_of_a_download_loses_its_set_after_twenty_seconds() {
+    let (mut world, stream) = honest_world();
+    let mut legs = downloading(&mut world);
+    let kept = world.relays[0].core.stats().reordered;
+    assert!((100_000..400_000).contains(&kept), "{kept}");
+    world.run_for(Duration::from_secs(22));
+    let (_, gone) = legs.wait(&mut world);
+    assert_eq!((gone, &world.relays[0].violations[..]), (vec![0, 1], &[][..]));
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.reordered, stats.sets, stats.legs), (0, 0, 0), "{stats:?}");
+    assert_eq!(world.relays[1].core.stats().streams, 0, "its exit knows");
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+/// The exit is the client's friend, and keeps to no window.
+#[test]
+fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() {
+    let (mut world, stream) = honest_world();
+    let mut legs = downloading(&mut world);
+    let message = Message { command: RelayCommand::DROP, stream: 0, data: &[] };
+    for _ in 0..60_000 {
+        assert!(world.relays[1].core.forge(world.now, 1, message));
+    }
+    let mut most = 0;
+    while world.relays[0].core.stats().sets > 0 {
+        world.run_for(Duration::from_millis(50));
+        most = most.max(world.relays[0].core.stats().reordered);
+    }
+    let (_, gone) = legs.wait(&mut world);
+    assert_eq!(gone, [0, 1]);
+    assert_eq!(world.relays[0].violations, [CircuitFault::Flood.into()]);
+    assert!((20_000_000..40_000_000).contains(&most), "{most}");
+    assert_eq!(world.relays[0].core.stats().reordered, 0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+/// Each circuit is one leg of one set, and what is left of a set goes in its time.
+#[test]
+fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::new(&mut world, 100);
+    (0..100).for_each(|leg| legs.merge(&mut world, leg, leg as u8, 1));
+    let (said, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((said.len(), gone, violations), (100, vec![], vec![]));
+    let count = |world: &World| {
+        let stats = world.relays[0].core.stats();
+        (stats.sets, stats.legs)
+    };
+    assert_eq!(count(&world), (100, 100));
+    legs.hang_up(&mut world);
+    assert_eq!(count(&world), (100, 0));
+    world.run_for(Duration::from_secs(21));
+    assert_eq!(count(&world), (0, 0));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
 #[test]
