@@ -85,8 +85,14 @@ impl<R: NodeRole> Node<R> {
         if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
+        let only_data = set.streams.next(now, false).is_none();
         let mut waiting = set.streams.waiting(Format::V0);
         let Some(several) = set.several() else { return };
+        // Queues drain cell by cell: as long as every window is used up, a look each would cost
+        // the exit more than the dealing.
+        if !again && only_data && !several.sees_links() && !several.has_window(&self.circuits) {
+            return;
+        }
         several.look(now, &self.circuits, &mut self.channels);
         while let Some((leg, next, cells)) =
             self.set_mut(id).and_then(|set| set.choose(now, waiting))

@@ -279,11 +279,23 @@ impl Several {
         let room = seen.window.unwrap_or(0).min(QUEUE_HIGH.saturating_sub(queued) as u64);
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
-        let sees_links = self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links());
-        let link = if sees_links { channels.look(now, lane) } else { None };
+        let link = if self.sees_links() { channels.look(now, lane) } else { None };
         let (queued, turn) = (queued as u64, self.end.turn());
         let known = LegView { least_rtt, queued, current, turn, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
+    }
+
+    /// Whether its scheduler asks for looks at the links below.
+    pub(crate) fn sees_links(&self) -> bool {
+        self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links())
+    }
+
+    /// Whether the window of any leg takes data.
+    pub(crate) fn has_window<C: Ending>(&self, circuits: &Slab<C>) -> bool {
+        let has_room = |circuit: &u32| {
+            circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room)
+        };
+        self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
     /// What a leg may carry before anything was acknowledged.
