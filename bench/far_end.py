@@ -5,6 +5,10 @@ a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alo
 program of ours. Runs take turns (unsplit, then each setting, and again); a ratio is that of two
 values of one turn, and what counts is the median of the ratios.
 
+`hiding` is about what fewer loads are recognised behind: runs of 50 ms, and a random delay of each
+datagram before the split, at both ends. A new connection has `--seconds` and two more to open its
+window, which a longer round trip makes it need more of.
+
 `sum` and `unlike` are about adding paths up, by schedules that look at each path's window, beside
 those that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the best
 path alone.
@@ -48,6 +52,11 @@ class Setting:
     rates: tuple[int, int, int] = (100, 100, 100)
     queue: str = "250kB"
     target: float = 0.0
+    jitter: str = ""
+
+    def delaying(self) -> list[str]:
+        """What delays datagrams before the split, at either end."""
+        return ["--jitter", self.jitter] if self.jitter else []
 
     def links(self) -> list[Link]:
         """The three paths."""
@@ -64,6 +73,13 @@ TUNNELS = [
     Setting("far end, 20/20/20 ms, every 20ms", EQUAL, "20ms", target=0.95),
     Setting("far end, 20/35/60 ms, every 100ms", UNEQUAL, "100ms", target=0.95),
     Setting("far end, 20/35/60 ms, every 20ms", UNEQUAL, "20ms", target=0.95),
+]
+# What hides more (docs/results/schedules.md), and what that costs.
+HIDING = [
+    Setting("unsplit", EQUAL),
+    Setting("far end, every 50ms", EQUAL, "50ms"),
+    Setting("far end, every 50ms, delayed by 0-20ms", EQUAL, "50ms", jitter="0-20ms"),
+    Setting("far end, every 50ms, delayed by 0-50ms", EQUAL, "50ms", jitter="0-50ms"),
 ]
 SERVERS = [
     Setting("unsplit", EQUAL),
@@ -89,13 +105,14 @@ UNLIKE = sums((50, 30, 10), 1.0)
 def main() -> int:
     """Measures what the command line asks for and prints a table; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", nargs="*", help="wireguard, sum, unlike, quic-go, quinn (all)")
+    parser.add_argument("what", nargs="*", help="wireguard, hiding, sum, unlike, quic-go, quinn")
     parser.add_argument("--runs", type=int, default=5, help="turns (5)")
     parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     measures: dict[str, tuple[list[Setting], Callable[[Setting], dict[str, float]]]] = {
         "wireguard": (TUNNELS, lambda setting: wireguard(setting, args.seconds)),
+        "hiding": (HIDING, lambda setting: wireguard(setting, args.seconds)),
         "sum": (SUMS, lambda setting: wireguard(setting, args.seconds)),
         "unlike": (UNLIKE, lambda setting: wireguard(setting, args.seconds)),
         "quic-go": (SERVERS, lambda setting: download(setting, "quic-go")),
@@ -188,12 +205,13 @@ def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, s
         far_key, home_key = farend.make_keys(folder)
         far = FarEnd(
             network.server, server, far_key, every=setting.every,
-            schedule=setting.schedule,
+            schedule=setting.schedule, options=setting.delaying(),
         )  # fmt: skip
         stack.enter_context(far)
         splitter = Splitter(
             network.client, f"{SERVER}:{farend.PORT}", interfaces(3), every=setting.every,
-            schedule=setting.schedule, listen=listen, options=["--key", str(home_key)],
+            schedule=setting.schedule, listen=listen,
+            options=["--key", str(home_key), *setting.delaying()],
         )  # fmt: skip
         stack.enter_context(splitter)
         splitter.wait_event("far_end", state="up")
