@@ -1,20 +1,23 @@
-//! Pluggable transports: bridge lines, arguments, what a transport writes and is told, and the
-//! Extended ORPort from either side. What is accepted reads back the same; what is read is bounded.
+//! Pluggable transports: lines of bridges, programs and transports, arguments, what a transport
+//! writes and is told, SOCKS to one, and the Extended ORPort from either side. What is accepted
+//! reads back the same; what is read is bounded.
 
 use anabranch_pt::{
     Args, BridgeLine, COOKIE_FILE, ConnectionInfo, Environment, ExtOrClient, ExtOrServer,
 };
-use anabranch_pt::{Line, Manager};
+use anabranch_pt::{Line, Manager, OfferLine, PluginLine, SocksClient};
 
 /// The first byte says what the others are.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
-    match kind % 6 {
+    match kind % 8 {
         0 => text(bytes, bridge),
         1 => text(bytes, |text| arguments(&Args::from_smethod(text).ok())),
         2 => socks(bytes),
         3 => written(bytes),
         4 => text(bytes, environment),
+        6 => text(bytes, plugin),
+        7 => to_transport(bytes),
         _ => extended(bytes),
     }
 }
@@ -32,6 +35,36 @@ fn bridge(text: &str) {
             assert!(bridge.address.port() > 0 && bridge.args.to_socks().is_ok(), "{text:?}");
         }
         Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
+    }
+}
+
+fn plugin(text: &str) {
+    match OfferLine::parse(text) {
+        Ok(line) => assert_eq!(OfferLine::parse(&line.to_string()).as_ref(), Ok(&line)),
+        Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
+    }
+    match PluginLine::parse(text) {
+        Ok(line) => assert_eq!(PluginLine::parse(&line.to_string()).as_ref(), Ok(&line)),
+        Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
+    }
+}
+
+/// What a transport answers, in pieces: the same as at once, and no more is said than was to be.
+fn to_transport(bytes: &[u8]) {
+    let args = Args(vec![("k".to_owned(), "v".to_owned())]);
+    for args in [Args::default(), args] {
+        let dialogue = |step: usize| {
+            let mut out = Vec::new();
+            let to = "192.0.2.1:443".parse().expect("a socket address");
+            let mut client = SocksClient::new(to, &args, &mut out).expect("they are short");
+            let end = bytes.chunks(step).map(|piece| client.take(piece, &mut out));
+            (end.take_while(Result::is_ok).last(), out, client.rest())
+        };
+        let (whole, pieces) = (dialogue(bytes.len().max(1)), dialogue(1));
+        assert!(whole.1.len() < 40 && pieces.1.len() < 40);
+        if whole.0 == Some(Ok(true)) {
+            assert_eq!(whole, pieces);
+        }
     }
 }
 

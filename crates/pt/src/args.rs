@@ -96,6 +96,16 @@ impl Args {
         self.escaped(',')
     }
 
+    /// As `TOR_PT_SERVER_TRANSPORT_OPTIONS` has them for the transport of this name.
+    #[must_use]
+    pub fn to_options(&self, name: &str) -> String {
+        let one = |(key, value): &(String, String)| {
+            let pair = Args(vec![(key.clone(), value.clone())]).escaped(';').replace(':', "\\:");
+            format!("{name}:{pair}")
+        };
+        self.0.iter().map(one).collect::<Vec<_>>().join(";")
+    }
+
     /// What stands behind `ARGS:` in an `SMETHOD` line.
     ///
     /// # Errors

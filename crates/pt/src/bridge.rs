@@ -3,10 +3,15 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use base64ct::{Base64Unpadded, Encoding};
+
 use crate::args::{Args, ArgsError};
 use crate::line::is_name;
 
-/// A bridge: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [KEY=VALUE ...]`.
+/// What an ed25519 identity begins with.
+const ED25519: &str = "ed25519:";
+
+/// A bridge: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeLine {
     /// The transport by which it is reached; none: by a plain link.
@@ -15,6 +20,8 @@ pub struct BridgeLine {
     pub address: SocketAddr,
     /// Its RSA identity; whoever has none in his line takes what the address says.
     pub fingerprint: Option<[u8; 20]>,
+    /// Its ed25519 identity, which tor does not know and arti does.
+    pub ed25519: Option<[u8; 32]>,
     /// What its transport is told.
     pub args: Args,
 }
@@ -28,6 +35,10 @@ pub enum BridgeError {
     Address(String),
     /// The word behind the address has the length of no fingerprint, or is no hexadecimal number.
     Fingerprint(String),
+    /// What stands behind `ed25519:` is no key.
+    Ed25519(String),
+    /// It has an identity of one kind twice.
+    Twice(String),
     /// It has arguments, and no transport that would take them.
     NoTransport,
     /// An argument is none.
@@ -44,6 +55,10 @@ impl fmt::Display for BridgeError {
             BridgeError::Fingerprint(word) => {
                 write!(out, "'{word}' is no fingerprint (40 hexadecimal digits) and no KEY=VALUE")
             }
+            BridgeError::Ed25519(word) => {
+                write!(out, "'{word}' is no ed25519 key (43 characters of base64)")
+            }
+            BridgeError::Twice(word) => write!(out, "'{word}' is a second identity of its kind"),
             BridgeError::NoTransport => {
                 out.write_str("it has arguments (KEY=VALUE), and no transport before its address")
             }
@@ -74,11 +89,21 @@ impl BridgeLine {
             .ok()
             .filter(|address| address.port() > 0)
             .ok_or_else(|| BridgeError::Address(address.to_owned()))?;
-        // torrc takes the dollar sign of other places, too.
-        let fingerprint = words.next_if(|word| !word.contains('='));
+        let [mut fingerprint, mut ed25519] = [None, None];
+        while let Some(word) = words.next_if(|word| is_identity(word)) {
+            let place = if word.starts_with(ED25519) { &mut ed25519 } else { &mut fingerprint };
+            if place.replace(word).is_some() {
+                return Err(BridgeError::Twice(word.to_owned()));
+            }
+        }
         let fingerprint = fingerprint.map(|word| {
+            // torrc takes the dollar sign of other places, too.
             let digits = word.strip_prefix('$').unwrap_or(word);
             identity(digits).ok_or_else(|| BridgeError::Fingerprint(word.to_owned()))
+        });
+        let ed25519 = ed25519.map(|word| {
+            let wrong = || BridgeError::Ed25519(word.to_owned());
+            key(&word[ED25519.len()..]).ok_or_else(wrong)
         });
         let mut args = Args::default();
         for word in words {
@@ -88,8 +113,22 @@ impl BridgeLine {
             return Err(BridgeError::NoTransport);
         }
         args.to_socks().map_err(BridgeError::Args)?;
-        Ok(BridgeLine { transport, address, fingerprint: fingerprint.transpose()?, args })
+        let (fingerprint, ed25519) = (fingerprint.transpose()?, ed25519.transpose()?);
+        Ok(BridgeLine { transport, address, fingerprint, ed25519, args })
     }
+}
+
+/// Whether a word behind the address is to say who the bridge is. Keys may end in `=`.
+fn is_identity(word: &str) -> bool {
+    word.starts_with(ED25519) || !word.contains('=')
+}
+
+/// A key in base64, with or without its last sign.
+fn key(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    let text = text.strip_suffix('=').unwrap_or(text);
+    let read = Base64Unpadded::decode(text, &mut key).ok()?;
+    (read.len() == key.len()).then_some(key)
 }
 
 fn identity(digits: &str) -> Option<[u8; 20]> {
@@ -115,6 +154,9 @@ impl fmt::Display for BridgeLine {
             out.write_str(" ")?;
             fingerprint.iter().try_for_each(|byte| write!(out, "{byte:02X}"))?;
         }
+        if let Some(key) = self.ed25519 {
+            write!(out, " {ED25519}{}", Base64Unpadded::encode_string(&key))?;
+        }
         self.args.0.iter().try_for_each(|(key, value)| write!(out, " {key}={value}"))
     }
 }
@@ -132,6 +174,8 @@ mod tests {
             format!("192.0.2.1:443 {ID}"),
             format!("[2001:db8::1]:9001 {ID}"),
             format!("obfs4 192.0.2.1:443 {ID} cert=ab+/cd iat-mode=0"),
+            format!("192.0.2.1:443 {ID} ed25519:{}", "A".repeat(43)),
+            format!("obfs4 192.0.2.1:443 {ID} ed25519:{} cert=x", "A".repeat(43)),
             "webtunnel [2001:db8::1]:443 url=https://example.net/a?b=c ver=0.0.1".to_owned(),
         ] {
             let bridge = BridgeLine::parse(&line).unwrap();
@@ -139,6 +183,9 @@ mod tests {
         }
         let torrc = BridgeLine::parse(&format!("  Bridge 192.0.2.1:443  ${}", ID.to_lowercase()));
         assert_eq!(torrc.unwrap().to_string(), format!("192.0.2.1:443 {ID}"));
+        let other = BridgeLine::parse(&format!("192.0.2.1:443 ed25519:{}= {ID}", "A".repeat(43)));
+        let written = format!("192.0.2.1:443 {ID} ed25519:{}", "A".repeat(43));
+        assert_eq!(other.unwrap().to_string(), written);
     }
 
     #[test]
@@ -154,6 +201,14 @@ mod tests {
             let line = format!("obfs4 192.0.2.1:443 {word}");
             assert_eq!(wrong(&line), BridgeError::Fingerprint(word.to_owned()));
         }
+        for word in ["ed25519:", "ed25519:AAAA", &format!("ed25519:{}", "A".repeat(44))] {
+            assert_eq!(
+                wrong(&format!("192.0.2.1:443 {word}")),
+                BridgeError::Ed25519(word.to_owned())
+            );
+        }
+        let twice = wrong(&format!("192.0.2.1:443 {ID} {ID}"));
+        assert_eq!(twice, BridgeError::Twice(ID.to_owned()));
         assert_eq!(wrong("192.0.2.1:443 cert=x"), BridgeError::NoTransport);
         let line = format!("obfs4 192.0.2.1:443 {ID} cert=x rocks");
         assert!(matches!(wrong(&line), BridgeError::Args(ArgsError::NoKey(_))));

@@ -7,7 +7,9 @@
 //! * [`Manager`]: the other side of that, for a transport of somebody else's;
 //! * [`Args`]: keys and values of a bridge, as bridge lines, SOCKS requests, `SMETHOD` lines and
 //!   torrc's `ServerTransportOptions` write them;
-//! * [`BridgeLine`]: a bridge as users have it;
+//! * [`BridgeLine`]: a bridge as users have it; [`PluginLine`]: which program has which transports;
+//!   [`OfferLine`]: a transport of a bridge as its operator has it;
+//! * [`SocksClient`]: how a client has a transport lead it to a bridge;
 //! * [`ExtOrClient`] and [`ExtOrServer`]: the Extended ORPort (Tor's ext-orport-spec), by which a
 //!   transport tells a relay whose connection it brings.
 
@@ -17,6 +19,9 @@ mod environment;
 mod ext_or;
 mod line;
 mod manager;
+mod offer;
+mod plugin;
+mod socks;
 
 pub use args::{Args, ArgsError};
 pub use bridge::{BridgeError, BridgeLine};
@@ -24,3 +29,6 @@ pub use environment::{Client, Environment, EnvironmentError, Server, ServerMetho
 pub use ext_or::{COOKIE_FILE, ConnectionInfo, ExtOrClient, ExtOrError, ExtOrServer};
 pub use line::{Line, Protocol, Severity, is_name};
 pub use manager::{Failure, Manager, Method};
+pub use offer::{OfferError, OfferLine};
+pub use plugin::{PluginError, PluginLine, PluginPlace};
+pub use socks::{SocksClient, SocksRefusal};

@@ -113,7 +113,7 @@ impl fmt::Display for Bridge {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = Some(TRANSPORT.to_owned());
         let (address, args) = (self.address, self.args());
-        BridgeLine { transport, address, fingerprint: None, args }.fmt(out)
+        BridgeLine { transport, address, fingerprint: None, ed25519: None, args }.fmt(out)
     }
 }
 

@@ -1,0 +1,147 @@
+//! Which program has which transports, as torrc's `ClientTransportPlugin` and
+//! `ServerTransportPlugin` say it.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::line::{Protocol, is_name};
+
+/// Transports and where they are had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginLine {
+    /// The transports' names.
+    pub transports: Vec<String>,
+    /// Where they are had.
+    pub place: PluginPlace,
+}
+
+/// Where transports are had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginPlace {
+    /// From a program that is to be started: its path and arguments.
+    Program(Vec<String>),
+    /// From one that somebody else has started, which listens there.
+    Proxy(Protocol, SocketAddr),
+}
+
+/// Why a line names no program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginError {
+    /// It has no words.
+    Empty,
+    /// This is no name of a transport.
+    Name(String),
+    /// Behind the names stands neither `exec` nor `socks5`; the word there.
+    Kind(String),
+    /// There is no program behind `exec`.
+    NoProgram,
+    /// There is no address behind the protocol; the word there.
+    Address(String),
+    /// Behind the address stands something else.
+    Rest(String),
+}
+
+impl fmt::Display for PluginError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PluginError::Empty => out.write_str("the line is empty"),
+            PluginError::Name(word) => write!(out, "'{word}' names no transport"),
+            PluginError::Kind(word) => {
+                write!(out, "'{word}' stands where 'exec PROGRAM' or 'socks5 ADDRESS:PORT' belongs")
+            }
+            PluginError::NoProgram => out.write_str("no program stands behind 'exec'"),
+            PluginError::Address(word) => write!(out, "'{word}' is no ADDRESS:PORT"),
+            PluginError::Rest(word) => write!(out, "nothing belongs behind the address: '{word}'"),
+        }
+    }
+}
+
+impl std::error::Error for PluginError {}
+
+impl PluginLine {
+    /// Reads a line; the word `ClientTransportPlugin` or `ServerTransportPlugin` may stand before
+    /// it, as in torrc. Words are divided by spaces, and there is no way to quote any, as in torrc.
+    ///
+    /// # Errors
+    /// [`PluginError`]
+    pub fn parse(line: &str) -> Result<PluginLine, PluginError> {
+        let mut words = line.split_whitespace().peekable();
+        let is_keyword = |word: &&str| {
+            ["clienttransportplugin", "servertransportplugin"]
+                .iter()
+                .any(|keyword| word.eq_ignore_ascii_case(keyword))
+        };
+        words.next_if(is_keyword);
+        let names = words.next().ok_or(PluginError::Empty)?;
+        let named = |name: &str| match is_name(name) {
+            true => Ok(name.to_owned()),
+            false => Err(PluginError::Name(name.to_owned())),
+        };
+        let transports = names.split(',').map(named).collect::<Result<Vec<_>, _>>()?;
+        let mut word = || words.next().unwrap_or_default();
+        let place = match word() {
+            "exec" => {
+                let program: Vec<String> = words.map(str::to_owned).collect();
+                let program = Some(program).filter(|program| !program.is_empty());
+                PluginPlace::Program(program.ok_or(PluginError::NoProgram)?)
+            }
+            // SOCKS4 takes no arguments, and whatever speaks it is of 2012.
+            "socks5" => {
+                let at = word();
+                let address = at.parse::<SocketAddr>().ok().filter(|at| at.port() > 0);
+                let address = address.ok_or_else(|| PluginError::Address(at.to_owned()))?;
+                match words.next() {
+                    Some(rest) => return Err(PluginError::Rest(rest.to_owned())),
+                    None => PluginPlace::Proxy(Protocol::Socks5, address),
+                }
+            }
+            other => return Err(PluginError::Kind(other.to_owned())),
+        };
+        Ok(PluginLine { transports, place })
+    }
+}
+
+impl fmt::Display for PluginLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ", self.transports.join(","))?;
+        match &self.place {
+            PluginPlace::Program(words) => write!(out, "exec {}", words.join(" ")),
+            PluginPlace::Proxy(_, at) => write!(out, "socks5 {at}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_torrc_has_them() {
+        for line in [
+            "obfs4 exec /usr/bin/obfs4proxy",
+            "obfs3,obfs4 exec /usr/bin/obfs4proxy -enableLogging -logLevel DEBUG",
+            "snowflake socks5 127.0.0.1:1984",
+            "x socks5 [::1]:1984",
+        ] {
+            assert_eq!(PluginLine::parse(line).unwrap().to_string(), line);
+            let torrc = format!(" ClientTransportPlugin {line}");
+            assert_eq!(PluginLine::parse(&torrc), PluginLine::parse(line));
+        }
+    }
+
+    #[test]
+    fn every_mistake_is_told() {
+        let wrong = |line: &str| PluginLine::parse(line).unwrap_err();
+        assert_eq!(wrong(" "), PluginError::Empty);
+        assert_eq!(wrong("ServerTransportPlugin"), PluginError::Empty);
+        assert_eq!(wrong("a-b exec x"), PluginError::Name("a-b".to_owned()));
+        assert_eq!(wrong("a, exec x"), PluginError::Name(String::new()));
+        assert_eq!(wrong("obfs4 /usr/bin/x"), PluginError::Kind("/usr/bin/x".to_owned()));
+        assert_eq!(wrong("obfs4"), PluginError::Kind(String::new()));
+        assert_eq!(wrong("obfs4 exec"), PluginError::NoProgram);
+        for word in ["", "here", "127.0.0.1:0"] {
+            assert_eq!(wrong(&format!("x socks5 {word}")), PluginError::Address(word.to_owned()));
+        }
+        assert_eq!(wrong("x socks5 127.0.0.1:9 y"), PluginError::Rest("y".to_owned()));
+    }
+}

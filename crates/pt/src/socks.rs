@@ -1,0 +1,223 @@
+//! How a client reaches a bridge through a transport: SOCKS5, with the bridge's arguments as user
+//! and password (pt-spec, "Client"; RFC 1928 and 1929).
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::args::{Args, ArgsError};
+
+const VERSION: u8 = 5;
+const NO_LOGIN: u8 = 0;
+const LOGIN: u8 = 2;
+const LOGIN_VERSION: u8 = 1;
+const CONNECT: u8 = 1;
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+/// An answer up to where its address begins.
+const HEAD: usize = 4;
+
+/// Why a transport does not lead to a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocksRefusal {
+    /// It speaks another protocol, or wants another login.
+    Nonsense,
+    /// It does not take the arguments.
+    Arguments,
+    /// It could not reach the bridge; SOCKS's code.
+    Unreached(u8),
+}
+
+impl fmt::Display for SocksRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocksRefusal::Nonsense => out.write_str("the transport does not speak SOCKS5"),
+            SocksRefusal::Arguments => out.write_str("the transport does not take the arguments"),
+            SocksRefusal::Unreached(code) => {
+                write!(out, "the transport does not reach the bridge (SOCKS code {code})")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SocksRefusal {}
+
+/// A dialogue with a transport about one connection.
+#[derive(Clone, Debug)]
+pub struct SocksClient {
+    /// User and password with their lengths, if there are arguments.
+    login: Option<Vec<u8>>,
+    request: Vec<u8>,
+    inbox: Vec<u8>,
+    stage: SocksStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SocksStage {
+    Method,
+    Login,
+    Answer,
+    Open,
+}
+
+impl SocksClient {
+    /// To the bridge at this address, with these arguments. Appends its first word to `out`.
+    ///
+    /// # Errors
+    /// The arguments are too long.
+    pub fn new(to: SocketAddr, args: &Args, out: &mut Vec<u8>) -> Result<SocksClient, ArgsError> {
+        let login = match args.is_empty() {
+            true => None,
+            false => {
+                let (user, password) = args.to_socks()?;
+                let field = |field: &[u8]| [&[field.len() as u8], field].concat();
+                Some([&[LOGIN_VERSION][..], &field(&user), &field(&password)].concat())
+            }
+        };
+        out.extend([VERSION, 1, if login.is_some() { LOGIN } else { NO_LOGIN }]);
+        let mut request = vec![VERSION, CONNECT, 0];
+        match to {
+            SocketAddr::V4(four) => {
+                request.push(IPV4);
+                request.extend(four.ip().octets());
+            }
+            SocketAddr::V6(six) => {
+                request.push(IPV6);
+                request.extend(six.ip().octets());
+            }
+        }
+        request.extend(to.port().to_be_bytes());
+        Ok(SocksClient { login, request, inbox: Vec::new(), stage: SocksStage::Method })
+    }
+
+    /// Takes bytes of the transport's; appends answers to `out`. True once the connection is the
+    /// bridge's: what came behind is [`SocksClient::rest`].
+    ///
+    /// # Errors
+    /// [`SocksRefusal`]: it is to be closed.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
+        self.inbox.extend_from_slice(bytes);
+        while self.stage != SocksStage::Open && self.step(out)? {}
+        Ok(self.stage == SocksStage::Open)
+    }
+
+    /// Bytes that came behind the transport's last word.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox)
+    }
+
+    /// Reads one message; false if it is not whole yet.
+    fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
+        let length = match self.stage {
+            SocksStage::Method | SocksStage::Login => 2,
+            SocksStage::Answer => match answer_length(&self.inbox)? {
+                Some(length) => length,
+                None => return Ok(false),
+            },
+            SocksStage::Open => return Ok(false),
+        };
+        let Some(message) = self.inbox.get(..length) else { return Ok(false) };
+        match (self.stage, message, &self.login) {
+            (SocksStage::Method, [VERSION, LOGIN], Some(login)) => {
+                out.extend_from_slice(login);
+                self.stage = SocksStage::Login;
+            }
+            (SocksStage::Method, [VERSION, NO_LOGIN], None) | (SocksStage::Login, [_, 0], _) => {
+                out.extend_from_slice(&self.request);
+                self.stage = SocksStage::Answer;
+            }
+            (SocksStage::Login, ..) => return Err(SocksRefusal::Arguments),
+            (SocksStage::Answer, [_, 0, ..], _) => self.stage = SocksStage::Open,
+            (SocksStage::Answer, [_, code, ..], _) => return Err(SocksRefusal::Unreached(*code)),
+            _ => return Err(SocksRefusal::Nonsense),
+        }
+        self.inbox.drain(..length);
+        Ok(true)
+    }
+}
+
+/// Bytes of an answer, once so many of them have come that this is known.
+fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
+    if inbox.first().is_some_and(|version| *version != VERSION) {
+        return Err(SocksRefusal::Nonsense);
+    }
+    let &[_, code, _, kind, ref rest @ ..] = inbox else { return Ok(None) };
+    let address = match kind {
+        IPV4 => 4,
+        IPV6 => 16,
+        NAME => match rest.first() {
+            Some(&length) => 1 + usize::from(length),
+            None => return Ok(None),
+        },
+        // Who refuses may leave out where he would have been.
+        _ if code != 0 => return Err(SocksRefusal::Unreached(code)),
+        _ => return Err(SocksRefusal::Nonsense),
+    };
+    Ok(Some(HEAD + address + 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BRIDGE: &str = "192.0.2.1:443";
+
+    fn args(pairs: &[(&str, &str)]) -> Args {
+        Args(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    }
+
+    /// What is said, and what comes of it, where the transport says this, so many bytes at a time.
+    fn told(
+        args: &Args,
+        said: &[u8],
+        step: usize,
+    ) -> (Vec<u8>, Result<bool, SocksRefusal>, Vec<u8>) {
+        let mut out = Vec::new();
+        let mut client = SocksClient::new(BRIDGE.parse().unwrap(), args, &mut out).unwrap();
+        let mut open = Ok(false);
+        for piece in said.chunks(step) {
+            open = client.take(piece, &mut out);
+            if open.is_err() {
+                break;
+            }
+        }
+        (out, open, client.rest())
+    }
+
+    #[test]
+    fn arguments_go_by_user_and_password_and_what_comes_behind_is_the_bridges() {
+        let said = [&[5, 2, 1, 0][..], &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0], b"hello"].concat();
+        for step in [1, 3, 100] {
+            let (out, open, rest) = told(&args(&[("k", "v")]), &said, step);
+            assert_eq!((open, &*rest), (Ok(true), &b"hello"[..]));
+            let login = b"\x01\x03k=v\x01\0";
+            let request = [5, 1, 0, 1, 192, 0, 2, 1, 1, 187];
+            assert_eq!(out, [&[5, 1, 2][..], login, &request].concat());
+        }
+        for address in
+            [&[1, 0, 0, 0, 0][..], &[3, 2, b'a', b'b'], &[[4].as_slice(), &[0; 16]].concat()]
+        {
+            let said = [&[5, 0, 5, 0, 0][..], address, &[0, 0]].concat();
+            let (out, open, _) = told(&Args::default(), &said, 1);
+            assert_eq!((open, &out[..3]), (Ok(true), &[5, 1, 0][..]));
+        }
+    }
+
+    #[test]
+    fn who_refuses_and_who_is_no_transport_is_told() {
+        let some = args(&[("k", "v")]);
+        let refused = |args: &Args, said: &[u8]| told(args, said, 1).1;
+        assert_eq!(refused(&some, &[5, 2, 1, 1]), Err(SocksRefusal::Arguments));
+        assert_eq!(refused(&some, &[5, 0]), Err(SocksRefusal::Nonsense));
+        assert_eq!(refused(&some, b"HTTP/1.0"), Err(SocksRefusal::Nonsense));
+        assert_eq!(refused(&Args::default(), &[5, 255]), Err(SocksRefusal::Nonsense));
+        assert_eq!(refused(&Args::default(), &[5, 0, 4]), Err(SocksRefusal::Nonsense));
+        let answer = [5, 0, 5, 4, 0, 1, 0, 0, 0, 0, 0, 0];
+        assert_eq!(refused(&Args::default(), &answer), Err(SocksRefusal::Unreached(4)));
+        assert_eq!(refused(&Args::default(), &[5, 0, 5, 1, 0, 0]), Err(SocksRefusal::Unreached(1)));
+        assert_eq!(refused(&Args::default(), &[5, 0, 5, 0, 0, 9]), Err(SocksRefusal::Nonsense));
+        let long = args(&[("k", &"x".repeat(600))]);
+        let none = SocksClient::new(BRIDGE.parse().unwrap(), &long, &mut Vec::new());
+        assert!(matches!(none, Err(ArgsError::TooLong(_))));
+    }
+}
