@@ -435,6 +435,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         family: Vec::new(),
         policy: ExitPolicy::reject_all(),
         directory_cache: true,
+        bridge: None,
     };
     let seed = |kind: u8, text: &[u8]| [&[kind], text].concat();
     let keys = relay.files()?;
@@ -666,8 +667,10 @@ fn pluggable() -> Seeds {
     let server = "TOR_PT_MANAGED_TRANSPORT_VER=1\nTOR_PT_STATE_LOCATION=/s\nTOR_PT_SERVER_TRANSPORTS=a,b\n\
                   TOR_PT_SERVER_BINDADDR=a-[::]:443\nTOR_PT_SERVER_TRANSPORT_OPTIONS=a:k=x\\;y;b:l=2\n\
                   TOR_PT_ORPORT=127.0.0.1:9001\nTOR_PT_EXTENDED_SERVER_PORT=127.0.0.1:9\nTOR_PT_AUTH_COOKIE_FILE=/c";
-    let texts: [(&str, u8, &str); 9] = [
+    let named = format!("192.0.2.1:443 {id} ed25519:{}", "A".repeat(43));
+    let texts: [(&str, u8, &str); 15] = [
         ("bridge", 0, &bridge),
+        ("bridge-ed25519", 0, &named),
         ("bridge-plain", 0, "Bridge [2001:db8::1]:9001"),
         ("smethod-args", 1, "a\\,b=c\\=d,cert=ab=="),
         ("socks-args", 2, "k=v;l=m\\;n"),
@@ -684,6 +687,11 @@ fn pluggable() -> Seeds {
         ),
         ("server-environment", 4, server),
         ("cookie", 5, &cookie),
+        ("plugin", 6, "ClientTransportPlugin obfs3,obfs4 exec /usr/bin/obfs4proxy -x"),
+        ("offer", 6, "obfs4 0.0.0.0:443 iat-mode=1 exec /usr/bin/obfs4proxy"),
+        ("plugin-proxy", 6, "snowflake socks5 127.0.0.1:1984"),
+        ("transport", 7, "\u{5}\u{2}\u{1}\0\u{5}\0\0\u{1}\0\0\0\0\0\0hello"),
+        ("transport-plain", 7, "\u{5}\0\u{5}\u{4}\0\u{3}\u{1}a\0\0"),
     ];
     texts.map(|(name, kind, text)| (name, [&[kind], text.as_bytes()].concat())).to_vec()
 }

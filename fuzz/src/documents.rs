@@ -5,7 +5,8 @@ use anabranch_onion::directory::http::{RequestReader, ResponseReader};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{
-    DocumentError, LONGEST_ITEM, Unproven, check_descriptor, parse_certs, parse_microdescs,
+    DocumentError, LONGEST_ITEM, Unproven, check_bridge, check_descriptor, parse_certs,
+    parse_microdescs,
 };
 
 /// The time at which all seeds hold.
@@ -61,7 +62,12 @@ fn descriptor(text: &str) {
     match check_descriptor(text, NOW) {
         Err(DocumentError::TooFewSigners(..)) => panic!("nobody signs for a relay"),
         Err(error) => assert!(!error.to_string().is_empty()),
-        Ok(described) => assert!(!described.addresses.is_empty(), "it is nowhere"),
+        Ok(described) => {
+            assert!(!described.addresses.is_empty(), "it is nowhere");
+            let bridge = check_bridge(text, NOW).expect("it is a descriptor");
+            assert_eq!(bridge.status.rsa_identity, described.rsa_identity);
+            assert!(!bridge.microdesc.exits(), "nobody exits by a bridge");
+        }
     }
 }
 

@@ -53,6 +53,8 @@ fn settings(data: &std::path::Path) -> Settings {
         keys: Some(ring.keys().clone()),
         cache: false,
         dir_requests: false,
+        bridges: Vec::new(),
+        unpublished: false,
     };
     let dirclient = DirClient::start(dirclient, rng).unwrap();
     let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001);

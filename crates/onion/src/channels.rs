@@ -13,7 +13,7 @@ use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
 use crate::transport::{RecentCells, Transport};
 use crate::wire::cell::{Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, set_number};
-use crate::wire::extend::Target;
+use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::link::Identity;
 use crate::wire::message::DestroyReason;
 
@@ -484,5 +484,6 @@ impl Link {
 
 /// Whether an identity is the one that a target names.
 pub(crate) fn is(identity: &Identity, target: &Target) -> bool {
-    identity.rsa == target.rsa && target.ed25519.is_none_or(|key| key == identity.ed25519)
+    let is_named = target.rsa == ANYBODY || identity.rsa == target.rsa;
+    is_named && target.ed25519.is_none_or(|key| key == identity.ed25519)
 }

@@ -26,6 +26,7 @@ use entry::Entry;
 use legs::{LegState, LeglessSet};
 pub use testing::testing_path;
 
+mod bridges;
 mod caches;
 mod entry;
 mod legs;
@@ -59,6 +60,8 @@ pub struct KeptGuards {
     pub default: Vec<Sampled<[u8; 20]>>,
     /// Those of a user who allows but few relays as first hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
+    /// Bridges, of a user who enters by them.
+    pub bridges: Vec<Sampled<[u8; 20]>>,
 }
 
 /// What streams have in common that may share a circuit.
@@ -116,6 +119,8 @@ pub enum Order {
     NoAbleRelay(Design),
     /// Tell the user: legs can join at so few relays that these see much of what the user does.
     FewJoining(usize),
+    /// Tell the user: sets have no more legs than there are bridges, and more are wanted.
+    FewBridges(usize, usize),
 }
 
 /// What there is to see of a circuit.
@@ -199,6 +204,7 @@ pub struct CircuitManager {
     /// Exits that did not answer when they were to link a circuit.
     unlinkable: BTreeSet<[u8; 20]>,
     told_few_legs: bool,
+    told_few_bridges: bool,
     /// When somebody last wanted to go somewhere.
     asked: Option<Time>,
     /// By which circuit a set is known now whose first is gone.
@@ -231,6 +237,7 @@ impl CircuitManager {
             many_link: false,
             unlinkable: BTreeSet::new(),
             told_few_legs: false,
+            told_few_bridges: false,
             asked: None,
             heirs: BTreeMap::new(),
             legless: Vec::new(),
@@ -243,7 +250,8 @@ impl CircuitManager {
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
         (self.told_few_legs, self.unlinkable) = (false, BTreeSet::new());
         self.entry.set_legs(self.legs());
-        self.network = Some(network);
+        self.tell_few_bridges(self.wished_legs());
+        self.network = Some(self.with_bridges(&network));
         self.hopeless.clear();
         self.wishes = self.allowed();
         self.entry.network_changed();
@@ -407,7 +415,7 @@ impl CircuitManager {
             network.is_enough() && network.consensus().is_reasonably_live(unix_now)
         });
         if let Some(network) = &network {
-            self.renew(unix_now, network, rng);
+            self.renew(unix_now, Some(network), rng);
         }
         self.upgrade(unix_now);
         if let Some(network) = &network {
@@ -504,7 +512,7 @@ impl CircuitManager {
             .min()
     }
 
-    fn renew(&mut self, unix_now: u64, network: &Network, rng: &mut impl Rng) {
+    fn renew(&mut self, unix_now: u64, network: Option<&Network>, rng: &mut impl Rng) {
         let renewed = self.entry.renew(unix_now, network, &self.wishes, rng);
         self.orders.extend(renewed.changed.then_some(Order::Keep));
         self.orders.extend(renewed.few.map(Order::FewGuards));
@@ -657,6 +665,9 @@ impl CircuitManager {
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
             let none = network.has_path(target, wishes).err();
+            // Bridges need not be listed as guards.
+            let bridged = self.entry.bridges().is_some();
+            let none = none.filter(|none| !bridged || none.0 != Position::Guard);
             self.hopeless.extend(none.filter(|_| avoid.is_empty()).map(|none| (target, none)));
             return Err(none);
         };

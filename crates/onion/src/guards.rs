@@ -308,6 +308,13 @@ impl<I: Name> Guards<I> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
 
+    /// What kept guards from being reached may be over: each may be tried again.
+    pub fn forgive(&mut self) {
+        for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
+            guard.reach = Reach::Maybe;
+        }
+    }
+
     /// Whether circuits wait: then [`Guards::ready`] and [`Guards::outdated`] are to be asked about
     /// once a second.
     #[must_use]

@@ -156,5 +156,6 @@ fn description(number: u8) -> Description {
         family: Vec::new(),
         policy: ExitPolicy::parse(rules).unwrap(),
         directory_cache: true,
+        bridge: None,
     }
 }

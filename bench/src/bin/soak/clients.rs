@@ -198,12 +198,15 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         keys: None,
         cache: false,
         dir_requests: true,
+        bridges: Vec::new(),
+        unpublished: false,
     };
     Ok(Settings {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         dirclient: DirClient::start(dirclient, generator()?).map_err(io::Error::other)?,
         data: data.to_owned(),
         wishes: Wishes::default(),
+        ways: None,
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,

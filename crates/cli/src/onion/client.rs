@@ -19,6 +19,7 @@ use anabranch_onion::wire::ancestors::DEALING;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::bridges::Bridges;
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
 use super::{Common, LinkKind, either, fingerprints, memory, read, tapped};
@@ -55,6 +56,8 @@ pub(super) const KEYS: &[&str] = &[
     "middle",
     "exit",
     "exclude",
+    "bridge",
+    "pt",
     "share-subnets",
     "padding",
     "legs",
@@ -105,6 +108,15 @@ pub(crate) struct ClientArgs {
     /// Never these relays
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     exclude: Vec<String>,
+    /// Enter the network by this bridge alone, as a Bridge line of torrc has it: [TRANSPORT]
+    /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. Of several the first that can be
+    /// reached is used. A transport anabranch is ours and needs no --pt (repeatable)
+    #[arg(long, value_name = "LINE")]
+    bridge: Vec<String>,
+    /// Who has the transports of --bridge, as a ClientTransportPlugin line of torrc has it: NAME
+    /// exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT where it runs already (repeatable)
+    #[arg(long, value_name = "LINE")]
+    pt: Vec<String>,
     /// What silent links to guards carry, so that routers' records do not tell when you pause:
     /// as much as the network wants, less of it, or nothing [default: full]
     #[arg(long, value_enum, value_name = "AMOUNT")]
@@ -194,6 +206,12 @@ impl ClientArgs {
         let data = args.common.data("client")?;
         let claim = claim(&data).map_err(Failure::misuse)?;
         let authorities = args.common.authorities()?;
+        let bridges = args.bridges()?;
+        let wishes = args.wishes()?;
+        // Who has misspelt an option starts no program.
+        let (metrics, listen) = (args.metrics()?, args.listening());
+        let entrance = bridges.map(|bridges| bridges.start(&data)).transpose()?;
+        let ways = entrance.as_ref().map(|entrance| entrance.ways.clone());
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
             data: data.clone(),
@@ -201,10 +219,9 @@ impl ClientArgs {
             keys: None,
             cache: false,
             dir_requests: true,
+            bridges: ways.iter().flat_map(|ways| ways.bridges().to_vec()).collect(),
+            unpublished: false,
         };
-        let wishes = args.wishes()?;
-        let usual = LISTEN.parse().expect("a socket address");
-        let listen = if args.listen.is_empty() { vec![usual] } else { args.listen.clone() };
         let dirclient_rng = generator().map_err(Failure::trouble)?;
         let dirclient = DirClient::start(dirclient, dirclient_rng).map_err(Failure::misuse)?;
         let settings = Settings {
@@ -212,6 +229,7 @@ impl ClientArgs {
             dirclient,
             data,
             wishes,
+            ways,
             padding: args.amount(),
             extended_errors: args.extended_errors,
             memory: args.memory()?,
@@ -222,7 +240,6 @@ impl ClientArgs {
             tap: taps.into_iter().next(),
             trace: args.trace()?,
         };
-        let metrics = args.metrics()?;
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
         for text in told.into_iter().chain(claim.tightened.iter().cloned()) {
@@ -239,6 +256,19 @@ impl ClientArgs {
         let reload = Some(reload.ending_with_terminal());
         let done = client::run_rereading(settings, rng, &stop, reload, &mut tell);
         done.map_err(Failure::misuse)
+    }
+
+    fn bridges(&self) -> Result<Option<Bridges>, Failure> {
+        if !self.bridge.is_empty() && !self.entry.is_empty() {
+            let told = "--entry names relays of the network: with --bridge, bridges are first hops";
+            return Err(Failure::misuse(told));
+        }
+        Bridges::read(&self.bridge, &self.pt)
+    }
+
+    fn listening(&self) -> Vec<SocketAddr> {
+        let usual = LISTEN.parse().expect("a socket address");
+        if self.listen.is_empty() { vec![usual] } else { self.listen.clone() }
     }
 
     pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
@@ -335,6 +365,8 @@ impl ClientArgs {
         ];
         let fixed = [
             ("listen", self.listen != old.listen),
+            ("bridge", self.bridge != old.bridge),
+            ("pt", self.pt != old.pt),
             ("multipath", self.multipath != old.multipath),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
@@ -353,6 +385,8 @@ impl ClientArgs {
         ClientArgs {
             common,
             listen: old.listen.clone(),
+            bridge: old.bridge.clone(),
+            pt: old.pt.clone(),
             extended_errors: old.extended_errors,
             multipath: old.multipath.clone(),
             schedule: old.schedule.clone(),
@@ -377,6 +411,8 @@ impl ClientArgs {
             middle: either(self.middle, file.middle),
             exit: either(self.exit, file.exit),
             exclude: either(self.exclude, file.exclude),
+            bridge: either(self.bridge, file.bridge),
+            pt: either(self.pt, file.pt),
             share_subnets: self.share_subnets || file.share_subnets,
             extended_errors: self.extended_errors || file.extended_errors,
             padding: self.padding.or(file.padding),

@@ -2,8 +2,10 @@
 //! network. `anabranch pt`: a pluggable transport, for it and for others.
 
 mod authority;
+mod bridges;
 mod client;
 mod log;
+mod offers;
 mod pt;
 mod relay;
 mod reread;

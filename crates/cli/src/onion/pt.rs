@@ -20,10 +20,6 @@ use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
 
-/// Links at a server.
-const LINKS: usize = 10_000;
-/// Megabytes for their windows beyond 1 MiB each.
-const MEMORY_MB: usize = 256;
 /// What is in the environment where another program has started us.
 const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
@@ -247,8 +243,9 @@ impl ServerSide {
 }
 
 fn limits(links: Option<usize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
-    let memory = memory(megabytes.unwrap_or(MEMORY_MB), 1)?;
-    Ok(Limits { memory, links: links.unwrap_or(LINKS) })
+    let usual = Limits::default();
+    let memory = memory(megabytes.unwrap_or(usual.memory >> 20), 1)?;
+    Ok(Limits { memory, links: links.unwrap_or(usual.links) })
 }
 
 /// Does what the program wants that has started us.

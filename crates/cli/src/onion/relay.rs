@@ -22,6 +22,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::log::Log;
+use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
 use super::watch::{Limit, Model, Screen};
 use super::{Common, LinkKind, either, fingerprints, memory, platform, read, tapped};
@@ -68,6 +69,8 @@ pub(super) const KEYS: &[&str] = &[
     "grace",
     "allow-private",
     "no-directory",
+    "bridge",
+    "pt",
 ];
 
 /// Be a relay of the onion network: guard, middle or exit
@@ -139,6 +142,15 @@ pub(crate) struct RelayArgs {
     /// Answer no directory requests
     #[arg(long)]
     no_directory: bool,
+    /// Be a bridge: no authority hears of it, and clients come by the lines that it prints at its
+    /// start and leaves in bridgelines.txt below --data
+    #[arg(long)]
+    bridge: bool,
+    /// A transport of the bridge: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The
+    /// transport anabranch is ours and needs no program; its keys are profile, site and pictures
+    /// (repeatable)
+    #[arg(long, value_name = "LINE")]
+    pt: Vec<String>,
 }
 
 impl RelayArgs {
@@ -157,6 +169,7 @@ impl RelayArgs {
         let live = args.live()?;
         limit.set(live.description.bandwidth[0]);
         let authorities = args.common.authorities()?;
+        let offers = args.offers()?;
         let claim = claim(&data).map_err(Failure::misuse)?;
         claim.tightened.iter().for_each(|text| screen.warn(text));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
@@ -167,16 +180,21 @@ impl RelayArgs {
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
-            data,
+            data: data.clone(),
             share_subnets: false,
             keys: Some(Arc::clone(&keys)),
             cache: !args.no_directory,
             dir_requests: false,
+            bridges: Vec::new(),
+            unpublished: args.bridge,
         };
         let dirclient = DirClient::start(dirclient, rng).map_err(Failure::misuse)?;
         let description = live.description.clone();
+        let offered = offers.map(|offers| offers.start(&data)).transpose()?;
+        let (bridge, _running) = offered.unzip();
         let settings = Settings {
             live,
+            bridge,
             taps,
             threads: args.threads().get(),
             ..Settings::new(args.listen.clone(), ring, dirclient, description)
@@ -198,6 +216,24 @@ impl RelayArgs {
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
+    }
+
+    /// What makes it a bridge, if it is one.
+    fn offers(&self) -> Result<Option<Offers>, Failure> {
+        match (self.bridge, self.no_directory) {
+            (true, true) => Err(Failure::misuse(
+                "--no-directory: clients of a bridge ask it for all that they need of the network",
+            )),
+            (false, _) if !self.pt.is_empty() => {
+                Err(Failure::misuse("--pt goes with --bridge: a relay that all know needs none"))
+            }
+            (true, false) => {
+                let first = self.listen.first().copied();
+                let first = first.ok_or_else(|| Failure::misuse("a bridge needs --listen"))?;
+                Offers::read(&self.pt, first).map(Some)
+            }
+            (false, _) => Ok(None),
+        }
     }
 
     /// What may change while it runs.
@@ -260,6 +296,7 @@ impl RelayArgs {
             family: fingerprints("--family", &self.family)?.iter().map(|id| hex(id)).collect(),
             policy,
             directory_cache: !self.no_directory,
+            bridge: self.bridge.then(Vec::new),
             ..Description::new(nickname, at, platform())
         })
     }
@@ -286,6 +323,8 @@ impl RelayArgs {
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
             no_directory: self.no_directory || file.no_directory,
+            bridge: self.bridge || file.bridge,
+            pt: either(self.pt, file.pt),
         })
     }
 }
@@ -332,6 +371,8 @@ impl RelayArgs {
             ("threads", self.threads != old.threads),
             ("no-directory", self.no_directory != old.no_directory),
             ("link", self.link != old.link),
+            ("bridge", self.bridge != old.bridge),
+            ("pt", self.pt != old.pt),
         ];
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
@@ -345,6 +386,8 @@ impl RelayArgs {
             threads: old.threads,
             no_directory: old.no_directory,
             link: old.link,
+            bridge: old.bridge,
+            pt: old.pt.clone(),
             ..self
         }
     }

@@ -32,6 +32,7 @@ use super::skew::Skew;
 use super::state::ClientState;
 use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
+use super::ways::BridgeWays;
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
@@ -57,6 +58,7 @@ mod trace;
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;
+const TRANSPORTS: u64 = 3;
 
 /// How a client is to run.
 pub struct Settings {
@@ -68,6 +70,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// Which relays the user wants, and which not.
     pub wishes: Wishes,
+    /// The bridges by which alone the network is entered, if it is: those that `dirclient` asks.
+    pub ways: Option<BridgeWays>,
     /// Whether SOCKS5 is answered in Tor's own codes where something is wrong with an onion
     /// service.
     pub extended_errors: bool,
@@ -227,6 +231,11 @@ impl<'r> ClientLoop<'r> {
         let mut circmgr = CircuitManager::new(kept.guards, &kept.build_times, wishes);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
+        if let Some(ways) = &settings.ways {
+            circmgr.set_bridges(ways.bridges().iter().map(|bridge| bridge.rsa).collect());
+            station.watch(ways.transports().waker(), TRANSPORTS)?;
+            station.links.set_ways(ways.clone());
+        }
         Ok(ClientLoop {
             station,
             circmgr,
@@ -368,6 +377,7 @@ impl<'r> ClientLoop<'r> {
             Token::File(NEWS) => self.take_news(now, watch),
             Token::File(HANGUP) => self.on_hangup(watch),
             Token::File(TAP) => station.look_ahead(now),
+            Token::File(TRANSPORTS) => self.on_transports(watch),
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
@@ -378,6 +388,14 @@ impl<'r> ClientLoop<'r> {
             Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
         }
         self.obey(now, watch);
+    }
+
+    /// A transport has come up, or there is something to say of one.
+    fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let said = self.settings.ways.as_ref().map(|ways| ways.transports().said());
+        said.into_iter().flatten().map(ClientEvent::Trouble).for_each(watch);
+        self.settings.dirclient.ask_bridges();
+        self.circmgr.retry_now();
     }
 
     /// SIGHUP has come.
@@ -423,6 +441,7 @@ impl<'r> ClientLoop<'r> {
                     self.tell_unlisted(&network, watch);
                     self.network = Some(network);
                 }
+                News::Bridge(place, bridge) => self.circmgr.learn_bridge(place, *bridge),
                 News::Ready => {
                     watch(ClientEvent::Ready(self.relays[1]));
                 }
@@ -527,6 +546,9 @@ impl<'r> ClientLoop<'r> {
                  with the others"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
+            Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
+                "circuits have {bridges} of {wanted} legs: each enters by a bridge of its own"
+            ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
                 "circuits can join at {count} of the consensus' relays: each sees often which first \
                  hops are yours"
@@ -628,7 +650,7 @@ impl<'r> ClientLoop<'r> {
 
     /// The nickname of a relay.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
-        Some(self.network.as_ref()?.status(id)?.nickname.clone())
+        self.circmgr.nickname(id).map(str::to_owned)
     }
 }
 
@@ -674,6 +696,8 @@ mod tests {
             keys: None,
             cache: false,
             dir_requests: true,
+            bridges: Vec::new(),
+            unpublished: false,
         };
         let settings = Settings {
             tap: None,
@@ -681,6 +705,7 @@ mod tests {
             dirclient: DirClient::start(dirclient, crate::entropy::generator().unwrap()).unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
+            ways: None,
             extended_errors: false,
             padding: Amount::Full,
             memory: 1 << 20,

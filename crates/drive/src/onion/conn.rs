@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
+use super::ways::{BridgeWays, Greeting};
 
 /// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
 /// change.
@@ -36,6 +37,10 @@ pub(super) struct Conn {
     pub(super) target: Option<Target>,
     /// By which of its addresses.
     pub(super) place: usize,
+    /// What is said first to the transport that leads there, if one does.
+    greeting: Option<Greeting>,
+    /// A transport stands between, so that segments are not the link's.
+    pub(super) by_transport: bool,
     /// Since when it is seen not to be open.
     pub(super) opening: Option<Time>,
     /// The core knows of it.
@@ -106,9 +111,15 @@ impl Conn {
         target: Target,
         place: usize,
         link: Box<dyn Link + Send>,
-        tap: &mut Tap,
+        (tap, ways): (&mut Tap, Option<&BridgeWays>),
     ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
+        let (to, greeting) = ways.map_or(Ok((address, None)), |ways| ways.to(address))?;
+        if greeting.is_some() {
+            let mut conn = Conn::new(connecting(to)?, address, link, Some(target))?;
+            (conn.place, conn.greeting, conn.by_transport) = (place, greeting, true);
+            return Ok(conn);
+        }
         let mut cookie = None;
         // Before it connects, so that the answer's SYN is shown.
         let socket = connecting_by(address, |socket| cookie = tap.attach(socket.as_fd()))?;
@@ -136,6 +147,8 @@ impl Conn {
             admitted: None,
             target,
             place: 0,
+            greeting: None,
+            by_transport: false,
             opening: None,
             told: false,
             wants: false,
@@ -232,7 +245,17 @@ impl Conn {
             Err(error) => return SocketRead::End(Some(error.to_string())),
         };
         self.carried[0] += count as u64;
-        let received = self.link.receive(now, &buffer[..count]);
+        let mut came = &buffer[..count];
+        let rest;
+        if let Some(greeting) = &mut self.greeting {
+            match greeting.take(came) {
+                Err(refusal) => return SocketRead::End(Some(refusal.to_string())),
+                Ok(None) => return SocketRead::Bytes,
+                Ok(Some(behind)) => rest = behind,
+            }
+            (self.greeting, came) = (None, &rest);
+        }
+        let received = self.link.receive(now, came);
         self.link.read(plain);
         match received {
             Err(Fault::Peer(text)) => SocketRead::End(Some(text)),
@@ -276,6 +299,9 @@ impl Conn {
     /// # Errors
     /// The socket's: the link is over.
     pub(super) fn flush(&mut self, now: Time) -> io::Result<bool> {
+        if let Some(greeting) = &mut self.greeting {
+            return greeting.flush(&self.socket);
+        }
         self.link.transmit(now, &mut self.sealed);
         while self.sent < self.sealed.len() {
             match self.socket.write(&self.sealed[self.sent..]) {

@@ -16,10 +16,11 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_onion::Moment;
+use anabranch_onion::directory::bridges::BridgeIdentity;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::fetch::{
-    AuthorityIdentity, Directory, Event, Failure, Job, Source,
+    AuthorityIdentity, Directory, Event, Failure, Job, Source, Want,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::wire::extend::Target;
@@ -68,6 +69,10 @@ pub struct Settings {
     pub cache: bool,
     /// Whether the owner makes circuits and runs directory requests by them.
     pub dir_requests: bool,
+    /// By whom alone everything is asked for, if there are any.
+    pub bridges: Vec<BridgeIdentity>,
+    /// Whether descriptors are kept from authorities: those of a bridge.
+    pub unpublished: bool,
 }
 
 /// What the thread is told.
@@ -76,6 +81,7 @@ pub(super) enum DirCommand {
     Sign(Arc<RelayKeys>),
     Trust(Vec<Authority>, bool),
     Report(Report),
+    AskBridges,
 }
 
 /// What came of an directory request.
@@ -166,6 +172,11 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
+    /// The way to bridges may have come up: those that are not known are asked now.
+    pub fn ask_bridges(&self) {
+        let _ = self.orders.send(DirCommand::AskBridges);
+    }
+
     /// Has descriptors signed with these keys from now on: what is published is published anew.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
@@ -206,6 +217,9 @@ impl DirThread {
     fn new(settings: Settings, rng: ChaCha20Rng, desk: NewsSender) -> DirThread {
         let mut directory = Directory::new(identities(&settings), settings.share_subnets);
         let mut cache = Cache::default();
+        if !settings.bridges.is_empty() {
+            directory.by_bridges(settings.bridges.clone());
+        }
         if settings.cache {
             directory.for_a_cache();
             settings.keys.iter().for_each(|keys| cache.we_are(keys.rsa_identity()));
@@ -260,6 +274,7 @@ impl DirThread {
             }
             DirCommand::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
             DirCommand::Report(report) => self.reported(report),
+            DirCommand::AskBridges => self.directory.ask_bridges(),
         }
     }
 
@@ -275,8 +290,8 @@ impl DirThread {
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
         self.directory.begin_anew(identities(&self.settings), share_subnets);
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
-        // What comes of requests for others is nothing to these.
-        self.out.clear();
+        // What comes of requests for others is nothing to these, but bridges are as they were.
+        self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
         self.restore();
         self.restore_copies();
     }
@@ -331,6 +346,10 @@ impl DirThread {
             Source::Authority(place) => {
                 return self.send_out(job, authorities.get(place).and_then(Authority::target));
             }
+            Source::Bridge(place) => {
+                let bridge = self.settings.bridges.get(place).map(BridgeIdentity::target);
+                return self.send_out(job, bridge);
+            }
             Source::Cache => return self.send_out(job, None),
         };
         let Some(authority) = authorities.get(place) else {
@@ -341,10 +360,10 @@ impl DirThread {
         self.done(&job, Some(name), false, outcome);
     }
 
-    fn send_out(&mut self, job: Job, authority: Option<Target>) {
+    fn send_out(&mut self, job: Job, to: Option<Target>) {
         let (number, request, limit) = (job.number, get(&job.path), job.limit);
         self.out.insert(number, job);
-        self.desk.tell(News::DirRequest(DirRequest { number, authority, request, limit }));
+        self.desk.tell(News::DirRequest(DirRequest { number, to, request, limit }));
     }
 
     fn reported(&mut self, report: Report) {
@@ -353,7 +372,7 @@ impl DirThread {
             Source::Authority(place) => {
                 self.settings.authorities.get(place).map(|one| one.name.clone())
             }
-            Source::Plain(_) | Source::Cache => report.from,
+            Source::Bridge(_) | Source::Plain(_) | Source::Cache => report.from,
         };
         let outcome = report.outcome.and_then(|reader| reader.finish().map_err(Failure::Http));
         self.done(&job, named, true, outcome);
@@ -399,6 +418,7 @@ impl DirThread {
                 }
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
+                Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
                 Event::Failed(want, _, failure) => self.complain(want.name(), &failure),
             }
         }
@@ -497,6 +517,9 @@ impl DirThread {
         self.library.show(Arc::clone(&self.cache));
         // What we are is to be had by our port before there is a consensus.
         self.library.ring();
+        if self.settings.unpublished {
+            return self.due.iter_mut().for_each(|due| due.taken(unix()));
+        }
         let text = server + &extra;
         due.into_iter().for_each(|place| self.publish_to(place, &text));
     }
@@ -582,11 +605,40 @@ mod tests {
                 keys: None,
                 cache,
                 dir_requests: false,
+                bridges: Vec::new(),
+                unpublished: false,
             };
             let (_office, desk, _orders) = DirClient::counters().unwrap();
             let mut clerk = DirThread::new(settings, crate::entropy::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }
+    }
+
+    #[test]
+    fn a_bridge_that_is_being_asked_is_waited_for_though_other_authorities_are_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let addresses = vec!["192.0.2.1:443".parse().unwrap()];
+        let settings = Settings {
+            authorities: Vec::new(),
+            data: folder.path().to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            dir_requests: true,
+            bridges: vec![BridgeIdentity { addresses, rsa: None, ed25519: None }],
+            unpublished: false,
+        };
+        let (mut office, desk, _orders) = DirClient::counters().unwrap();
+        let mut clerk = DirThread::new(settings, crate::entropy::generator().unwrap(), desk);
+        let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();
+        clerk.carry(job);
+        let asked = office.take();
+        let [News::DirRequest(asked)] = &asked[..] else { panic!("{asked:?}") };
+        clerk.trust(Vec::new(), false);
+        let outcome = Err(Failure::Unreachable);
+        clerk.reported(Report { number: asked.number, from: None, outcome });
+        assert!(office.take().iter().any(|news| matches!(news, News::Fetched(_))));
+        assert!(clerk.directory.next_timeout(clerk.moment()) > clerk.clock.now());
     }
 }

@@ -402,6 +402,8 @@ fn relay_dirclient(
         keys: Some(Arc::clone(ring.keys())),
         cache: true,
         dir_requests: false,
+        bridges: Vec::new(),
+        unpublished: false,
     };
     Ok(DirClient::start(dirclient, crate::entropy::generator().map_err(of(&name))?)?)
 }
@@ -451,12 +453,15 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         keys: None,
         cache: false,
         dir_requests: true,
+        bridges: Vec::new(),
+        unpublished: false,
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),
         dirclient: DirClient::start(dirclient, crate::entropy::generator().map_err(of("client"))?)?,
         data,
         wishes: Wishes::default(),
+        ways: None,
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,

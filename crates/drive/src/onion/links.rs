@@ -18,6 +18,7 @@ use super::meter::Meter;
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Tap, TapKind};
 use super::tcp_info;
+use super::ways::BridgeWays;
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
@@ -43,6 +44,8 @@ pub(super) struct Links {
     timeouts: BTreeSet<(Time, LinkId)>,
     /// How much they may carry, all together.
     limits: Option<Limits>,
+    /// To whom alone they lead, and how, if not straight to everybody.
+    ways: Option<BridgeWays>,
     /// Bytes that went over the wire: received, sent.
     carried: [u64; 2],
     /// How long one may take to open, TCP and TLS together, and to take its last words.
@@ -104,6 +107,7 @@ impl Links {
             plain,
             timeouts,
             limits,
+            ways: None,
             carried,
             patience,
         }
@@ -112,6 +116,11 @@ impl Links {
     /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
     pub(super) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
+    }
+
+    /// Links are opened to bridges alone, from now on.
+    pub(super) fn set_ways(&mut self, ways: BridgeWays) {
+        self.ways = Some(ways);
     }
 
     /// What shows segments before their turn, if links may be unordered.
@@ -236,7 +245,7 @@ impl Links {
         self.conns.iter_mut().filter_map(resting).collect()
     }
 
-    /// Takes a connection that a neighbour opened.
+    /// Takes a connection that a neighbour opened, or that a transport has brought.
     ///
     /// # Errors
     /// The kernel's, or the TLS library's.
@@ -245,9 +254,13 @@ impl Links {
         poller: &Poller,
         (socket, peer): (TcpStream, SocketAddr),
         place: ConnectionSlot,
+        by_transport: bool,
     ) -> io::Result<()> {
         let link = Box::new(self.context.accept().map_err(io::Error::other)?);
-        let conn = Conn::accepted(socket, peer, link, place, &mut self.tap)?;
+        let mut none = Tap::none();
+        let tap = if by_transport { &mut none } else { &mut self.tap };
+        let mut conn = Conn::accepted(socket, peer, link, place, tap)?;
+        conn.by_transport = by_transport;
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
@@ -265,7 +278,8 @@ impl Links {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
             let link = Box::new(self.context.connect().map_err(io::Error::other)?);
-            match Conn::dial(target.clone(), place, link, &mut self.tap) {
+            let how = (&mut self.tap, self.ways.as_ref());
+            match Conn::dial(target.clone(), place, link, how) {
                 Ok(mut conn) => {
                     conn.watched = true;
                     return self.add(poller, conn, Interest { read: true, write: true });
@@ -338,7 +352,9 @@ impl Links {
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             whole: conn.link().promises().whole,
-            unordered: self.may_be_unordered && conn.link().can_be_unordered(),
+            unordered: self.may_be_unordered
+                && !conn.by_transport
+                && conn.link().can_be_unordered(),
         });
         News { opened, bytes: &self.plain, ended }
     }
@@ -450,14 +466,16 @@ fn interest(conn: &Conn) -> Interest {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Duration;
 
     use anabranch_links::{Fault, Link, Promises, State};
+    use anabranch_pt::BridgeLine;
 
     use super::*;
     use crate::onion::dirclient::unix;
+    use crate::onion::ways::Transports;
 
     /// A link that has nothing to say before a certain time, and then one byte.
     struct Late(Option<Time>);
@@ -520,7 +538,8 @@ mod tests {
         let addresses = vec![listener.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
         let due = Time::from_millis(30);
-        let conn = Conn::dial(target, 0, Box::new(Late(Some(due))), &mut Tap::none()).unwrap();
+        let conn =
+            Conn::dial(target, 0, Box::new(Late(Some(due))), (&mut Tap::none(), None)).unwrap();
         let link = links.add(&poller, conn, Interest::READ).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));
@@ -531,6 +550,51 @@ mod tests {
         let mut came = [0];
         far.read_exact(&mut came).unwrap();
         assert_eq!((came, links.next_timeout()), ([7], None));
+    }
+
+    #[test]
+    fn a_bridges_transport_is_greeted_before_the_links_first_byte_and_hears_nothing_else_before() {
+        let mut poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let transport = TcpListener::bind("127.0.0.1:0").unwrap();
+        let transports = Transports::new().unwrap();
+        let lines = [BridgeLine::parse("x 192.0.2.1:443 k=v").unwrap()];
+        links.set_ways(BridgeWays::new(&lines, transports.clone()).unwrap());
+        let to = |at: &str| Target { addresses: vec![at.parse().unwrap()], ..Target::default() };
+        let refused = links.dial(&poller, to("192.0.2.1:443")).map_err(|error| error.kind());
+        assert_eq!(refused, Err(io::ErrorKind::NotConnected), "the transport is not up");
+        transports.ready("x", transport.local_addr().unwrap());
+        assert!(links.dial(&poller, to("192.0.2.2:443")).is_err(), "no bridge is there");
+        let link = links.dial(&poller, to("192.0.2.1:443")).unwrap();
+        let (mut far, _) = transport.accept().unwrap();
+        let mut turn = |links: &mut Links| {
+            let ready: Vec<Ready> = poller.wait(Some(Duration::from_secs(10))).unwrap().collect();
+            let ready = ready.into_iter().find(|ready| ready.token == LINKS + link.0).unwrap();
+            let ended = links.read(Time::ZERO, &poller, link, ready).ended;
+            assert!(!ended && links.flush(Time::ZERO, &poller, link, |_, _| false));
+        };
+        let mut heard = [0; 3];
+        let mut login = [0; 7];
+        let mut request = [0; 10];
+        turn(&mut links);
+        far.read_exact(&mut heard).unwrap();
+        far.write_all(&[5, 2]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut login).unwrap();
+        far.write_all(&[1, 0]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut request).unwrap();
+        assert_eq!((heard, &login, request[4]), ([5, 1, 2], b"\x01\x03k=v\x01\0", 192));
+        far.set_nonblocking(true).unwrap();
+        assert!(
+            far.read(&mut heard).is_err(),
+            "nothing is said to a transport that has not opened"
+        );
+        far.set_nonblocking(false).unwrap();
+        far.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut heard[..1]).unwrap();
+        assert_eq!(heard[0], 22, "the link's own handshake begins");
     }
 
     #[test]

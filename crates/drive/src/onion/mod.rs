@@ -7,6 +7,7 @@
 //!   of a link come in large reads, and cells leave many to a record and many records to a write;
 //!   the kernel holds little that is not sent, so that the core's order among circuits counts. A
 //!   relay has as many as it is given threads, joined by rings.
+//! * [`ways`]: how a client reaches its bridges, straight or through transports.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`tap`]: what shows segments of links that may be unordered before their turn.
@@ -40,6 +41,7 @@ mod station;
 pub mod store;
 pub mod tap;
 mod tcp_info;
+pub mod ways;
 
 pub(crate) use conn::{connecting, is_passing};
 

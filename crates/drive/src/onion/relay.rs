@@ -31,7 +31,10 @@ use super::tap::{Tap, TapKind};
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
+pub use bridge::BridgeSettings;
+use bridge::{BridgeSide, EXTENDED, TRANSPORTS};
 use clocked::Clocked;
+pub use extended::ExtendedPort;
 use history::HistoryFile;
 use hsdir::SharedHsDir;
 use limiter::Limiter;
@@ -42,8 +45,10 @@ use shard::{Newcomer, Parts, Shard};
 use workers::{WorkerOrder, Workers};
 
 mod answers;
+mod bridge;
 mod clocked;
 mod exits;
+mod extended;
 mod history;
 mod hsdir;
 mod limiter;
@@ -86,6 +91,8 @@ pub struct Settings {
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.
     pub threads: usize,
+    /// What makes it a bridge, if it is one. `dirclient` keeps its descriptors unpublished then.
+    pub bridge: Option<BridgeSettings>,
 }
 
 impl Settings {
@@ -107,6 +114,7 @@ impl Settings {
             live: Live::new(description),
             taps: Vec::new(),
             threads: 1,
+            bridge: None,
         }
     }
 }
@@ -198,6 +206,7 @@ pub fn run_rereading(
     let watch = &mut Clocked::new(watch, settings.dirclient.authorities());
     let mut main = MainShard::start(settings, stop, reload)?;
     watch.listening(&main.shard.station.addresses()?);
+    main.take_transports(watch);
     tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
     if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
@@ -217,6 +226,7 @@ struct MainShard<'r> {
     settings: Settings,
     history_file: HistoryFile,
     self_test: SelfTest,
+    bridge: Option<BridgeSide>,
     network: Option<Arc<Network>>,
     /// Those of all shards: received, sent.
     meters: [Meter; 2],
@@ -249,6 +259,9 @@ impl<'r> MainShard<'r> {
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let workers = Workers::start(parts)?;
+        let bridge = settings.bridge.take();
+        let bridge = bridge.map(|bridge| BridgeSide::start(bridge, &shard, settings.keys.data()));
+        let bridge = bridge.transpose()?;
         let history_file = HistoryFile::read(settings.keys.data()).map_err(io::Error::other)?;
         let main = MainShard {
             shard,
@@ -257,6 +270,7 @@ impl<'r> MainShard<'r> {
             settings,
             history_file,
             self_test: SelfTest::default(),
+            bridge,
             network: None,
             meters,
             reload,
@@ -277,6 +291,8 @@ impl<'r> MainShard<'r> {
         for token in ready {
             match token {
                 Token::File(DIRECTORY) => self.take_news(now, watch),
+                Token::File(TRANSPORTS) => self.take_transports(watch),
+                Token::File(EXTENDED) => self.take_brought(watch),
                 Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
                 // Signals are read behind all else.
@@ -326,6 +342,7 @@ impl<'r> MainShard<'r> {
         let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
         self.ends = Some([from, now + self.settings.live.grace]);
         self.shard.station.listeners.clear();
+        self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         let circuits = self.numbers().stats.circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
     }
@@ -346,7 +363,9 @@ impl<'r> MainShard<'r> {
 
     /// Has us tested by a circuit of our own, if that is due.
     fn test(&mut self, now: Time, watch: &mut dyn Watch) {
-        let Some(network) = self.network.as_deref().filter(|_| self.ends.is_none()) else { return };
+        // Nobody is to hear of a bridge who does not need to.
+        let is_tested = self.ends.is_none() && self.bridge.is_none();
+        let Some(network) = self.network.as_deref().filter(|_| is_tested) else { return };
         let relay = Tested {
             network,
             keys: self.settings.keys.keys(),
@@ -408,7 +427,9 @@ impl<'r> MainShard<'r> {
         while let Some((socket, peer)) = self.shard.station.accept(place) {
             // Whoever has too many is closed, before anything is done for it.
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
-            if let Some(newcomer) = self.workers.hand(Newcomer { socket, peer, place }) {
+            if let Some(newcomer) =
+                self.workers.hand(Newcomer { socket, peer, place, by_transport: false })
+            {
                 self.shard.accept(newcomer, watch);
             }
         }
@@ -434,7 +455,7 @@ impl<'r> MainShard<'r> {
                     self.workers.tell(|| WorkerOrder::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(now, cache);
                 }
-                News::Ready | News::DirRequest(_) | News::Fetched(_) => {}
+                News::Ready | News::Bridge(..) | News::DirRequest(_) | News::Fetched(_) => {}
                 News::Published(name) => {
                     watch.note(&format!("authority {name} took our descriptor"))
                 }

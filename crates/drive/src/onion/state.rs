@@ -28,6 +28,9 @@ struct Written {
     guards: Vec<WrittenGuard>,
     /// The guards of a user who allows but few relays.
     restricted_guards: Vec<WrittenGuard>,
+    /// Bridges, of a user who enters by them.
+    #[serde(default)]
+    bridges: Vec<WrittenGuard>,
     build_times_ms: Vec<u32>,
 }
 
@@ -99,7 +102,8 @@ impl ClientState {
         };
         let default = read(written.guards).map_err(told)?;
         let restricted = read(written.restricted_guards).map_err(told)?;
-        let guards = KeptGuards { default, restricted };
+        let bridges = read(written.bridges).map_err(told)?;
+        let guards = KeptGuards { default, restricted, bridges };
         Ok(ClientState { guards, build_times: written.build_times_ms })
     }
 
@@ -111,6 +115,7 @@ impl ClientState {
         let written = Written {
             guards: self.guards.default.iter().map(WrittenGuard::from).collect(),
             restricted_guards: self.guards.restricted.iter().map(WrittenGuard::from).collect(),
+            bridges: self.guards.bridges.iter().map(WrittenGuard::from).collect(),
             build_times_ms: self.build_times.clone(),
         };
         let text = serde_json::to_vec_pretty(&written).expect("numbers and text are JSON");
@@ -135,7 +140,8 @@ mod tests {
         };
         let confirmed = Some(Confirmed { on: 2, place: 3 });
         let old = Sampled { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
-        let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new] };
+        let bridges = vec![new.clone()];
+        let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new], bridges };
         let kept = ClientState { guards, build_times: vec![5, 6] };
         kept.write(folder.path()).unwrap();
         assert_eq!(ClientState::read(folder.path()).unwrap(), kept);

@@ -49,6 +49,12 @@ pub struct Limits {
     pub links: usize,
 }
 
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { memory: 256 << 20, links: 10_000 }
+    }
+}
+
 /// Talks to the parent by `out`: reads what it wants from its environment (`get` has a variable),
 /// and opens what it asks for.
 ///
@@ -155,31 +161,44 @@ fn bridge(
     state: &Path,
     (schedule, limits): (&Spec, Limits),
 ) -> Result<ServerStation, String> {
-    let profile = method.options.get("profile").unwrap_or(PROFILE);
-    let profile = profile.parse().map_err(|error: super::ProfileError| error.to_string())?;
     // A transport makes the folder itself, and it may be another's, too (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
-    let key = server_key(&state.join(KEY_FILE)).map_err(|error| error.to_string())?;
     let onward = match (&wanted.extended, wanted.relay) {
         (Some((at, cookie)), _) => Onward::Extended(*at, PathBuf::from(cookie)),
         (None, Some(at)) => Onward::Plain(at),
         (None, None) => return Err("no port of a relay is told".to_owned()),
     };
     let listen = method.address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
-    let schedule = schedule.clone();
-    let Limits { memory, links } = limits;
-    let site = method.options.get("site").map(str::parse).transpose();
-    let site = site.map_err(|_| "site= is no ADDRESS:PORT".to_owned())?;
-    let folder = method.options.get("pictures").map(Path::new);
-    let found = folder.map(pictures).transpose().map_err(|error| error.to_string())?;
-    let pictures = found.map(|(pictures, _)| pictures).unwrap_or_default();
-    let settings =
-        ServerSettings { listen, key, profile, onward, site, schedule, memory, links, pictures };
+    let own = (schedule.clone(), limits);
+    let settings = server_settings((listen, onward), &method.options, state, own)?;
     let station = ServerStation::new(settings).map_err(|error| error.to_string())?;
     let line = format!("{}\n", told_to_clients(station.bridge()));
     replace(&state.join(LINE_FILE), line.as_bytes()).map_err(|error| error.to_string())?;
     Ok(station)
+}
+
+/// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`),
+/// whose key is in the folder `state`.
+///
+/// # Errors
+/// An option makes no sense, or a file cannot be had: one line.
+pub fn server_settings(
+    (listen, onward): (SocketAddr, Onward),
+    options: &pt::Args,
+    state: &Path,
+    (schedule, limits): (Spec, Limits),
+) -> Result<ServerSettings, String> {
+    let profile = options.get("profile").unwrap_or(PROFILE);
+    let profile = profile.parse().map_err(|error: super::ProfileError| error.to_string())?;
+    let key = server_key(&state.join(KEY_FILE)).map_err(|error| error.to_string())?;
+    let site = options.get("site").map(str::parse).transpose();
+    let site = site.map_err(|_| "site= is no ADDRESS:PORT".to_owned())?;
+    let folder = options.get("pictures").map(Path::new);
+    let found = folder.map(pictures).transpose().map_err(|error| error.to_string())?;
+    let pictures = found.map(|(pictures, _)| pictures).unwrap_or_default();
+    let Limits { memory, links } = limits;
+    Ok(ServerSettings { listen, key, profile, onward, site, schedule, memory, links, pictures })
 }
 
 /// What the operator gives to clients: he knows his address and fingerprint, we may not.

@@ -5,6 +5,8 @@
 //! * [`ClientStation`]: a link for each program that comes by SOCKS, or by a port that leads to one
 //!   bridge.
 //! * [`ServerStation`]: the links of all clients, each led to a relay or another server.
+//! * [`Plugin`]: a program of somebody's with transports, started and kept running; `inside`: ours
+//!   without a program.
 //! * `wires`: the connections that carry links. `local`: those whose bytes links carry.
 //!
 //! Each station is one thread and one `epoll` set.
@@ -12,8 +14,10 @@
 mod backlog;
 mod bridge;
 mod client;
+mod inside;
 mod local;
 mod managed;
+mod plugin;
 mod server;
 mod wires;
 
@@ -30,10 +34,13 @@ use anabranch_multipath::Time;
 use crate::clock::Clock;
 use crate::poller::{Poller, Ready};
 
+pub use anabranch_pt::{BridgeLine, OfferLine, PluginLine, PluginPlace};
 pub use anabranch_stego::{Ending, Profile, ProfileError};
 pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key};
 pub use client::{ClientSettings, ClientStation, Entrance};
-pub use managed::{Limits, Managed, ManagedFailure, log_line, managed};
+pub use inside::Inside;
+pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
+pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 
 /// Which connection takes the next chunk: the one that has most room.

@@ -48,6 +48,7 @@ fn description(number: u64) -> Description {
         family: Vec::new(),
         policy: ExitPolicy::parse(&["accept *:80", "accept *:443", "reject *:*"]).unwrap(),
         directory_cache: true,
+        bridge: None,
     }
 }
 

@@ -5,8 +5,9 @@ use rand_core::Rng;
 
 use super::{CircuitManager, Order, hop};
 use crate::client::{CircuitKey, Hop, HopKey};
-use crate::directory::network::Network;
+use crate::directory::network::{Network, Relay};
 use crate::wire::extend;
+use crate::wire::netdoc::Bridge;
 
 impl CircuitManager {
     /// A number for a circuit of the owner's own.
@@ -18,13 +19,17 @@ impl CircuitManager {
     /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What
     /// becomes of that is to be told: [`CircuitManager::cache_reached`] or
     /// [`CircuitManager::cache_failed`], and [`CircuitManager::cache_left`]. `None` while no relay
-    /// is known.
+    /// is known, and no bridge where the network is entered by bridges.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
-        let network = self.network.clone()?;
-        self.renew(unix_now, &network, rng);
+        let network = self.network.clone();
+        let network = network.as_deref();
+        self.renew(unix_now, network, rng);
         let key = self.key();
-        let id = self.entry.choose_cache(unix_now, key.0, &network, &self.wishes, rng)?;
-        Some((key, only_hop(&network, &id)?))
+        let id = self.entry.choose_cache(unix_now, key.0, network, &self.wishes, rng)?;
+        let bridge = self.entry.bridges().and_then(|bridges| bridges.get(&id));
+        let bridge = bridge.map(|Bridge { status, microdesc }| Relay { status, microdesc });
+        let hop = bridge.map(|bridge| hop(&bridge, false));
+        Some((key, hop.or_else(|| only_hop(network?, &id))?))
     }
 
     /// A circuit to a cache is built.

@@ -3,13 +3,16 @@
 use rand_core::Rng;
 
 use super::KeptGuards;
+use super::bridges::{Bridges, Nameable};
 use crate::directory::network::{Network, Position, Wishes};
-use crate::guards::{Guards, Instance, Instances, Listing, Purpose};
+use crate::guards::{GuardParams, Guards, Instance, Instances, Listing, Purpose};
 
 /// The guards, and whether the network has changed under them.
 #[derive(Debug)]
 pub(super) struct Entry {
     instances: Instances<[u8; 20]>,
+    /// Those by which alone the network is entered, if it is.
+    bridges: Option<Bridges>,
     stale: bool,
     /// Legs of a circuit: as many guards are in use at least.
     legs: usize,
@@ -26,13 +29,33 @@ pub(super) struct Renewed {
 
 impl Entry {
     pub(super) fn restore(kept: KeptGuards) -> Entry {
-        Entry { instances: Instances::restore(kept.default, kept.restricted), stale: true, legs: 1 }
+        let instances = Instances::restore(kept.default, kept.restricted, kept.bridges);
+        Entry { instances, bridges: None, stale: true, legs: 1 }
+    }
+
+    /// The network is entered by bridges.
+    pub(super) fn set_bridges(&mut self, bridges: Bridges) {
+        self.bridges = Some(bridges);
+        self.instances.use_bridges();
+        self.stale = true;
+    }
+
+    pub(super) fn bridges(&self) -> Option<&Bridges> {
+        self.bridges.as_ref()
+    }
+
+    pub(super) fn bridges_mut(&mut self) -> Option<&mut Bridges> {
+        self.bridges.as_mut()
     }
 
     /// What is to be kept.
     pub(super) fn kept(&self) -> KeptGuards {
         let all = |instance| self.instances.of(instance).kept().cloned().collect();
-        KeptGuards { default: all(Instance::Default), restricted: all(Instance::Restricted) }
+        KeptGuards {
+            default: all(Instance::Default),
+            restricted: all(Instance::Restricted),
+            bridges: all(Instance::Bridges),
+        }
     }
 
     /// Circuits have so many legs from now on.
@@ -62,17 +85,27 @@ impl Entry {
         self.instances.guards()
     }
 
-    /// Sees to it that the guards are those of this network.
+    /// Sees to it that the guards are those of this network, or the bridges: these need none.
     pub(super) fn renew(
         &mut self,
         unix_now: u64,
-        network: &Network,
+        network: Option<&Network>,
         wishes: &Wishes,
         rng: &mut impl Rng,
     ) -> Renewed {
-        if !std::mem::take(&mut self.stale) {
+        if !self.stale || network.is_none() && self.bridges.is_none() {
             return Renewed::default();
         }
+        self.stale = false;
+        if let Some(bridges) = &self.bridges {
+            let params =
+                network.map_or_else(GuardParams::default, |one| one.params().guards.clone());
+            let params = params.for_legs(self.legs).for_bridges();
+            let (named, dated) = (Nameable { bridges, wishes }, (unix_now, true));
+            let changed = self.instances.guards().renew(unix_now, dated, &params, &named, rng);
+            return Renewed { changed, few: None };
+        }
+        let Some(network) = network else { return Renewed::default() };
         let params = &network.params().guards.for_legs(self.legs);
         let allowed = network.guards().filter(|one| allows(wishes, &one.rsa_identity)).count();
         let all = Eligible { network, wishes, only_allowed: false };
@@ -95,10 +128,18 @@ impl Entry {
         wishes: &Wishes,
         rng: &mut impl Rng,
     ) -> Option<[u8; 20]> {
-        let eligible = self.eligible(network, wishes);
         let avoid = |id: [u8; 20]| !network.agree(&id, exit);
-        let (legs, guards) = (self.legs, self.instances.guards());
-        Some(guards.choose_leg(unix_now, (key, legs), &avoid, &eligible, rng)?.id)
+        let circuit = (key, self.legs);
+        let eligible = self.eligible(network, wishes);
+        let guards = self.instances.guards();
+        let choice = match &self.bridges {
+            Some(bridges) => {
+                let named = Nameable { bridges, wishes };
+                guards.choose_leg(unix_now, circuit, &avoid, &named, rng)
+            }
+            None => guards.choose_leg(unix_now, circuit, &avoid, &eligible, rng),
+        };
+        Some(choice?.id)
     }
 
     /// A guard for a further leg of a set that has the relays `beside`: one of those in use.
@@ -120,14 +161,19 @@ impl Entry {
         &mut self,
         unix_now: u64,
         key: u64,
-        network: &Network,
+        network: Option<&Network>,
         wishes: &Wishes,
         rng: &mut impl Rng,
     ) -> Option<[u8; 20]> {
-        let eligible = self.eligible(network, wishes);
         let circuit = (key, Purpose::Directory);
-        let guards = self.instances.guards();
-        Some(guards.choose(unix_now, circuit, &|_| false, &eligible, rng)?.id)
+        let choice = if let Some(bridges) = &self.bridges {
+            let (named, guards) = (Nameable { bridges, wishes }, self.instances.guards());
+            guards.choose(unix_now, circuit, &|_| false, &named, rng)
+        } else {
+            let eligible = self.eligible(network?, wishes);
+            self.instances.guards().choose(unix_now, circuit, &|_| false, &eligible, rng)
+        };
+        Some(choice?.id)
     }
 
     fn eligible<'a>(&self, network: &'a Network, wishes: &'a Wishes) -> Eligible<'a> {

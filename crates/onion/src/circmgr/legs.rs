@@ -11,6 +11,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use rand_core::Rng;
 
+use super::bridges::Bridges;
 use super::{Circuit, CircuitManager, Order};
 use crate::client::{Cause, CircuitKey, Hop};
 use crate::conflux::Design;
@@ -135,8 +136,14 @@ impl CircuitManager {
         }
     }
 
-    /// Legs that a set is to have.
+    /// Legs that a set is to have: each has a bridge of its own, where there are bridges.
     pub(super) fn legs(&self) -> usize {
+        let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
+        self.wished_legs().min(most.max(1))
+    }
+
+    /// Legs that are wished for.
+    pub(super) fn wished_legs(&self) -> usize {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
             Design::Conflux => self.conflux.legs,

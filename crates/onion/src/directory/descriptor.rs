@@ -8,6 +8,7 @@ use base64ct::{Base64, Base64Unpadded, Encoding};
 
 use super::bandwidth::BandwidthHistory;
 use super::civil::utc;
+pub use super::extra::Transport;
 use super::extra::{self, ExtraDigests};
 use super::policy::ExitPolicy;
 use crate::relay::PROTOCOLS;
@@ -45,6 +46,9 @@ pub struct Description {
     pub policy: ExitPolicy,
     /// Whether directory requests are answered over BEGIN_DIR.
     pub directory_cache: bool,
+    /// Of a bridge, the transports by which it is reached besides its port; `None` for a relay that
+    /// everybody may know of.
+    pub bridge: Option<Vec<Transport>>,
 }
 
 /// What a relay publishes.
@@ -105,6 +109,7 @@ impl Description {
             family: Vec::new(),
             policy: ExitPolicy::reject_all(),
             directory_cache: true,
+            bridge: None,
         }
     }
 
@@ -127,7 +132,8 @@ impl Description {
     ) -> Result<RelayDocuments, DescriptionError> {
         self.check()?;
         let [rate, ..] = self.bandwidth;
-        let extra = extra::sign(&self.nickname, &self.history, rate, keys, unix_now);
+        let said = (&self.history, self.bridge.as_deref().unwrap_or_default());
+        let extra = extra::sign(&self.nickname, said, rate, keys, unix_now);
         let extra = extra.map_err(DescriptionError::Keys)?;
         let server = self.sign_with(keys, unix_now, Some(ExtraDigests::of(&extra)))?;
         Ok(RelayDocuments { server, extra })
@@ -166,7 +172,8 @@ impl Description {
         // halves.
         let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
         let ([rate, burst, observed], before) = (self.bandwidth, other.bandwidth);
-        plain(self) != plain(other) || [rate, burst] != before[..2] || far(observed, before[2])
+        let moved = plain(self) != plain(other) || self.bridge != other.bridge;
+        moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
     fn check(&self) -> Result<(), DescriptionError> {
@@ -180,7 +187,9 @@ impl Description {
             ("protocols", &self.protocols),
             ("contact", contact),
         ];
-        match fields.iter().find(|(_, text)| text.contains(char::is_control)) {
+        let args = self.bridge.iter().flatten().map(|one| ("transport", &*one.args));
+        let mut fields = fields.into_iter().chain(args);
+        match fields.find(|(_, text)| text.contains(char::is_control)) {
             Some((name, _)) => Err(DescriptionError::NotOneLine(name)),
             None => Ok(()),
         }
@@ -245,6 +254,10 @@ impl Description {
             line(text, "hidden-service-dir");
             line(text, "tunnelled-dir-server");
         }
+        if self.bridge.is_some() {
+            // Its operator gives the line to whom he wants.
+            line(text, "bridge-distribution-request none");
+        }
     }
 }
 
@@ -287,6 +300,7 @@ mod tests {
             family: vec!["0123456789ABCDEF0123456789ABCDEF01234567".to_owned()],
             policy: ExitPolicy::parse(&["reject private:*", "accept *:80"]).unwrap(),
             directory_cache: true,
+            bridge: None,
         }
     }
 
@@ -334,6 +348,29 @@ mod tests {
             read-history 2027-01-16 08:00:00 (86400 s) 4096\nrouter-sig-ed25519 ";
         assert!(extra.contains(told), "{extra}");
         assert!(extra.ends_with("-----END SIGNATURE-----\n"));
+    }
+
+    #[test]
+    fn a_bridge_is_for_no_distributor_and_tells_its_transports_where_they_are_looked_for() {
+        let address = "192.0.2.1:443".parse().unwrap();
+        let transport = Transport {
+            name: "anabranch".to_owned(),
+            address,
+            args: "key=a\\=b,profile=x".to_owned(),
+        };
+        let bridge = Description { bridge: Some(vec![transport.clone()]), ..description() };
+        let RelayDocuments { server, extra } = bridge.publish(&keys(1), NOW).unwrap();
+        check_descriptor(&server, NOW).unwrap();
+        assert!(server.contains("\nbridge-distribution-request none\n"), "{server}");
+        let told = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
+        assert!(extra.contains(told), "{extra}");
+        let bare = Description { bridge: Some(Vec::new()), ..description() };
+        assert!(bridge.differs_from(&bare) && bare.differs_from(&description()));
+        let usual = description().publish(&keys(1), NOW).unwrap();
+        assert!(!usual.server.contains("bridge-") && !usual.extra.contains("transport "));
+        let injected = Transport { args: "k=v\nread-history x".to_owned(), ..transport };
+        let injected = Description { bridge: Some(vec![injected]), ..description() };
+        assert!(injected.publish(&keys(1), NOW).unwrap_err().to_string().contains("transport"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A relay's extra-info document: what it says of its past, for those who study the network
 //! (dir-spec, "Extra-info document format").
 
+use std::net::SocketAddr;
+
 use base64ct::{Base64Unpadded, Encoding as _};
 
 use super::bandwidth::BandwidthHistory;
@@ -8,11 +10,22 @@ use super::civil::utc;
 use crate::wire::keys::{KeyError, RelayKeys, sha256};
 use crate::wire::text::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 
-/// The signed text, as of `unix_now`, of a relay of this name that may carry so many bytes a
-/// second.
+/// A transport of a bridge, as its extra-info document tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Its name: letters, digits and underscores.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What clients are to be told, as `SMETHOD` lines have it: `k=v,k=v`.
+    pub args: String,
+}
+
+/// The signed text, as of `unix_now`, of a relay of this name that carried this and may carry so
+/// many bytes a second; with the transports of a bridge.
 pub(super) fn sign(
     nickname: &str,
-    history: &BandwidthHistory,
+    (history, transports): (&BandwidthHistory, &[Transport]),
     rate: u64,
     keys: &RelayKeys,
     unix_now: u64,
@@ -23,6 +36,9 @@ pub(super) fn sign(
     object(&mut text, "ED25519 CERT", keys.signing_cert());
     line(&mut text, &format!("published {}", utc(unix_now)));
     text.push_str(&history.lines(rate));
+    for Transport { name, address, args } in transports {
+        line(&mut text, format!("transport {name} {address} {args}").trim_end());
+    }
     text.push_str("router-sig-ed25519 ");
     let signature = keys.sign_digest(SIGNATURE_PREFIX, text.as_bytes());
     line(&mut text, &Base64Unpadded::encode_string(&signature));

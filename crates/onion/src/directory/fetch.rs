@@ -12,12 +12,13 @@ use anabranch_multipath::Time;
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
+use super::bridges::{self, BridgeIdentity, Bridges};
 use super::http::{HttpError, Response};
 use super::network::Network;
 use crate::draw::below;
 use crate::moment::Moment;
 use crate::wire::netdoc::{
-    AuthorityCert, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
+    AuthorityCert, Bridge, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
     parse_certs, parse_microdescs,
 };
 use crate::wire::text::hex;
@@ -51,6 +52,8 @@ pub struct AuthorityIdentity {
 /// What is being asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
+    /// The descriptor of the bridge at this place of the list.
+    Bridge(usize),
     /// Certificates of authorities whose signature is to be checked.
     Certificates,
     /// The consensus.
@@ -62,11 +65,13 @@ pub enum Want {
 /// Whom to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// The bridge at this place of the list, by a circuit of one hop.
+    Bridge(usize),
     /// The authority at this place of the list, by a circuit of one hop to its OR port.
     Authority(usize),
     /// That authority, by plain HTTP at its directory port.
     Plain(usize),
-    /// Any relay that caches, such as a guard.
+    /// Any relay that caches, such as a guard; a bridge that is known, where there are any.
     Cache,
 }
 
@@ -103,6 +108,7 @@ impl Want {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
+            Want::Bridge(_) => "bridge's descriptor",
             Want::Certificates => "certificates",
             Want::Consensus => "consensus",
             Want::Microdescs(_) => "microdescriptors",
@@ -124,6 +130,8 @@ impl std::fmt::Display for Failure {
 /// What a job led to.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// The bridge at this place of the list is known, or known anew.
+    Bridge(usize, Box<Bridge>),
     /// A consensus was proven; its text, and the authorities whose certificates proved it.
     Consensus(String, Vec<[u8; 20]>),
     /// Certificates came in: the text of all that are known.
@@ -154,6 +162,8 @@ pub struct Directory {
     share_subnets: bool,
     /// Whether others fetch from us.
     for_a_cache: bool,
+    /// By whom alone the network is entered, and everything is asked for.
+    bridges: Option<Bridges>,
     under_way: Vec<Job>,
     next_number: u64,
     /// How often in a row the network said no, and until when we wait for that.
@@ -177,6 +187,7 @@ impl Directory {
             network: None,
             share_subnets,
             for_a_cache: false,
+            bridges: None,
             under_way: Vec::new(),
             next_number: 0,
             failures: 0,
@@ -192,12 +203,25 @@ impl Directory {
         self.for_a_cache = true;
     }
 
-    /// Forgets all but the numbers of jobs, and goes by other authorities: jobs that are under way
-    /// count no more.
+    /// Asks these bridges alone, first for their descriptors: no authority hears of us.
+    pub fn by_bridges(&mut self, identities: Vec<BridgeIdentity>) {
+        self.bridges = Some(Bridges::new(identities));
+    }
+
+    /// The way to bridges may have come up: those that are not known are asked at once.
+    pub fn ask_bridges(&mut self) {
+        self.bridges.iter_mut().for_each(Bridges::ask_now);
+    }
+
+    /// Forgets all but the numbers of jobs, the bridges, and goes by other authorities: jobs
+    /// that are under way count no more, but for bridges' descriptors.
     pub fn begin_anew(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
         let Directory { next_number, for_a_cache, .. } = *self;
         let anew = Directory::new(authorities, share_subnets);
-        *self = Directory { next_number, for_a_cache, ..anew };
+        let bridges = self.bridges.take();
+        let mut under_way = std::mem::take(&mut self.under_way);
+        under_way.retain(|job| matches!(job.want, Want::Bridge(_)));
+        *self = Directory { next_number, for_a_cache, bridges, under_way, ..anew };
     }
 
     /// The network, as soon as a consensus is proven. It may lack microdescriptors.
@@ -246,28 +270,43 @@ impl Directory {
 
     /// The next request to make, if there is one.
     pub fn poll(&mut self, at: Moment, rng: &mut impl Rng) -> Option<Job> {
-        if self.under_way.len() >= AT_ONCE || at.now < self.paused_until {
+        if let Some(place) = self.bridges.as_mut().and_then(|bridges| bridges.poll(at.now)) {
+            return Some(self.begin(Want::Bridge(place), Source::Bridge(place)));
+        }
+        if self.is_busy() || at.now < self.paused_until {
             return None;
         }
         let want = self.next_want(at.unix)?;
         let source = self.source(at.unix, rng);
+        Some(self.begin(want, source))
+    }
+
+    fn begin(&mut self, want: Want, source: Source) -> Job {
         let (path, limit) = self.request(&want);
         let job = Job { number: self.next_number, want, source, path, limit };
         self.next_number += 1;
         self.under_way.push(job.clone());
-        Some(job)
+        job
+    }
+
+    /// Whether as much is under way as may be, beside bridges' descriptors.
+    fn is_busy(&self) -> bool {
+        let counts = |job: &&Job| !matches!(job.want, Want::Bridge(_));
+        self.under_way.iter().filter(counts).count() >= AT_ONCE
     }
 
     /// When [`Directory::poll`] may have something new though nothing was done.
     #[must_use]
     pub fn next_timeout(&self, at: Moment) -> Time {
-        match self.next_want(at.unix) {
-            Some(_) if self.under_way.len() < AT_ONCE => self.paused_until.max(at.now),
+        let due = match self.next_want(at.unix) {
+            Some(_) if !self.is_busy() => self.paused_until.max(at.now),
             _ => {
                 let seconds = self.renew_at.saturating_sub(at.unix).clamp(LOOK.0, LOOK.1);
                 at.now + Duration::from_secs(seconds)
             }
-        }
+        };
+        let bridges = self.bridges.as_ref().and_then(Bridges::next_timeout);
+        bridges.map_or(due, |bridges| due.min(bridges.max(at.now)))
     }
 
     /// Brings the outcome of a job.
@@ -282,6 +321,9 @@ impl Directory {
             return Vec::new();
         };
         let job = self.under_way.remove(place);
+        if let Want::Bridge(place) = job.want {
+            return vec![self.bridge_done(place, job, outcome, at)];
+        }
         let mut events = Vec::new();
         self.note_way(job.source, &outcome);
         let outcome = outcome
@@ -298,17 +340,48 @@ impl Directory {
         events
     }
 
+    /// A bridge was asked for its descriptor.
+    fn bridge_done(
+        &mut self,
+        place: usize,
+        job: Job,
+        outcome: Result<Response, Failure>,
+        at: Moment,
+    ) -> Event {
+        let bridges = self.bridges.as_mut().expect("one of them was asked");
+        let was_known = bridges.is_any_known();
+        let came = outcome.and_then(|response| text_of(&response)).and_then(|text| {
+            bridges.came(at.now, place, &text, at.unix).map_err(Failure::Document)
+        });
+        match came {
+            Ok(bridge) => {
+                if !was_known {
+                    (self.failures, self.paused_until) = (0, Time::ZERO);
+                }
+                Event::Bridge(place, Box::new(bridge))
+            }
+            Err(failure) => {
+                bridges.failed(at.now, place);
+                Event::Failed(job.want, job.source, failure)
+            }
+        }
+    }
+
     /// Remembers whether authorities can be asked by circuits.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(_)) => self.unlinked + 1,
             // What is tried next after a port that failed is a circuit again.
             (Source::Authority(_), Ok(_)) | (Source::Plain(_), Err(_)) => 0,
-            (Source::Plain(_), Ok(_)) | (Source::Cache, _) => self.unlinked,
+            (Source::Plain(_), Ok(_)) | (Source::Cache | Source::Bridge(_), _) => self.unlinked,
         };
     }
 
     fn next_want(&self, unix_now: u64) -> Option<Want> {
+        // Nobody else is asked.
+        if self.bridges.as_ref().is_some_and(|bridges| !bridges.is_any_known()) {
+            return None;
+        }
         let asked = |want: fn(&Want) -> bool| self.under_way.iter().any(|job| want(&job.want));
         if self.waiting.is_some() {
             return (!asked(|want| *want == Want::Certificates)).then_some(Want::Certificates);
@@ -332,7 +405,7 @@ impl Directory {
     fn missing(&self) -> Vec<[u8; 32]> {
         let asked = self.under_way.iter().flat_map(|job| match &job.want {
             Want::Microdescs(asked) => &asked[..],
-            Want::Certificates | Want::Consensus => &[],
+            Want::Bridge(_) | Want::Certificates | Want::Consensus => &[],
         });
         let asked: BTreeSet<&[u8; 32]> = asked.collect();
         let network = self.network.iter().flat_map(Network::missing);
@@ -343,6 +416,9 @@ impl Directory {
     /// turn with caches where these do not help. Whoever knows relays and can build no circuits
     /// asks both in turn: one dead authority must keep nobody out.
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
+        if self.bridges.is_some() {
+            return Source::Cache;
+        }
         let ready = self.is_ready(unix_now);
         let asks_cache = match ready {
             true => self.failures < CACHE_TRIES || self.failures.is_multiple_of(2),
@@ -361,6 +437,7 @@ impl Directory {
 
     fn request(&self, want: &Want) -> (String, usize) {
         match want {
+            Want::Bridge(_) => (bridges::PATH.to_owned(), LONGEST_ITEM),
             Want::Consensus => {
                 let mut ids: Vec<String> =
                     self.authorities.iter().map(|one| hex(&one.v3)).collect();
@@ -401,6 +478,8 @@ impl Directory {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         match want {
+            // They have a way of their own.
+            Want::Bridge(_) => Ok(()),
             Want::Consensus => self.adopt(text, Unproven::prove, unix_now, rng, events),
             Want::Certificates => {
                 let (certs, _) = parse_certs(text).map_err(Failure::Document)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use rand_core::Rng;
 
 use super::params::Params;
-use crate::wire::netdoc::{Consensus, Microdesc, RelayStatus};
+use crate::wire::netdoc::{Bridge, Consensus, Microdesc, RelayStatus};
 use listing::Listing;
 use tables::{Part, Table, Tables};
 
@@ -30,6 +30,8 @@ pub struct Network {
     /// The weight of the relays whose microdescriptors are known, as [`Listing::weight_of`] counts
     /// it.
     known: [u64; 3],
+    /// First hops that no consensus need list, and that nobody draws.
+    bridges: Vec<Arc<Bridge>>,
     /// Made when it is first drawn from.
     tables: OnceLock<Arc<Tables>>,
     /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks allow it.
@@ -138,6 +140,7 @@ impl Network {
             microdescs: vec![None; consensus.relays.len()],
             listing: Arc::new(Listing::new(consensus)),
             known: [0; 3],
+            bridges: Vec::new(),
             tables: OnceLock::new(),
             share_subnets: false,
         }
@@ -146,12 +149,24 @@ impl Network {
     /// The same relays under a newer consensus; microdescriptors that are still named stay.
     #[must_use]
     pub fn renewed(self, consensus: Consensus) -> Network {
-        let mut fresh = Network::new(consensus);
+        let mut fresh = Network::new(consensus).with_bridges(self.bridges);
         fresh.share_subnets = self.share_subnets;
         for microdesc in self.microdescs.into_iter().flatten() {
             fresh.learn_shared(&microdesc);
         }
         fresh
+    }
+
+    /// The same with these bridges, which are relays like others but for that no position draws
+    /// them. One that the consensus lists, too, is what it says of itself.
+    #[must_use]
+    pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
+        self.bridges = bridges;
+        self
+    }
+
+    fn bridge(&self, id: &[u8; 20]) -> Option<&Bridge> {
+        self.bridges.iter().find(|bridge| bridge.status.rsa_identity == *id).map(|one| &**one)
     }
 
     /// The consensus.
@@ -209,15 +224,21 @@ impl Network {
         self.consensus().relays.binary_search_by_key(id, |status| status.rsa_identity).ok()
     }
 
-    /// What authorities say of the relay of this RSA identity.
+    /// What authorities say of the relay of this RSA identity, or a bridge of itself.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
+        if let Some(bridge) = self.bridge(id) {
+            return Some(&bridge.status);
+        }
         Some(&self.consensus().relays[self.place(id)?])
     }
 
-    /// The relay of this RSA identity, if it can be used.
+    /// The relay of this RSA identity, or the bridge, if it can be used.
     #[must_use]
     pub fn relay(&self, id: &[u8; 20]) -> Option<Relay<'_>> {
+        if let Some(bridge) = self.bridge(id) {
+            return Some(Relay { status: &bridge.status, microdesc: &bridge.microdesc });
+        }
         self.at(self.place(id)?)
     }
 

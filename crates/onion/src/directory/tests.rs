@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 
+use super::bridges::BridgeIdentity;
 use super::cache::Cache;
+use super::descriptor::Description;
 use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::moment::Moment;
 use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+use crate::wire::keys::RelayKeys;
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
 use crate::wire::text::hex;
 
@@ -429,7 +432,7 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
             }
             Event::Microdesc(_, text) => kept[2] += &text,
             Event::Ready => {}
-            Event::Late(..) | Event::Failed(..) => panic!("{event:?}"),
+            Event::Bridge(..) | Event::Late(..) | Event::Failed(..) => panic!("{event:?}"),
         }
     }
     let mut rng = stream(9, 0, "restore");
@@ -441,6 +444,45 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
     expired.restore(&kept[0], &kept[1], &kept[2], late, &mut rng);
     assert!(!expired.is_ready(late), "what has expired is not taken up");
     assert_eq!(again.poll(at(0, NOW + 110), &mut rng).unwrap().want, Want::Consensus, "it renews");
+}
+
+#[test]
+fn who_enters_by_bridges_asks_nobody_else_and_first_who_they_are() {
+    let (world, mut rng) = (usual(), stream(10, 0, "bridges"));
+    let keys = RelayKeys::generate(&mut rng, NOW).unwrap();
+    let at_bridge = "192.0.2.7:443".parse().unwrap();
+    let text = Description::new("river".to_owned(), at_bridge, "ours".to_owned());
+    let text = text.sign(&keys, NOW).unwrap();
+    let mut cache = filled(&world);
+    cache.we_are(keys.rsa_identity());
+    cache.relay(keys.rsa_identity(), (&text, [1; 20]), None);
+    let named = |rsa| BridgeIdentity { addresses: vec![at_bridge.into()], rsa, ed25519: None };
+    let mut directory = client(&world);
+    directory.by_bridges(vec![named(Some([9; 20])), named(Some(keys.rsa_identity()))]);
+    let mut asked = Vec::new();
+    while let Some(job) = directory.poll(at(0, NOW), &mut rng) {
+        asked.push(job);
+    }
+    let places: Vec<Source> = asked.iter().map(|job| job.source).collect();
+    assert_eq!(places, [Source::Bridge(0), Source::Bridge(1)], "and nobody for the consensus");
+    for job in asked {
+        directory.done(job.number, Err(Failure::Unreachable), at(0, NOW), &mut rng);
+    }
+    assert_eq!(pause(&directory, 0, NOW), 500);
+    let events = bootstrap_at(&mut directory, &cache, 500, NOW);
+    let stranger = Failure::Document(DocumentError::Stranger);
+    assert!(events.iter().any(|event| matches!(event, Event::Bridge(1, _))));
+    assert!(
+        events.iter().any(
+            |event| matches!(event, Event::Failed(Want::Bridge(0), _, why) if *why == stranger)
+        )
+    );
+    assert!(directory.is_ready(NOW), "and all else comes by the one that is known: {events:?}");
+    let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
+    assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
+    directory.begin_anew(vec![AuthorityIdentity { v3: [7; 20], by_circuit: true }], false);
+    let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
+    assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Samples apart for users who allow few relays (guard-spec 2): what such a user samples must not
-//! be left behind when the wish is gone, nor the other way round.
+//! Samples apart for users who allow few relays, and for those who enter by bridges (guard-spec 2):
+//! what such a user samples must not be left behind when the wish is gone, nor the other way round.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
@@ -10,6 +10,8 @@ pub enum Instance {
     Default,
     /// That of a user who allows but a small part of the guards.
     Restricted,
+    /// That of a user who enters by bridges: all of them, in their order.
+    Bridges,
 }
 
 /// All samples of a client, and which one is in use.
@@ -17,6 +19,7 @@ pub enum Instance {
 pub struct Instances<I> {
     default: Guards<I>,
     restricted: Guards<I>,
+    bridges: Guards<I>,
     current: Option<Instance>,
     /// The user was warned.
     warned: bool,
@@ -25,9 +28,18 @@ pub struct Instances<I> {
 impl<I: Name> Instances<I> {
     /// Those that an earlier run kept.
     #[must_use]
-    pub fn restore(default: Vec<Sampled<I>>, restricted: Vec<Sampled<I>>) -> Instances<I> {
-        let (default, restricted) = (Guards::restore(default), Guards::restore(restricted));
-        Instances { default, restricted, current: None, warned: false }
+    pub fn restore(
+        default: Vec<Sampled<I>>,
+        restricted: Vec<Sampled<I>>,
+        bridges: Vec<Sampled<I>>,
+    ) -> Instances<I> {
+        let [default, restricted, bridges] = [default, restricted, bridges].map(Guards::restore);
+        Instances { default, restricted, bridges, current: None, warned: false }
+    }
+
+    /// The user enters by bridges, from now on: [`Instances::select`] is not to be called.
+    pub fn use_bridges(&mut self) {
+        self.current = Some(Instance::Bridges);
     }
 
     /// The sample of an instance.
@@ -36,6 +48,7 @@ impl<I: Name> Instances<I> {
         match instance {
             Instance::Default => &self.default,
             Instance::Restricted => &self.restricted,
+            Instance::Bridges => &self.bridges,
         }
     }
 
@@ -50,6 +63,7 @@ impl<I: Name> Instances<I> {
         match self.current() {
             Instance::Default => &mut self.default,
             Instance::Restricted => &mut self.restricted,
+            Instance::Bridges => &mut self.bridges,
         }
     }
 
@@ -67,7 +81,7 @@ impl<I: Name> Instances<I> {
         // side.
         let share = (allowed * 10_000).checked_div(all).unwrap_or(10_000);
         let bound = match self.current {
-            None => params.meaningful_restriction * 100,
+            None | Some(Instance::Bridges) => params.meaningful_restriction * 100,
             Some(Instance::Default) => params.meaningful_restriction * 95,
             Some(Instance::Restricted) => params.meaningful_restriction * 105,
         };

@@ -78,6 +78,13 @@ impl GuardParams {
         GuardParams { primary_to_use, primary: self.primary.max(primary_to_use), ..self.clone() }
     }
 
+    /// The same for a client that enters by bridges: all of them are in the sample, in their order.
+    #[must_use]
+    pub fn for_bridges(&self) -> GuardParams {
+        // There are never so many: the sample grows until there are no more.
+        GuardParams { min_filtered_sample: usize::MAX, ..self.clone() }
+    }
+
     /// How large the sample may be where so many relays could be guards.
     #[must_use]
     pub fn most_sampled(&self, count: usize) -> usize {

@@ -370,7 +370,7 @@ fn what_is_kept_comes_back_in_its_order() {
 fn samples_apart_change_only_well_beyond_the_bound() {
     let town = Town { count: 1000, gone: Vec::new(), forbidden: Vec::new() };
     let params = GuardParams::default();
-    let mut instances: Instances<u32> = Instances::restore(Vec::new(), Vec::new());
+    let mut instances: Instances<u32> = Instances::restore(Vec::new(), Vec::new(), Vec::new());
     let mut at = |allowed| {
         let warn = instances.select(allowed, &town, &params);
         (instances.current(), warn)

@@ -292,9 +292,8 @@ impl Several {
 
     /// Whether the window of any leg takes data.
     pub(crate) fn has_window<C: Ending>(&self, circuits: &Slab<C>) -> bool {
-        let has_room = |circuit: &u32| {
-            circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room)
-        };
+        let has_room =
+            |circuit: &u32| circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room);
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 

@@ -10,12 +10,15 @@ use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
 use crate::handshake::Kind;
 
+/// The identity of a bridge whose line names none.
+pub const ANYBODY: [u8; 20] = [0; 20];
+
 /// Where a relay is and who it is, as EXTEND2 says (tor-spec, "EXTEND and EXTENDED cells").
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Its OR ports, as they were given.
     pub addresses: Vec<SocketAddr>,
-    /// SHA-1 of its RSA identity key.
+    /// SHA-1 of its RSA identity key; [`ANYBODY`] where a client takes whoever is at the address.
     pub rsa: [u8; 20],
     /// Its Ed25519 identity key, if it was given.
     pub ed25519: Option<[u8; 32]>,
@@ -57,7 +60,8 @@ impl Extend {
                 _ => {}
             }
         }
-        target.rsa = rsa.filter(|_| !target.addresses.is_empty())?;
+        // A relay extends to whom it can tell from others.
+        target.rsa = rsa.filter(|id| !target.addresses.is_empty() && *id != ANYBODY)?;
         let kind = Kind(message.handshake_type().into());
         Some(Extend { target, kind, handshake: message.handshake().to_vec() })
     }

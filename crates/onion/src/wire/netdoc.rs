@@ -199,6 +199,8 @@ pub enum DocumentError {
     BadSignature,
     /// Of the authorities that we know, too few signed it: how many did, and how many must.
     TooFewSigners(usize, usize),
+    /// It is of somebody else than was asked for.
+    Stranger,
     /// It does not hold yet.
     TooEarly,
     /// It does not hold any more.
@@ -214,6 +216,7 @@ impl fmt::Display for DocumentError {
             DocumentError::TooFewSigners(did, must) => {
                 write!(out, "{did} of our authorities signed it, and {must} must")
             }
+            DocumentError::Stranger => out.write_str("it is somebody else's"),
             DocumentError::TooEarly => out.write_str("it holds only later: is our clock right?"),
             DocumentError::Expired => out.write_str("it has expired"),
         }
@@ -393,6 +396,18 @@ pub struct Described {
 /// # Errors
 /// It is too long, malformed, wrongly signed, or does not hold now.
 pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, DocumentError> {
+    let descriptor = descriptor(text, unix_now)?;
+    Ok(Described {
+        rsa_identity: descriptor.rsa_identity().to_bytes(),
+        ed_identity: (*descriptor.ed_identity()).into(),
+        ntor: *descriptor.ntor_onion_key().as_bytes(),
+        addresses: descriptor.or_ports().collect(),
+        published: unix(descriptor.published()),
+        family_ids: family_ids(&descriptor),
+    })
+}
+
+fn descriptor(text: &str, unix_now: u64) -> Result<RouterDesc, DocumentError> {
     fits(text, LONGEST_ITEM)?;
     let unchecked = RouterDesc::parse(text).map_err(malformed)?;
     let signed = unchecked.check_signature().map_err(|_| DocumentError::BadSignature)?;
@@ -401,18 +416,47 @@ pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, Document
         let early = unix(signed.dangerously_peek().published()) > unix_now;
         return Err(if early { DocumentError::TooEarly } else { DocumentError::Expired });
     }
-    let descriptor = signed.dangerously_assume_timely();
-    Ok(Described {
+    Ok(signed.dangerously_assume_timely())
+}
+
+fn family_ids(descriptor: &RouterDesc) -> Vec<String> {
+    AsRef::<Vec<_>>::as_ref(&descriptor.family_ids()).iter().map(ToString::to_string).collect()
+}
+
+/// A bridge as it describes itself: no consensus lists it.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    /// What a consensus would say of it. Addresses are those of its descriptor.
+    pub status: RelayStatus,
+    /// What its microdescriptor would say, without a digest. It lets no stream out.
+    pub microdesc: Microdesc,
+}
+
+/// Parses a bridge's server descriptor, and checks it as [`check_descriptor`] does.
+///
+/// # Errors
+/// It is too long, malformed, wrongly signed, or does not hold now.
+pub fn check_bridge(text: &str, unix_now: u64) -> Result<Bridge, DocumentError> {
+    let descriptor = descriptor(text, unix_now)?;
+    let none = PortPolicy::new_reject_all;
+    let status = RelayStatus {
+        nickname: descriptor.router.nickname.to_string(),
         rsa_identity: descriptor.rsa_identity().to_bytes(),
-        ed_identity: (*descriptor.ed_identity()).into(),
-        ntor: *descriptor.ntor_onion_key().as_bytes(),
+        microdesc: [0; 32],
         addresses: descriptor.or_ports().collect(),
-        published: unix(descriptor.published()),
-        family_ids: AsRef::<Vec<_>>::as_ref(&descriptor.family_ids())
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-    })
+        flags: Flags::default(),
+        bandwidth: 0,
+        speaks: speaks(|kind, version| descriptor.protocols().supports_subver(kind, version)),
+    };
+    let microdesc = Microdesc {
+        digest: [0; 32],
+        ntor: *descriptor.ntor_onion_key().as_bytes(),
+        ed_identity: (*descriptor.ed_identity()).into(),
+        family: descriptor.family().members().map(|id| id.to_bytes()).collect(),
+        family_ids: family_ids(&descriptor),
+        ports: Ports { ipv4: none(), ipv6: none() },
+    };
+    Ok(Bridge { status, microdesc })
 }
 
 fn current(certs: &[AuthorityCert], authorities: &[[u8; 20]], unix_now: u64) -> Vec<AuthCert> {
@@ -443,7 +487,6 @@ fn plain(document: &MdConsensus) -> Consensus {
 
 fn status(relay: &MdRouterStatus) -> RelayStatus {
     let has = |flag| relay.flags().contains(flag);
-    let speaks = |kind: &str, version| relay.protovers().supports_subver(kind, version);
     // A kind of weight that is not known yet counts for nothing.
     let bandwidth = match *relay.weight() {
         RelayWeight::Measured(bandwidth) | RelayWeight::Unmeasured(bandwidth) => bandwidth,
@@ -465,15 +508,19 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
             v2dir: has(RelayFlag::V2Dir),
         },
         bandwidth,
-        speaks: Speaks {
-            ntor_v3: speaks("Relay", 4),
-            congestion_control: speaks("FlowCtrl", 2),
-            cgo: speaks("Relay", 5) && speaks("Relay", 6),
-            ancestors: speaks("Anabranch", 1),
-            resilient: speaks("Anabranch", 2),
-            merged: speaks("Anabranch", 3),
-            conflux: speaks("Conflux", 1),
-        },
+        speaks: speaks(|kind, version| relay.protovers().supports_subver(kind, version)),
+    }
+}
+
+fn speaks(speaks: impl Fn(&str, u8) -> bool) -> Speaks {
+    Speaks {
+        ntor_v3: speaks("Relay", 4),
+        congestion_control: speaks("FlowCtrl", 2),
+        cgo: speaks("Relay", 5) && speaks("Relay", 6),
+        ancestors: speaks("Anabranch", 1),
+        resilient: speaks("Anabranch", 2),
+        merged: speaks("Anabranch", 3),
+        conflux: speaks("Conflux", 1),
     }
 }
 

@@ -181,8 +181,8 @@ impl Registry {
                     }
                 }
                 Ok(DirCommand::Sign(keys)) => (self.relay, self.published) = (keys, 0),
-                // We run no directory requests, and trust ourselves.
-                Ok(DirCommand::Report(_) | DirCommand::Trust(..)) => {}
+                // We run no directory requests, have no bridges, and trust ourselves.
+                Ok(DirCommand::Report(_) | DirCommand::Trust(..) | DirCommand::AskBridges) => {}
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }

@@ -78,9 +78,9 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Sets out: to the authority that is named, or to one of the guards.
+    /// Sets out: to the authority or bridge that is named, or to one of the guards.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
-        let whom = match &dir_request.authority {
+        let whom = match &dir_request.to {
             Some(target) => {
                 let hop = Hop { target: target.clone(), key: HopKey::Fast };
                 Some((at.circmgr.key(), hop))
@@ -204,8 +204,7 @@ mod tests {
     /// Seconds after which an directory request was given up whose answer comes in pieces of so
     /// many bytes each 20 s; at most 1,000.
     fn lasts(bytes: u64) -> u64 {
-        let dir_request =
-            DirRequest { number: 1, authority: None, request: Vec::new(), limit: 1 << 20 };
+        let dir_request = DirRequest { number: 1, to: None, request: Vec::new(), limit: 1 << 20 };
         let (answer, begun) = (ResponseReader::new(dir_request.limit), Time::from_secs(7));
         let deadline = begun + PATIENCE;
         let mut out = Out { dir_request, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };

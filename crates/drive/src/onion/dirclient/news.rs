@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::netdoc::Bridge;
 
 use crate::onion::answers::Answers;
 
@@ -15,8 +16,8 @@ use crate::onion::answers::Answers;
 pub struct DirRequest {
     /// Its number, for [`DirClient::report`](super::DirClient::report).
     pub number: u64,
-    /// The authority to ask; `None` for any cache.
-    pub authority: Option<Target>,
+    /// The authority or bridge to ask; `None` for any cache.
+    pub to: Option<Target>,
     /// The bytes of the request.
     pub request: Vec<u8>,
     /// The most bytes that an honest answer's body has.
@@ -43,6 +44,8 @@ pub enum News {
     Network(Arc<Network>),
     /// What a directory cache can answer has changed.
     Cache(Arc<dyn Answers>),
+    /// The bridge at this place of the list is known, or known anew.
+    Bridge(usize, Box<Bridge>),
     /// Circuits can be built.
     Ready,
     /// An authority took our descriptor.

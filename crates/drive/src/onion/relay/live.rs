@@ -89,7 +89,10 @@ impl MainShard<'_> {
         true
     }
 
-    fn adopt(&mut self, Changes { live, authorities }: Changes, watch: &mut Clocked<'_>) {
+    fn adopt(&mut self, changes: Changes, watch: &mut Clocked<'_>) {
+        let Changes { mut live, authorities } = changes;
+        // Transports came up by themselves.
+        live.description.bridge.clone_from(&self.settings.live.description.bridge);
         if let Some(authorities) = authorities {
             watch.trust(&authorities);
             self.settings.dirclient.trust(authorities, false);

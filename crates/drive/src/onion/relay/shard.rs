@@ -48,6 +48,8 @@ pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) place: ConnectionSlot,
+    /// A transport has brought it.
+    pub(super) by_transport: bool,
 }
 
 /// A core, its links and its streams.
@@ -133,7 +135,8 @@ impl Shard {
     /// Takes a connection that a neighbour opened.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let Station { links, poller, .. } = &mut self.station;
-        if let Err(error) = links.accept(poller, (newcomer.socket, newcomer.peer), newcomer.place) {
+        let Newcomer { socket, peer, place, by_transport } = newcomer;
+        if let Err(error) = links.accept(poller, (socket, peer), place, by_transport) {
             watch.note(&format!("a link could not be taken: {error}"));
         }
     }

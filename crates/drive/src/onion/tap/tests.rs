@@ -216,7 +216,7 @@ impl Ends {
         let target = Target { addresses, ..Target::default() };
         let [tap, other] = &mut taps;
         let link = Box::new(context.connect().unwrap());
-        let dialled = one.run(|| Conn::dial(target, 0, link, tap)).unwrap();
+        let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None))).unwrap();
         let (socket, peer) = listener.accept().unwrap();
         let place = Entrance::default().admit(Time::ZERO, peer.ip()).unwrap();
         let link = Box::new(context.accept().unwrap());

@@ -1,0 +1,156 @@
+//! The bridges of a client as its user names them, and who has their transports.
+
+use std::path::Path;
+
+use anabranch_drive::onion::ways::{BridgeWays, Transports};
+use anabranch_drive::pt::{
+    Bridge, BridgeLine, Inside, Plugin, PluginLine, PluginPlace, PluginSettings, SCHEDULE,
+    TRANSPORT,
+};
+use anabranch_multipath::schedule::Spec;
+
+use crate::failure::Failure;
+
+/// Bridges, and who has their transports: nothing is started yet.
+pub(super) struct Bridges {
+    lines: Vec<BridgeLine>,
+    plugins: Vec<PluginLine>,
+}
+
+/// A client's way in, with what has to run for it.
+pub(super) struct BridgeEntrance {
+    pub(super) ways: BridgeWays,
+    /// Programs of others, and our own transport: they end with this.
+    _running: (Vec<Plugin>, Option<Inside>),
+}
+
+impl Bridges {
+    /// Reads lines of `--bridge` and `--pt`; `None` where there are none.
+    ///
+    /// # Errors
+    /// One makes no sense, or a bridge's transport is nobody's.
+    pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
+        if bridges.is_empty() && !pts.is_empty() {
+            return Err(Failure::misuse("--pt goes with --bridge: no bridge uses a transport"));
+        }
+        let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
+            Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))
+        };
+        let plugins =
+            pts.iter().map(|line| PluginLine::parse(line).map_err(|why| wrong("--pt", line, &why)));
+        let plugins = plugins.collect::<Result<Vec<_>, _>>()?;
+        let parse = |line: &String| {
+            let parsed = BridgeLine::parse(line).map_err(|why| wrong("--bridge", line, &why))?;
+            match check(&parsed, &plugins) {
+                Ok(()) => Ok(parsed),
+                Err(why) => Err(wrong("--bridge", line, &why)),
+            }
+        };
+        let lines = bridges.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        let bridges = Bridges { lines, plugins };
+        let transports = Transports::new().map_err(Failure::trouble)?;
+        BridgeWays::new(&bridges.lines, transports)
+            .map_err(|why| Failure::misuse(format!("--bridge: {why}")))?;
+        Ok((!bridges.lines.is_empty()).then_some(bridges))
+    }
+
+    /// Starts what has the transports that are used; programs may write below `data`.
+    ///
+    /// # Errors
+    /// A program cannot be started.
+    pub(super) fn start(self, data: &Path) -> Result<BridgeEntrance, Failure> {
+        let transports = Transports::new().map_err(Failure::trouble)?;
+        let is_used =
+            |name: &String| self.lines.iter().any(|line| line.transport.as_deref() == Some(name));
+        let mut programs = Vec::new();
+        for plugin in &self.plugins {
+            let used: Vec<String> =
+                plugin.transports.iter().filter(|name| is_used(name)).cloned().collect();
+            match &plugin.place {
+                PluginPlace::Program(_) if used.is_empty() => {}
+                PluginPlace::Program(program) => {
+                    let (program, data) = (program.clone(), data.to_owned());
+                    let settings = PluginSettings { program, transports: used, data, server: None };
+                    let started = Plugin::start(settings, transports.clone());
+                    programs.push(started.map_err(|why| Failure::misuse(format!("--pt: {why}")))?);
+                }
+                PluginPlace::Proxy(_, at) => {
+                    used.iter().for_each(|name| transports.ready(name, *at))
+                }
+            }
+        }
+        let wants_ours = is_used(&TRANSPORT.to_owned()) && !has(&self.plugins, TRANSPORT);
+        let ours = wants_ours.then(|| Inside::client(schedule(), transports.clone()));
+        let ours = ours.transpose().map_err(Failure::trouble)?;
+        let ways = BridgeWays::new(&self.lines, transports).map_err(Failure::misuse)?;
+        Ok(BridgeEntrance { ways, _running: (programs, ours) })
+    }
+}
+
+/// Whether a bridge can be reached by what there is.
+fn check(line: &BridgeLine, plugins: &[PluginLine]) -> Result<(), String> {
+    let Some(name) = &line.transport else { return Ok(()) };
+    if has(plugins, name) {
+        return Ok(());
+    }
+    if name == TRANSPORT {
+        return Bridge::of(line.address, &line.args).map(drop).map_err(|why| why.to_string());
+    }
+    Err(format!("who has the transport {name}? --pt '{name} exec PROGRAM' says so"))
+}
+
+fn has(plugins: &[PluginLine], name: &str) -> bool {
+    plugins.iter().any(|plugin| plugin.transports.iter().any(|one| one == name))
+}
+
+fn schedule() -> Spec {
+    Spec::over_windows(SCHEDULE).expect("it is one of ours")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789ABCDEF0123456789ABCDEF01234567";
+
+    fn read(bridges: &[&str], pts: &[&str]) -> Result<Option<Bridges>, String> {
+        let owned = |all: &[&str]| all.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        Bridges::read(&owned(bridges), &owned(pts)).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn every_mistake_is_one_line_that_names_the_option() {
+        let wrong = |bridges: &[&str], pts: &[&str]| read(bridges, pts).map(drop).unwrap_err();
+        let obfs4 = format!("obfs4 192.0.2.1:443 {ID} cert=x");
+        let cases = [
+            (wrong(&[], &["obfs4 exec x"]), "--pt goes with --bridge"),
+            (wrong(&["192.0.2.1"], &[]), "--bridge '192.0.2.1': '192.0.2.1' is no ADDRESS:PORT"),
+            (wrong(&["a\nb"], &[]), "--bridge 'a\\nb': 'b' is no ADDRESS:PORT"),
+            (wrong(&[&obfs4], &[]), &*format!("--bridge '{obfs4}': who has the transport obfs4?")),
+            (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' stands where"),
+            (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),
+            (wrong(&["192.0.2.1:1", "192.0.2.1:1"], &[]), "--bridge: two bridges have the address"),
+        ];
+        for (told, wanted) in cases {
+            assert!(told.starts_with(wanted) && !told.contains('\n'), "{told}");
+        }
+        assert!(read(&[&obfs4], &["obfs3,obfs4 exec x"]).unwrap().is_some());
+        assert!(read(&[], &[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_runs_already_is_ready_at_once_and_ours_needs_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = "A".repeat(42) + "E";
+        let ours = format!("anabranch 192.0.2.2:443 key={key}");
+        let bridges = read(&["x 192.0.2.1:443", &ours], &["x,y socks5 127.0.0.1:9"]);
+        let entrance = bridges.unwrap().unwrap().start(folder.path()).unwrap();
+        let transports = entrance.ways.transports();
+        assert_eq!(transports.at("x"), "127.0.0.1:9".parse().ok());
+        assert_eq!(transports.at("y"), None);
+        assert!(transports.at(TRANSPORT).is_some_and(|at| at.ip().is_loopback()));
+        let lost = read(&["x 192.0.2.1:443"], &["x exec /no/such/program"]).unwrap().unwrap();
+        let told = lost.start(folder.path()).map(drop).unwrap_err().to_string();
+        assert!(told.starts_with("--pt: '/no/such/program' cannot be started: "), "{told}");
+    }
+}

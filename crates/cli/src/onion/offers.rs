@@ -1,0 +1,161 @@
+//! The transports of a bridge, as its operator names them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use anabranch_drive::onion::relay::{BridgeSettings, ExtendedPort};
+use anabranch_drive::onion::ways::Transports;
+use anabranch_drive::pt::{
+    Inside, Limits, OfferLine, Onward, Plugin, PluginSettings, SCHEDULE, ServerPlugin, TRANSPORT,
+    server_settings,
+};
+use anabranch_multipath::schedule::Spec;
+
+use crate::failure::Failure;
+
+/// Transports that are not started yet.
+pub(super) struct Offers {
+    lines: Vec<OfferLine>,
+    /// Where the relay itself listens.
+    relay: SocketAddr,
+}
+
+/// What has to run for a bridge: it ends with this.
+pub(super) struct Offered {
+    _running: (Vec<Plugin>, Vec<Inside>),
+}
+
+impl Offers {
+    /// Reads lines of `--pt` of a relay that listens there first.
+    ///
+    /// # Errors
+    /// One makes no sense, or names a transport that nobody has, or twice.
+    pub(super) fn read(pts: &[String], relay: SocketAddr) -> Result<Offers, Failure> {
+        let wrong = |line: &str, why: &dyn std::fmt::Display| {
+            Failure::misuse(format!("--pt '{}': {why}", line.escape_debug()))
+        };
+        let mut lines = Vec::<OfferLine>::new();
+        for line in pts {
+            let parsed = OfferLine::parse(line).map_err(|why| wrong(line, &why))?;
+            let name = &parsed.transport;
+            if parsed.program.is_none() && name != TRANSPORT {
+                let why = format!(
+                    "which program has it? 'exec PROGRAM' behind it says so; {TRANSPORT} alone needs none"
+                );
+                return Err(wrong(line, &why));
+            }
+            if lines.iter().any(|other| other.transport == *name) {
+                return Err(wrong(line, &"the transport is named twice"));
+            }
+            lines.push(parsed);
+        }
+        Ok(Offers { lines, relay })
+    }
+
+    /// Starts them, with their files below `data`.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub(super) fn start(self, data: &Path) -> Result<(BridgeSettings, Offered), Failure> {
+        let transports = Transports::new().map_err(Failure::trouble)?;
+        let none = BridgeSettings { transports: transports.clone(), extended: None };
+        if self.lines.is_empty() {
+            return Ok((none, Offered { _running: Default::default() }));
+        }
+        let extended = ExtendedPort::open(data).map_err(Failure::trouble)?;
+        let place = extended.place();
+        let (mut programs, mut ours) = (Vec::new(), Vec::new());
+        for line in &self.lines {
+            let wrong = |why: &dyn std::fmt::Display| Failure::misuse(format!("--pt: {why}"));
+            let name = &line.transport;
+            let Some(program) = &line.program else {
+                let onward = Onward::Extended(place.0, place.1.clone());
+                let usual = Spec::over_windows(SCHEDULE).expect("it is one of ours");
+                let own = (usual, Limits::default());
+                let settings = server_settings((line.listen, onward), &line.options, data, own);
+                let settings = settings.map_err(|why| wrong(&why))?;
+                let started = Inside::server(settings, transports.clone());
+                let (inside, bridge) = started.map_err(|why| wrong(&why))?;
+                transports.offer(name, bridge.address, bridge.args());
+                ours.push(inside);
+                continue;
+            };
+            let server = ServerPlugin {
+                listen: vec![(name.clone(), line.listen)],
+                options: vec![(name.clone(), line.options.clone())],
+                extended: place.clone(),
+                relay: near(self.relay),
+            };
+            let settings = PluginSettings {
+                program: program.clone(),
+                transports: vec![name.clone()],
+                data: data.to_owned(),
+                server: Some(server),
+            };
+            let started = Plugin::start(settings, transports.clone());
+            programs.push(started.map_err(|why| wrong(&why))?);
+        }
+        let settings = BridgeSettings { transports, extended: Some(extended) };
+        Ok((settings, Offered { _running: (programs, ours) }))
+    }
+}
+
+/// Where a program of this machine reaches what listens there.
+fn near(at: SocketAddr) -> SocketAddr {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, at.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELAY: &str = "0.0.0.0:9001";
+
+    fn read(lines: &[&str]) -> Result<Offers, String> {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        Offers::read(&lines, RELAY.parse().unwrap()).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn every_mistake_is_one_line_that_names_the_option() {
+        let folder = tempfile::tempdir().unwrap();
+        let wrong = |lines: &[&str]| read(lines).map(drop).unwrap_err();
+        let started = |line: &str| {
+            read(&[line]).unwrap().start(folder.path()).map(drop).unwrap_err().to_string()
+        };
+        let cases = [
+            (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is no ADDRESS:PORT"),
+            (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': which program has it?"),
+            (
+                wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
+                "--pt 'anabranch 0.0.0.0:2': t",
+            ),
+            (started("anabranch 127.0.0.1:0 profile=x"), "--pt: no profile"),
+            (
+                started("anabranch 127.0.0.1:0 profile=http-opaque"),
+                "--pt: http-opaque wants a site",
+            ),
+            (started("x 0.0.0.0:1 exec /no/such/program"), "--pt: '/no/such/program' cannot be"),
+        ];
+        for (told, wanted) in cases {
+            assert!(told.starts_with(wanted) && !told.contains('\n'), "{told}");
+        }
+        assert_eq!(near(RELAY.parse().unwrap()).to_string(), "127.0.0.1:9001");
+    }
+
+    #[test]
+    fn ours_is_offered_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let offers = read(&["anabranch 127.0.0.1:0 profile=nosteg-short"]).unwrap();
+        let (bridge, _running) = offers.start(folder.path()).unwrap();
+        let offered = bridge.transports.offers();
+        assert_eq!((offered.len(), &*offered[0].0), (1, TRANSPORT));
+        assert_eq!(offered[0].2.get("profile"), Some("nosteg-short"));
+        assert!(bridge.extended.is_some() && offered[0].1.port() > 0);
+    }
+}

@@ -1,0 +1,162 @@
+//! A relay that is a bridge: whom its operator gives a line to finds it, by its port or by
+//! transports, which bring clients to its Extended ORPort.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anabranch_onion::directory::descriptor::{Description, Transport};
+use anabranch_pt::{Args, BridgeLine};
+
+use super::extended::{Brought, Extended, ExtendedPort};
+use super::shard::{Newcomer, Shard};
+use super::{MainShard, Watch};
+use crate::onion::store::replace;
+use crate::onion::ways::Transports;
+
+/// Tokens of what tells of transports, and of clients that they bring.
+pub(super) const TRANSPORTS: u64 = 4;
+pub(super) const EXTENDED: u64 = 5;
+/// The file with the lines for clients.
+const FILE: &str = "bridgelines.txt";
+
+/// What a bridge has beside a relay.
+pub struct BridgeSettings {
+    /// Its transports, as they come up.
+    pub transports: Transports,
+    /// Where they bring clients, if there are any.
+    pub extended: Option<ExtendedPort>,
+}
+
+/// The same while it runs.
+pub(super) struct BridgeSide {
+    transports: Transports,
+    pub(super) extended: Option<Extended>,
+    file: PathBuf,
+    /// The lines that were told last.
+    lines: Vec<String>,
+}
+
+impl BridgeSide {
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn start(
+        settings: BridgeSettings,
+        shard: &Shard,
+        data: &std::path::Path,
+    ) -> io::Result<BridgeSide> {
+        shard.station.watch(settings.transports.waker(), TRANSPORTS)?;
+        let extended = settings.extended.map(Extended::start).transpose()?;
+        extended.iter().try_for_each(|one| shard.station.watch(one.waker(), EXTENDED))?;
+        let (transports, file) = (settings.transports, data.join(FILE));
+        Ok(BridgeSide { transports, extended, file, lines: Vec::new() })
+    }
+}
+
+impl MainShard<'_> {
+    /// A transport has come up, or there is something to say of one.
+    pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
+        let Some(side) = &mut self.bridge else { return };
+        side.transports.said().iter().for_each(|text| watch.note(text));
+        let description = &mut self.settings.live.description;
+        let offers = side.transports.offers();
+        let named = |(name, at, args): &(String, SocketAddr, Args)| Transport {
+            name: name.clone(),
+            address: known_as(description, *at),
+            args: args.to_smethod(),
+        };
+        let transports: Vec<Transport> = offers.iter().map(named).collect();
+        let listen = &self.settings.listen;
+        let fingerprint = self.settings.keys.keys().rsa_identity();
+        let lines = lines(description, listen, &offers, fingerprint);
+        description.bridge = Some(transports);
+        if lines != side.lines {
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            if let Err(error) = replace(&side.file, text.as_bytes()) {
+                watch.note(&error.to_string());
+            }
+            lines.iter().for_each(|line| watch.note(&format!("bridge line: {line}")));
+            side.lines = lines;
+        }
+        self.describe();
+    }
+
+    /// Transports have brought clients.
+    pub(super) fn take_brought(&mut self, watch: &mut dyn Watch) {
+        let now = self.shard.station.clock.now();
+        let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
+        for Brought { socket, peer } in extended.map(Extended::take).unwrap_or_default() {
+            let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
+            let newcomer = Newcomer { socket, peer, place, by_transport: true };
+            if let Some(newcomer) = self.workers.hand(newcomer) {
+                self.shard.accept(newcomer, watch);
+            }
+        }
+    }
+}
+
+/// Where others find what listens here: at our address, if it listens at all.
+fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
+    let ours = match at.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => description.address.into(),
+        IpAddr::V6(any) => description.v6.map_or(IpAddr::from(any), |v6| (*v6.ip()).into()),
+    };
+    SocketAddr::new(ours, at.port())
+}
+
+/// The lines for clients: of the port, where others reach it, and of each transport.
+fn lines(
+    description: &Description,
+    listen: &[SocketAddr],
+    offers: &[(String, SocketAddr, Args)],
+    fingerprint: [u8; 20],
+) -> Vec<String> {
+    let reached =
+        |at: &SocketAddr| !at.ip().is_loopback() || at.ip() == IpAddr::from(description.address);
+    let line = |transport: Option<String>, address: SocketAddr, args: Args| {
+        let fingerprint = Some(fingerprint);
+        BridgeLine { transport, address, fingerprint, ed25519: None, args }.to_string()
+    };
+    let port = SocketAddr::new(description.address.into(), description.orport);
+    let plain = listen.first().filter(|at| reached(at));
+    let plain = plain.map(|_| line(None, port, Args::default()));
+    let offered = offers
+        .iter()
+        .map(|(name, at, args)| line(Some(name.clone()), known_as(description, *at), args.clone()));
+    plain.into_iter().chain(offered).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: &str = "0.0.0.0:9001";
+
+    fn told(listen: &str, v6: Option<&str>) -> Vec<String> {
+        let at = "192.0.2.1:9001".parse().unwrap();
+        let v6 = v6.map(|v6| v6.parse().unwrap());
+        let description =
+            Description { v6, ..Description::new("river".to_owned(), at, "x".into()) };
+        let args = Args(vec![("k".to_owned(), "v".to_owned())]);
+        let offers = ["0.0.0.0:443", "198.51.100.1:80", "[::]:444"];
+        let offers = offers.map(|at| ("x".to_owned(), at.parse().unwrap(), args.clone()));
+        lines(&description, &[listen.parse().unwrap()], &offers, [0xab; 20])
+    }
+
+    #[test]
+    fn lines_say_where_others_reach_what_listens_here() {
+        let id = "AB".repeat(20);
+        let own = told(PORT, Some("[2001:db8::1]:9001"));
+        assert_eq!(
+            own,
+            [
+                format!("192.0.2.1:9001 {id}"),
+                format!("x 192.0.2.1:443 {id} k=v"),
+                format!("x 198.51.100.1:80 {id} k=v"),
+                format!("x [2001:db8::1]:444 {id} k=v"),
+            ]
+        );
+        assert_eq!(told("127.0.0.1:9001", None).len(), 3, "nobody reaches the port itself");
+    }
+}

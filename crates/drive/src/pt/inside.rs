@@ -1,0 +1,95 @@
+//! Our transport in a thread of the program that uses it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use anabranch_multipath::schedule::Spec;
+
+use super::bridge::{Bridge, TRANSPORT};
+use super::client::{ClientSettings, ClientStation, Entrance};
+use super::server::{ServerSettings, ServerStation};
+use super::{Ends, PtEvent, Station, carry};
+use crate::onion::ways::Transports;
+
+/// A station that runs in a thread, and ends with its owner.
+pub struct Inside {
+    /// Its end is what the thread waits for.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Inside {
+    /// Leads a client to bridges: `transports` is told where, and what went wrong.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn client(schedule: Spec, transports: Transports) -> io::Result<Inside> {
+        let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
+        let settings = ClientSettings { listen: vec![any], schedule };
+        let open = || {
+            let station = ClientStation::new(settings)?;
+            let at = station.addresses()?[0];
+            Ok((station, at))
+        };
+        let (inside, at) = Inside::start(transports.clone(), open)?;
+        transports.ready(TRANSPORT, at);
+        Ok(inside)
+    }
+
+    /// Takes a bridge's clients; with what these are to be told.
+    ///
+    /// # Errors
+    /// As [`ServerStation::new`].
+    pub fn server(
+        settings: ServerSettings,
+        transports: Transports,
+    ) -> io::Result<(Inside, Bridge)> {
+        Inside::start(transports, || {
+            let station = ServerStation::new(settings)?;
+            let bridge = station.bridge().clone();
+            Ok((station, bridge))
+        })
+    }
+
+    /// Runs the station that `open` gives, in the thread that opened it: it cannot change threads.
+    fn start<S: Station, T: Send + 'static>(
+        transports: Transports,
+        open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
+    ) -> io::Result<(Inside, T)> {
+        let (stop, told) = UnixStream::pair()?;
+        let (opened, news) = channel();
+        let run = move || {
+            let mut station = match open() {
+                Ok((station, about)) => {
+                    // Who has started us waits for it.
+                    let _ = opened.send(Ok(about));
+                    station
+                }
+                Err(error) => return drop(opened.send(Err(error))),
+            };
+            let ends = Ends { stop: &told, with_input: false };
+            let mut watch = |event| {
+                if let PtEvent::Trouble(why) = event {
+                    transports.say(format!("transport {TRANSPORT}: {why}"));
+                }
+            };
+            if let Err(error) = carry(&mut station, &ends, &mut watch) {
+                transports.gone(TRANSPORT);
+                transports.say(format!("transport {TRANSPORT} has ended: {error}"));
+            }
+        };
+        let thread = thread::Builder::new().name("transport".into()).spawn(run)?;
+        let about = news.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok((Inside { stop: Some(stop), thread: Some(thread) }, about))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

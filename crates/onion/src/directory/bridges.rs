@@ -1,0 +1,218 @@
+//! The bridges of a client: each is asked for its descriptor, at a pace of its own, so that one
+//! that is away keeps no other waiting.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::wire::extend::{ANYBODY, Target};
+use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
+
+/// Where every relay has its own descriptor.
+pub(super) const PATH: &str = "/tor/server/authority.z";
+/// A descriptor is asked for again so long after it came (C tor's bridge schedule).
+const RENEWAL: Duration = Duration::from_secs(3 * 3600);
+/// After a failure the first pause, doubled with each further one up to the last: that of a bridge
+/// which is not known yet, and that of one which is.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(60);
+const LAST_PAUSE_KNOWN: Duration = Duration::from_secs(3600);
+const MOST_DOUBLINGS: u32 = 13;
+
+/// A bridge as its user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeIdentity {
+    /// Where it is reached: at one address after the other. Those of its descriptor do not count,
+    /// as a transport may stand before it.
+    pub addresses: Vec<SocketAddr>,
+    /// Its RSA identity; without one, whoever is at the address.
+    pub rsa: Option<[u8; 20]>,
+    /// Its ed25519 identity, if it was named.
+    pub ed25519: Option<[u8; 32]>,
+}
+
+impl BridgeIdentity {
+    /// Whom a link is to lead to.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        let (addresses, rsa) = (self.addresses.clone(), self.rsa.unwrap_or(ANYBODY));
+        Target { addresses, rsa, ed25519: self.ed25519 }
+    }
+
+    /// What its descriptor says, if that is its own.
+    ///
+    /// # Errors
+    /// It is not, or is no descriptor that holds now.
+    pub fn check(&self, text: &str, unix_now: u64) -> Result<Bridge, DocumentError> {
+        let mut bridge = check_bridge(text, unix_now)?;
+        let ours = self.rsa.is_none_or(|rsa| rsa == bridge.status.rsa_identity)
+            && self.ed25519.is_none_or(|key| key == bridge.microdesc.ed_identity);
+        if !ours {
+            return Err(DocumentError::Stranger);
+        }
+        bridge.status.addresses.clone_from(&self.addresses);
+        Ok(bridge)
+    }
+}
+
+/// All bridges, in the order in which the user names them.
+#[derive(Debug)]
+pub(super) struct Bridges(Vec<AskedBridge>);
+
+#[derive(Debug)]
+struct AskedBridge {
+    identity: BridgeIdentity,
+    known: bool,
+    asked: bool,
+    failures: u32,
+    due: Time,
+}
+
+impl Bridges {
+    pub(super) fn new(identities: Vec<BridgeIdentity>) -> Bridges {
+        let entry = |identity| AskedBridge {
+            identity,
+            known: false,
+            asked: false,
+            failures: 0,
+            due: Time::ZERO,
+        };
+        Bridges(identities.into_iter().map(entry).collect())
+    }
+
+    /// Whether one is known, by which others can be asked for.
+    pub(super) fn is_any_known(&self) -> bool {
+        self.0.iter().any(|entry| entry.known)
+    }
+
+    /// The next that is to be asked.
+    pub(super) fn poll(&mut self, now: Time) -> Option<usize> {
+        let place = self.0.iter().position(|entry| !entry.asked && entry.due <= now)?;
+        self.0[place].asked = true;
+        Some(place)
+    }
+
+    /// When the next is.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
+    }
+
+    /// Those that are not known are asked now: the way to them may have come up.
+    pub(super) fn ask_now(&mut self) {
+        for entry in self.0.iter_mut().filter(|entry| !entry.known) {
+            (entry.failures, entry.due) = (0, Time::ZERO);
+        }
+    }
+
+    /// One has answered.
+    ///
+    /// # Errors
+    /// Not with its descriptor.
+    pub(super) fn came(
+        &mut self,
+        now: Time,
+        place: usize,
+        text: &str,
+        unix_now: u64,
+    ) -> Result<Bridge, DocumentError> {
+        let bridge = self.0[place].identity.check(text, unix_now)?;
+        let entry = &mut self.0[place];
+        // From now on it is nobody else.
+        entry.identity.rsa = Some(bridge.status.rsa_identity);
+        (entry.known, entry.asked, entry.failures, entry.due) = (true, false, 0, now + RENEWAL);
+        Ok(bridge)
+    }
+
+    /// One has not.
+    pub(super) fn failed(&mut self, now: Time, place: usize) {
+        let entry = &mut self.0[place];
+        let last = if entry.known { LAST_PAUSE_KNOWN } else { LAST_PAUSE };
+        let pause = FIRST_PAUSE * (1 << entry.failures.min(MOST_DOUBLINGS));
+        (entry.asked, entry.due) = (false, now + pause.min(last));
+        entry.failures += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddrV4;
+
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::directory::descriptor::Description;
+    use crate::wire::keys::RelayKeys;
+
+    const NOW: u64 = 1_800_000_000;
+    const AT: &str = "192.0.2.7:443";
+
+    fn keys() -> RelayKeys {
+        RelayKeys::generate(&mut stream(1, 0, "bridge"), NOW).unwrap()
+    }
+
+    fn text(keys: &RelayKeys) -> String {
+        let at: SocketAddrV4 = "198.51.100.1:9001".parse().unwrap();
+        Description::new("river".to_owned(), at, "ours".to_owned()).sign(keys, NOW).unwrap()
+    }
+
+    fn identity(rsa: Option<[u8; 20]>, ed25519: Option<[u8; 32]>) -> BridgeIdentity {
+        BridgeIdentity { addresses: vec![AT.parse().unwrap()], rsa, ed25519 }
+    }
+
+    #[test]
+    fn a_descriptor_counts_if_it_is_the_bridges_own_and_is_reached_where_its_line_says() {
+        let keys = keys();
+        let (rsa, ed25519) = (keys.rsa_identity(), keys.ed_identity());
+        for (rsa, ed25519) in [(Some(rsa), Some(ed25519)), (Some(rsa), None), (None, None)] {
+            let bridge = identity(rsa, ed25519).check(&text(&keys), NOW).unwrap();
+            assert_eq!(bridge.status.addresses, [AT.parse().unwrap()]);
+            assert_eq!((&*bridge.status.nickname, bridge.microdesc.ntor), ("river", keys.ntor().1));
+            assert!(bridge.status.speaks.ntor_v3 && !bridge.microdesc.exits());
+        }
+        for (rsa, ed25519) in [(Some([1; 20]), None), (Some(rsa), Some([1; 32]))] {
+            let refused = identity(rsa, ed25519).check(&text(&keys), NOW);
+            assert_eq!(refused.map(drop), Err(DocumentError::Stranger));
+        }
+        let changed = text(&keys).replacen("router river", "router rover", 1);
+        let refused = identity(Some(rsa), None).check(&changed, NOW);
+        assert_eq!(refused.map(drop), Err(DocumentError::BadSignature));
+    }
+
+    #[test]
+    fn who_answered_without_a_name_is_held_to_the_one_he_gave() {
+        let keys = keys();
+        let mut bridges = Bridges::new(vec![identity(None, None)]);
+        assert_eq!(bridges.poll(Time::ZERO), Some(0));
+        assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
+        bridges.came(Time::ZERO, 0, &text(&keys), NOW).unwrap();
+        assert_eq!(bridges.0[0].identity.target().rsa, keys.rsa_identity());
+        let other = RelayKeys::generate(&mut stream(2, 0, "bridge"), NOW).unwrap();
+        assert!(bridges.came(Time::ZERO, 0, &text(&other), NOW).is_err());
+    }
+
+    #[test]
+    fn one_that_is_away_is_asked_more_and_more_seldom_and_keeps_no_other_waiting() {
+        let mut bridges = Bridges::new(vec![identity(Some([1; 20]), None), identity(None, None)]);
+        let mut now = Time::ZERO;
+        assert_eq!(
+            (bridges.poll(now), bridges.poll(now), bridges.poll(now)),
+            (Some(0), Some(1), None)
+        );
+        bridges.came(now, 1, &text(&keys()), NOW).unwrap();
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            bridges.failed(now, 0);
+            let next = bridges.next_timeout().unwrap();
+            pauses.push(next.since(now).as_millis());
+            now = next;
+            assert_eq!(bridges.poll(now), Some(0));
+        }
+        assert_eq!(pauses[..3], [500, 1000, 2000]);
+        assert_eq!(pauses[9], 60_000);
+        bridges.failed(now, 0);
+        bridges.ask_now();
+        assert_eq!(bridges.poll(now), Some(0));
+        assert!(bridges.is_any_known() && bridges.poll(now + RENEWAL) == Some(1));
+    }
+}

@@ -1,0 +1,203 @@
+"""Bridges, ours at one end and stock at the other, by plain links, obfs4proxy and our transport."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.tools import anabranch, tool, wait_for
+from harness.tornet import Node, TorNetwork, free_ports
+from harness.torours import OurClient, OurRelay
+from harness.webfiles import FileServer, fetch, interrupted
+
+pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
+
+LENGTHS = (1, 514, 100_000, 3 * MIB)
+#: Nobody's words: our one leg is told, as a set has no second bridge.
+ONE_LEG = "circuits have 1 of 2 legs"
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, Node]]:
+    """A network with a stock bridge that takes plain links, obfs4 and our transport."""
+    ports = free_ports(2)
+    with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
+        network.start()
+        bridge = network.bridge(
+            "bridge0",
+            f"ServerTransportPlugin obfs4 exec {tool('obfs4proxy')}",
+            f"ServerTransportListenAddr obfs4 127.0.0.1:{ports[0]}",
+            f"ServerTransportPlugin anabranch exec {anabranch()} pt server",
+            f"ServerTransportListenAddr anabranch 127.0.0.1:{ports[1]}",
+        )
+        yield network, bridge
+
+
+def lines(bridge: Node) -> dict[str, str]:
+    """The bridge's lines, by transport: as it wrote them for its operator."""
+    found = {"plain": f"127.0.0.1:{bridge.orport} {bridge.fingerprint}"}
+    files = {"obfs4": "obfs4_bridgeline.txt", "anabranch": "anabranch-bridgeline.txt"}
+    for transport, file in files.items():
+        text = (bridge.folder / "pt_state" / file).read_text()
+        (line,) = [line for line in text.splitlines() if line.startswith("Bridge ")]
+        words = line.replace("<IP ADDRESS>:<PORT>", "ADDRESS").split()
+        words[2:4] = [f"127.0.0.1:{_listens(bridge, transport)}", bridge.fingerprint]
+        found[transport] = " ".join(words[1:])
+    return found
+
+
+def _listens(bridge: Node, transport: str) -> str:
+    word = f"ServerTransportListenAddr {transport} 127.0.0.1:"
+    return (bridge.folder / "torrc").read_text().partition(word)[2].split()[0]
+
+
+def options(bridge: Node, transport: str) -> list[str]:
+    """How our client is told of the bridge."""
+    told = ["--bridge", lines(bridge)[transport]]
+    if transport == "obfs4":
+        told += ["--pt", f"obfs4 exec {tool('obfs4proxy')}"]
+    return told
+
+
+@pytest.mark.parametrize("transport", ["plain", "obfs4", "anabranch"])
+def test_our_client_enters_by_a_stock_bridge_and_asks_nobody_else(
+    stock: tuple[TorNetwork, Node], tmp_path: Path, results: Results, transport: str
+) -> None:
+    """Files of any length arrive; every circuit and every document comes by the bridge."""
+    network, bridge = stock
+    told = options(bridge, transport)
+    with OurClient(network, tmp_path, *told) as client, FileServer() as server:
+        client.wait_ready()
+        for length in LENGTHS:
+            got = fetch(server.url(length), client.proxy, tmp_path / "got", 120.0)
+            assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
+            results.add("our client by a stock bridge", transport=transport, bytes=length,
+                        seconds=f"{got.seconds:.2f}")  # fmt: skip
+        assert {path[0] for path in client.paths()} == {bridge.name}
+        asked = client.events("directory")
+        assert {event["what"] for event in asked} >= {"bridge's descriptor", "consensus"}
+        assert all(event["by_circuit"] for event in asked), asked
+        told_once = [event for event in client.events("trouble") if ONE_LEG in str(event["what"])]
+        assert len(told_once) == 1, client.events("trouble")
+    assert [line for line in network.complaints() if "[notice]" not in line] == []
+
+
+def test_a_transport_that_is_killed_is_started_again_and_streams_go_on(
+    stock: tuple[TorNetwork, Node], tmp_path: Path
+) -> None:
+    """The download under way is cut, and the next one arrives by another process."""
+    network, bridge = stock
+    told = options(bridge, "obfs4")
+    with OurClient(network, tmp_path, *told) as client, FileServer() as server:
+        client.wait_ready()
+
+        def kill() -> int:
+            (victim,) = _children(client.process.pid)
+            os.kill(victim, signal.SIGKILL)
+            return victim
+
+        victim, status, _ = interrupted(server, client.proxy, tmp_path / "cut", kill)
+        assert status != 0, "it went by the process that is gone"
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 120.0)
+        assert not got.fault(MIB), got.fault(MIB)
+        (heir,) = _children(client.process.pid)
+        assert heir != victim
+    wait_for("the end of the transport", lambda: not Path(f"/proc/{heir}").exists(), 10.0)
+
+
+def test_a_bridge_that_is_away_is_left_for_the_next(
+    stock: tuple[TorNetwork, Node], tmp_path: Path
+) -> None:
+    """Nobody listens at the first line's port, a stranger at the second's: the third is used."""
+    network, bridge = stock
+    (nobody,) = free_ports(1)
+    stranger = network.of("relay")[0]
+    told = ["--bridge", f"127.0.0.1:{nobody} {'A' * 40}"]
+    told += ["--bridge", f"127.0.0.1:{stranger.orport} {'B' * 40}"]
+    told += options(bridge, "plain")
+    with OurClient(network, tmp_path, *told) as client, FileServer() as server:
+        client.wait_ready()
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 120.0)
+        assert not got.fault(MIB), got.fault(MIB)
+        assert {path[0] for path in client.paths()} == {bridge.name}
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that this one has started."""
+    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, OurRelay]]:
+    """A stock network with a bridge of ours: its port, our transport inside, and obfs4proxy."""
+    folder, ports = tmp_path_factory.mktemp("tor"), free_ports(2)
+    with TorNetwork(folder) as network:
+        network.start()
+        network.wait_for_all()
+        told = ["--bridge", "--pt", f"anabranch 127.0.0.1:{ports[0]} profile=nosteg-short"]
+        told += ["--pt", f"obfs4 127.0.0.1:{ports[1]} exec {tool('obfs4proxy')}", "--threads", "2"]
+        with OurRelay(network, folder / "ours", "ourbridge", *told) as bridge:
+            lines = bridge.data / "bridgelines.txt"
+            there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 3  # noqa: E731
+            bridge.process.wait_until("its lines", there, 30.0)
+            yield network, bridge
+
+
+def line_of(bridge: OurRelay, transport: str) -> str:
+    """What our bridge has left for its clients."""
+    wanted = "127.0.0.1" if transport == "plain" else transport
+    all_lines = (bridge.data / "bridgelines.txt").read_text().splitlines()
+    (line,) = [line for line in all_lines if line.startswith(wanted)]
+    return line
+
+
+@pytest.mark.parametrize("transport", ["plain", "anabranch", "obfs4"])
+def test_a_stock_client_enters_by_our_bridge(
+    ours: tuple[TorNetwork, OurRelay], tmp_path: Path, results: Results, transport: str
+) -> None:
+    """It comes up by nothing else, and files of any length arrive."""
+    network, bridge = ours
+    programs = {
+        "plain": [],
+        "anabranch": [f"ClientTransportPlugin anabranch exec {anabranch()} pt client"],
+        "obfs4": [f"ClientTransportPlugin obfs4 exec {tool('obfs4proxy')}"],
+    }
+    told = ["UseBridges 1", f"Bridge {line_of(bridge, transport)}", "ConfluxEnabled 0"]
+    node = network.client(f"by{transport}", *told, *programs[transport])
+    with FileServer() as server:
+        for length in LENGTHS:
+            got = fetch(server.url(length), node.proxy, tmp_path / "got", 120.0)
+            assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
+            results.add("stock client by our bridge", transport=transport, bytes=length,
+                        seconds=f"{got.seconds:.2f}")  # fmt: skip
+    with node.control() as control:
+        assert {path[0] for path in control.paths()} == {bridge.fingerprint}
+    assert "new bridge descriptor 'ourbridge'" in "\n".join(node.log())
+    node.close()
+    assert [line for line in network.complaints() if "[notice]" not in line] == []
+
+
+def test_our_client_enters_by_our_bridge_of_which_no_authority_hears(
+    ours: tuple[TorNetwork, OurRelay], tmp_path: Path
+) -> None:
+    """By our transport, in neither case with a program; and no consensus names the bridge."""
+    network, bridge = ours
+    told = ["--bridge", line_of(bridge, "anabranch")]
+    with OurClient(network, tmp_path, *told) as client, FileServer() as server:
+        client.wait_ready()
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 120.0)
+        assert not got.fault(MIB), got.fault(MIB)
+        assert {path[0] for path in client.paths()} == {"ourbridge"}
+        assert _children(client.process.pid) == []
+        consensus = (tmp_path / "state/cached-microdesc-consensus").read_text()
+    assert "ourbridge" not in consensus
+    for authority in network.of("auth"):
+        assert "ourbridge" not in "\n".join(authority.log("details"))
