@@ -386,13 +386,14 @@ mod tests {
     fn one_that_breaks_the_protocol_or_cannot_be_started_is_told_in_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
-        let _plugin = plugin("echo hello; cat", folder.path(), &transports).unwrap();
+        let _plugin = plugin("echo CMETHODS DONE; cat", folder.path(), &transports).unwrap();
         let mut said = Vec::new();
         wait_until("it is told", || {
             said.extend(transports.said());
             !said.is_empty()
         });
-        assert!(said[0].starts_with("sh: it wrote what no transport writes: 'hello'"), "{said:?}");
+        let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; it is started again";
+        assert!(said[0].starts_with(wanted), "{said:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();
         let settings = PluginSettings { program, transports: Vec::new(), data, server: None };
