@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 17);
+        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 21);
         let short = plan(&settings("--short").unwrap());
-        assert_eq!(short.len(), 2 * 10);
+        assert_eq!(short.len(), 2 * 12);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);
