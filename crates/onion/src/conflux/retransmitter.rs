@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 /// Bytes that a kept message costs besides its data.
 const BESIDES: usize = 96;
+/// Buffers of acknowledged messages that are kept for the next: of two acknowledgements.
+const SPARE: usize = 2 * EVERY as usize;
 /// Dead legs that the other end is told of together.
 const MOST_GONE: usize = 64;
 
@@ -122,6 +124,8 @@ pub struct Retransmitter {
     /// What is to be sent again, by number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
+    /// Buffers for what is sent next.
+    spare: Vec<Vec<u8>>,
     /// Legs that the other end is to be told of.
     gone: VecDeque<u32>,
     /// When something came last, and whether the legs were asked for an answer since.
@@ -143,6 +147,7 @@ impl Retransmitter {
             last_serial: 0,
             again: BTreeMap::new(),
             bytes: 0,
+            spare: Vec::new(),
             gone: VecDeque::new(),
             heard: None,
             probing: false,
@@ -243,6 +248,14 @@ impl Retransmitter {
         self.bytes == 0
     }
 
+    /// A copy of data that is to be sent, in a buffer that was in use before if there is one.
+    #[must_use]
+    pub fn copy_of(&mut self, data: &[u8]) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.extend_from_slice(data);
+        buffer
+    }
+
     /// A message went by a leg.
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
@@ -312,9 +325,13 @@ impl Retransmitter {
             on.probed = None;
         }
         let mut last = None;
-        for (sent, kept) in on.kept.drain(..fresh) {
+        for (sent, mut kept) in on.kept.drain(..fresh) {
             self.bytes -= kept.cost();
             last = Some(sent);
+            if self.spare.len() < SPARE {
+                kept.data.clear();
+                self.spare.push(kept.data);
+            }
         }
         on.acknowledged = received.count;
         if let Some(sent) = last {
@@ -477,6 +494,16 @@ mod tests {
             Ok(2)
         );
         assert!(retransmitter.is_empty());
+    }
+
+    #[test]
+    fn buffers_of_two_acknowledgements_are_used_again() {
+        let mut retransmitter = linked(false);
+        (1..=100).for_each(|number| retransmitter.sent(at(0), ONE, message(number)));
+        retransmitter.acknowledged(at(100), ONE, own(100)).unwrap();
+        assert!((0..62).all(|_| retransmitter.copy_of(b"abc").capacity() >= 400));
+        let fresh = retransmitter.copy_of(b"abc");
+        assert!(fresh == b"abc" && fresh.capacity() < 400);
     }
 
     #[test]

@@ -20,16 +20,15 @@ use crate::wire::message::{DestroyReason, RelayCommand};
 impl<R: NodeRole> Node<R> {
     /// A cell of the trunk is to go by the legs of a set.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
-        passing.into_iter().for_each(|passing| passing.push(command, body));
+        self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
 
     /// Many cells of the trunk are.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
-        if let Some(passing) = self.several(id).and_then(|several| several.passing.as_mut()) {
-            cells.iter().for_each(|body| passing.push(Command::RELAY, body));
+        if let Some(several) = self.several(id) {
+            cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
         }
         self.deal_cells(now, id);
         self.await_leg_actions(id);
@@ -141,11 +140,11 @@ impl<R: NodeRole> Node<R> {
         let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
         for _ in 0..cells {
             let Some(cell) = several.next_cell() else { break };
-            let (command, body) = (cell.command, Body::try_from(&cell.body[..]));
-            let body = body.map_err(|_| ConfluxFault::Incoherent)?;
+            let (command, body) = (cell.command, cell.body.first_chunk());
+            let mut body: Body = *body.ok_or(ConfluxFault::Incoherent)?;
             let mark = several.send_cell(now, leg, cell)?;
             port.say_before(now, &mark);
-            port.pass(now, command, body);
+            port.pass(now, command, &mut body);
         }
         self.look_again(now, id, leg, index);
         Ok(())

@@ -57,10 +57,10 @@ impl<'a> Port<'a> {
     }
 
     /// Sends a cell that only passes the other end.
-    pub(super) fn pass(&mut self, now: Time, command: Command, mut body: Body) {
-        self.layers.wrap(command, &mut body);
+    pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
+        self.layers.wrap(command, body);
         self.control.passed();
-        self.channels.push(now, self.lane, command, &body);
+        self.channels.push(now, self.lane, command, body);
     }
 
     /// Sends a cell, which counts as data or not.

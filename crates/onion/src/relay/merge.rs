@@ -71,12 +71,11 @@ impl Relay {
     pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
-        let Some(passing) = passing else { return };
-        if passing.len() >= most {
+        let Some(several) = self.several(id) else { return };
+        if several.passing.as_ref().is_some_and(|passing| passing.len() >= most) {
             return self.break_set(id, CircuitFault::Flood);
         }
-        passing.push(command, body);
+        several.push_cell(command, body);
         self.deal_later(id);
     }
 

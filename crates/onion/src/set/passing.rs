@@ -48,8 +48,8 @@ impl Passing {
     }
 
     /// A cell is to go by a leg.
-    pub(crate) fn push(&mut self, command: Command, body: &Body) {
-        self.waiting.push_back((command, body.to_vec()));
+    pub(crate) fn push(&mut self, command: Command, body: Vec<u8>) {
+        self.waiting.push_back((command, body));
     }
 
     /// Cells came; whether these are the first since somebody saw to the legs.
@@ -111,7 +111,7 @@ mod tests {
     fn a_cell_goes_as_a_message_and_comes_back() {
         let mut passing = Passing::default();
         let body = [7; BODY];
-        passing.push(Command::RELAY_EARLY, &body);
+        passing.push(Command::RELAY_EARLY, body.to_vec());
         assert_eq!((passing.len(), passing.bytes()), (1, BODY));
         let (command, kept) = passing.pop().unwrap();
         let message = as_message(command, &kept);

@@ -17,7 +17,7 @@ use crate::conflux::{
 use crate::ending::Ending;
 use crate::leg::Leg;
 use crate::table::Slab;
-use crate::wire::cell::Command;
+use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
@@ -136,6 +136,16 @@ impl Several {
     pub(crate) fn die(&mut self) {
         self.end.die();
         self.passing.iter_mut().for_each(Passing::clear);
+    }
+
+    /// A cell is to pass, by whichever leg.
+    pub(crate) fn push_cell(&mut self, command: Command, body: &Body) {
+        let (Some(passing), Some(retransmitter)) =
+            (&mut self.passing, self.end.retransmitter_mut())
+        else {
+            return;
+        };
+        passing.push(command, retransmitter.copy_of(body));
     }
 
     /// Whether cells wait that are to pass.
@@ -357,7 +367,7 @@ impl Several {
             return;
         };
         let Message { command, stream, data } = message;
-        let data = data[mark.prefix().len()..].to_vec();
+        let data = retransmitter.copy_of(&data[mark.prefix().len()..]);
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
