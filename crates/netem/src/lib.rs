@@ -38,4 +38,4 @@ pub use codel::Codel;
 pub use counters::{Count, Counters};
 pub use link::{Dropped, Link};
 pub use loss::Loss;
-pub use settings::LinkSettings;
+pub use settings::{DelayLaw, LinkSettings};

@@ -74,7 +74,7 @@ struct Queued<T> {
     load: Option<T>,
     bytes: usize,
     came: Time,
-    /// Where in `delay ± jitter` its delay lies, in `0.0..1.0`.
+    /// The share of units that have a shorter delay, in `0.0..1.0`.
     jitter: f64,
 }
 
@@ -142,7 +142,7 @@ impl<T> Link<T> {
     /// `None`, and this a later time). `None` if nothing is on the way.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
-        let shortest = self.settings.delay.saturating_sub(self.settings.jitter);
+        let shortest = self.delay(0.0);
         let queued = self.queue.front().map(|_| self.head_leaves + shortest);
         flying.into_iter().chain(queued).min()
     }
@@ -266,8 +266,8 @@ impl<T> Link<T> {
     }
 
     fn delay(&self, place: f64) -> Duration {
-        let LinkSettings { delay, jitter, .. } = self.settings;
-        (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter)
+        let LinkSettings { delay, jitter, law, .. } = self.settings;
+        law.delay(delay, jitter, place)
     }
 
     fn cut(&mut self) {

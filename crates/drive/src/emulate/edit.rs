@@ -3,7 +3,7 @@
 use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
 
-use super::units::{LossRule, QueueRule, Rate, Span};
+use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
 /// What to set on a link; the rest stays. Each key holds for both directions, unless its `_back`
 /// twin says something else for the direction from the second end to the first.
@@ -18,10 +18,12 @@ pub struct Edit {
     pub delay: Option<Span>,
     /// The same, back.
     pub delay_back: Option<Span>,
-    /// Uniform, plus or minus.
+    /// Plus or minus, or the standard deviation, as the law has it.
     pub jitter: Option<Span>,
     /// The same, back.
     pub jitter_back: Option<Span>,
+    /// How delays are spread.
+    pub jitter_law: Option<LawRule>,
     /// The rule of loss.
     pub loss: Option<LossRule>,
     /// The same, back.
@@ -39,13 +41,14 @@ pub struct Edit {
 }
 
 /// The keys of an [`Edit`], for messages about wrong ones.
-pub const EDIT_KEYS: [&str; 13] = [
+pub const EDIT_KEYS: [&str; 14] = [
     "rate",
     "rate_back",
     "delay",
     "delay_back",
     "jitter",
     "jitter_back",
+    "jitter_law",
     "loss",
     "loss_back",
     "queue",
@@ -62,6 +65,7 @@ impl Edit {
         pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
         pick.set(&self.delay, &self.delay_back, |span| settings.delay = span.0);
         pick.set(&self.jitter, &self.jitter_back, |span| settings.jitter = span.0);
+        pick.set(&self.jitter_law, &None, |law| settings.law = law.0);
         pick.set(&self.loss, &self.loss_back, |rule| settings.loss = plain(&rule.0));
         pick.set(&self.queue, &self.queue_back, |rule| {
             (settings.queue, settings.codel) = (rule.limit, rule.codel);
@@ -92,6 +96,7 @@ impl Pick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_netem::DelayLaw;
     use std::time::Duration;
 
     fn applied(json: &str, back: bool) -> LinkSettings {
@@ -108,6 +113,14 @@ mod tests {
         assert_eq!(back.delay, Duration::from_millis(30));
         assert_eq!((forward.loss, back.loss), (Loss::Bernoulli(0.5), Loss::Bernoulli(0.5)));
         assert_eq!(forward.rate, back.rate);
+    }
+
+    #[test]
+    fn delays_are_spread_by_the_law_that_is_named() {
+        assert_eq!(applied(r#"{"jitter":"5ms"}"#, true).law, DelayLaw::Uniform);
+        assert_eq!(applied(r#"{"jitter_law":"normal"}"#, true).law, DelayLaw::Normal);
+        let error = serde_json::from_str::<Edit>(r#"{"jitter_law":"pareto"}"#).unwrap_err();
+        assert!(error.to_string().contains("write `uniform` or `normal`"), "{error}");
     }
 
     #[test]

@@ -39,5 +39,5 @@ pub use program::{Ended, Expect, Program};
 pub use programs::{Job, Notice, Output, Programs};
 pub use setup::SetupError;
 pub use stats::{Drops, LinkStats, Tally, WayStats};
-pub use topology::{Cable, End, Event, Host, Route, Topology};
-pub use units::{LossRule, QueueRule, Rate, Size, Span};
+pub use topology::{Cable, End, Event, Host, Route, TcpControl, Topology};
+pub use units::{LawRule, LossRule, QueueRule, Rate, Size, Span};

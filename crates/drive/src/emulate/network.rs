@@ -73,7 +73,7 @@ impl Network {
         setup::translation(topology, &namespaces)?;
         let mut engine = Engine::new();
         for (cable, tuns) in cables {
-            setup::routes(cable, &tuns, &namespaces)?;
+            setup::routes(cable, &tuns, &namespaces, topology.tcp)?;
             engine.add(cable, tuns, topology.seed);
         }
         for (at, host) in topology.hosts.iter().enumerate().filter(|(_, h)| !h.censor.is_empty()) {
@@ -102,7 +102,8 @@ impl Network {
         &self.hosts[host].1
     }
 
-    /// The TCP congestion control of the hosts. Connections by a link use cubic, whatever this is.
+    /// The TCP congestion control of the hosts. Connections by a link's routes use the
+    /// topology's, whatever this is.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }

@@ -7,15 +7,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::Namespace;
 use super::nat;
-use super::topology::{Cable, End, Host, Route, Topology};
+use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
 use crate::netlink::Prefix;
 use crate::netlink::configure::{self, NewRoute};
 use crate::tun::Tun;
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;
-/// Cubic, whatever the machine prefers: results are compared with papers that used it.
-const CUBIC: &str = "cubic";
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
 /// Packets that an interface keeps for us while we are not scheduled: 100 ms at 500 Mbit/s.
 const QUEUE_LEN: u32 = 4096;
@@ -56,15 +54,16 @@ fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, Se
 /// One namespace for each host, with its settings and loopback addresses; and their congestion
 /// control.
 pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
-    let hosts: Vec<Namespace> = topology.hosts.iter().map(host).collect::<Result<_, _>>()?;
+    let hosts: Vec<Namespace> =
+        topology.hosts.iter().map(|one| host(one, topology.tcp)).collect::<Result<_, _>>()?;
     let control = hosts.first().map_or(Ok(String::new()), |host| host.run(congestion_control));
     Ok((hosts, step(control, || "read the congestion control".to_owned())?))
 }
 
-fn host(host: &Host) -> Result<Namespace, SetupError> {
+fn host(host: &Host, tcp: TcpControl) -> Result<Namespace, SetupError> {
     let namespace = step(Namespace::new(), || "make a network namespace".to_owned())?;
     let ready = namespace.run(|| {
-        sysctls(host)?;
+        sysctls(host, tcp)?;
         configure::set_up(LO, true)?;
         host.address.iter().try_for_each(|&address| configure::add_address(LO, address))
     });
@@ -97,9 +96,10 @@ pub(super) fn routes(
     cable: &Cable,
     tuns: &[Tun; 2],
     hosts: &[Namespace],
+    tcp: TcpControl,
 ) -> Result<(), SetupError> {
     for (end, tun) in cable.ends.iter().zip(tuns) {
-        let add = |new: &Route| configure::add_route(route(tun.index(), end, new));
+        let add = |new: &Route| configure::add_route(route(tun.index(), end, new, tcp));
         let added = hosts[end.host].run(|| end.routes.iter().try_for_each(add));
         step(added, || format!("add the routes of the link `{}`", cable.name))?;
     }
@@ -127,7 +127,7 @@ pub(super) fn translation(topology: &Topology, hosts: &[Namespace]) -> Result<()
     Ok(())
 }
 
-fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
+fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
     let dst = route.to;
     let same_family = |ip: &&IpAddr| ip.is_ipv4() == dst.ip.is_ipv4();
     let prefsrc = end.prefsrc.iter().find(same_family).copied();
@@ -137,7 +137,8 @@ fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
         gateway: route.via,
         prefsrc,
         metric: end.metric,
-        congestion_control: Some(CUBIC),
+        // Whatever the machine prefers.
+        congestion_control: Some(tcp.name()),
     }
 }
 
@@ -149,10 +150,13 @@ fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
 ///   multicast groups and reports that to its link (RFC 3810). IPv4 redirects are off for all
 ///   interfaces; those of IPv6 take a link-local address, and there is none.
 /// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
-fn sysctls(host: &Host) -> io::Result<()> {
+fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
+    let chosen = sysctl(CONGESTION_CONTROL, tcp.name());
     // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
     // then); the links' routes name it in any case.
-    let _ = sysctl(CONGESTION_CONTROL, CUBIC);
+    if tcp != TcpControl::Cubic {
+        chosen?;
+    }
     let forward = if host.forward { "1" } else { "0" };
     for (name, value) in [
         ("ipv4/conf/all/rp_filter", "0"),
@@ -214,7 +218,7 @@ pub(super) fn try_cubic() -> io::Result<()> {
         gateway: None,
         prefsrc: None,
         metric: None,
-        congestion_control: Some(CUBIC),
+        congestion_control: Some(TcpControl::Cubic.name()),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use anabranch_netem::{Codel, Loss};
+use anabranch_netem::{Codel, DelayLaw, Loss};
 use serde::Deserialize;
 
 /// In seconds. Nobody waits for eleven days, and sums of times stay far from what a clock holds.
@@ -23,6 +23,11 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size(pub usize);
+
+/// How delays are spread: `uniform` or `normal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct LawRule(pub DelayLaw);
 
 /// A value as it stands in the file. A number without a unit is a text without sense, and is
 /// refused as such.
@@ -91,6 +96,18 @@ impl TryFrom<Written> for Span {
         let span = seconds.filter(|&seconds| seconds <= LONGEST).map(Duration::from_secs_f64);
         let problem = "is no time from 0 to 1000000s; write `10ms`, `250us`, `1.5s`";
         span.map(Span).ok_or_else(|| format!("`{text}` {problem}"))
+    }
+}
+
+impl TryFrom<Written> for LawRule {
+    type Error = String;
+
+    fn try_from(Written(text): Written) -> Result<LawRule, String> {
+        match &*text {
+            "uniform" => Ok(LawRule(DelayLaw::Uniform)),
+            "normal" => Ok(LawRule(DelayLaw::Normal)),
+            _ => Err(format!("`{text}` is no law of delays; write `uniform` or `normal`")),
+        }
     }
 }
 

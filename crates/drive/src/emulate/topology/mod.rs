@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_netem::LinkSettings;
+use serde::Deserialize;
 
 use super::edit::Edit;
 use super::program::Program;
@@ -21,6 +22,8 @@ use reader::Reader;
 pub struct Topology {
     /// Of all chances: loss and jitter.
     pub seed: u64,
+    /// How all hosts' TCP behaves.
+    pub tcp: TcpControl,
     /// At least one.
     pub hosts: Vec<Host>,
     /// Each joins two hosts.
@@ -29,6 +32,31 @@ pub struct Topology {
     pub events: Vec<Event>,
     /// What runs in the hosts.
     pub programs: Vec<Program>,
+}
+
+/// The kernel's congestion control of TCP connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpControl {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438: what papers used that results are compared with.
+    #[default]
+    Cubic,
+    /// BBR, of the kernel's version.
+    Bbr,
+}
+
+impl TcpControl {
+    /// The kernel's name for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TcpControl::Reno => "reno",
+            TcpControl::Cubic => "cubic",
+            TcpControl::Bbr => "bbr",
+        }
+    }
 }
 
 /// A machine: a network namespace.

@@ -10,7 +10,7 @@ use anabranch_netem::LinkSettings;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Cable, End, Event, Host, Route, Topology, addresses};
+use super::{Cable, End, Event, Host, Route, TcpControl, Topology, addresses};
 use crate::emulate::edit::{EDIT_KEYS, Edit};
 use crate::emulate::program::{Expect, Program};
 use crate::emulate::units::Span;
@@ -30,6 +30,8 @@ const MTU: std::ops::RangeInclusive<i64> = 1280..=65_535;
 struct RawTopology {
     #[serde(default = "one")]
     seed: u64,
+    #[serde(default)]
+    tcp: TcpControl,
     #[serde(default)]
     host: Vec<RawHost>,
     #[serde(default)]
@@ -124,14 +126,14 @@ impl Reader<'_> {
         let links = self.links(raw.link, &edits.link, &hosts)?;
         let events = self.events(raw.event, edits.event, &links)?;
         let programs = self.programs(raw.program, &hosts)?;
-        Ok(Topology { seed: raw.seed, hosts, links, events, programs })
+        Ok(Topology { seed: raw.seed, tcp: raw.tcp, hosts, links, events, programs })
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
         // The table of keys is static but for those that come from `Edit`.
         let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
         let sections = [
-            Section { path: "", keys: &["seed", "host", "link", "event", "program"] },
+            Section { path: "", keys: &["seed", "tcp", "host", "link", "event", "program"] },
             Section { path: "host", keys: HOST_KEYS },
             Section { path: "link", keys: &with_edits(&["name", "ends", "mtu"]) },
             Section { path: "link.ends", keys: END_KEYS },

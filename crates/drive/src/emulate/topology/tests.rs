@@ -46,6 +46,14 @@ fn a_topology_is_read_with_its_units() {
 }
 
 #[test]
+fn all_hosts_tcp_is_cubic_unless_another_is_named() {
+    assert_eq!(Topology::parse(GOOD, "t.toml").unwrap().tcp, TcpControl::Cubic);
+    let named = GOOD.replace("seed = 7", "tcp = \"bbr\"");
+    assert_eq!(Topology::parse(&named, "t.toml").unwrap().tcp, TcpControl::Bbr);
+    assert!(mistake("seed = 7", "tcp = \"fast\"").contains("unknown variant `fast`"));
+}
+
+#[test]
 fn mistyped_keys_are_told_at_every_depth() {
     assert!(mistake("seed =", "sede =").starts_with("t.toml:2: unknown key `sede`"));
     let link = "t.toml:15: unknown key `dleay` in [link]; did you mean `delay`?";
