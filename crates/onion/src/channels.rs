@@ -136,7 +136,7 @@ impl Channels {
             transport: Transport::default(),
             lately: RecentCells::default(),
             busiest: 0,
-            policy: self.policy.policy(),
+            policy: self.policy.policy(id.0),
             told: false,
         };
         self.links.insert(id, link);

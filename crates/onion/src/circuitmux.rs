@@ -1,13 +1,19 @@
 //! Which circuit's cell a link sends next.
 //!
-//! A policy is one [`Policy`]: [`RoundRobin`], or [`Ewma`], which prefers quiet circuits.
+//! A policy is one [`Policy`]: [`RoundRobin`]; [`Random`]; [`Ewma`], which prefers quiet circuits;
+//! or [`Kist`], which does so too, and leaves cells where their order may change until the kernel
+//! has room for them.
 
 use anabranch_multipath::Time;
 
 mod ewma;
+pub mod kist;
+mod random;
 mod round_robin;
 
 pub use ewma::Ewma;
+pub use kist::Kist;
+pub use random::Random;
 pub use round_robin::RoundRobin;
 
 /// An order among the circuits of one link that have cells to send. Circuits are named by their ID
@@ -28,18 +34,29 @@ pub trait Policy: Send {
 pub enum Kind {
     /// [`RoundRobin`].
     RoundRobin,
+    /// [`Random`].
+    Random,
     /// [`Ewma`] with C tor's half-life.
     #[default]
     Ewma,
+    /// [`Kist`].
+    Kist,
 }
 
 impl Kind {
-    /// The policy for a new link.
-    pub fn policy(self) -> Box<dyn Policy> {
+    /// The policy for a new link of this number.
+    pub fn policy(self, link: u64) -> Box<dyn Policy> {
         match self {
             Kind::RoundRobin => Box::new(RoundRobin::default()),
+            Kind::Random => Box::new(Random::new(link)),
             Kind::Ewma => Box::new(Ewma::default()),
+            Kind::Kist => Box::new(Kist::default()),
         }
+    }
+
+    /// Whether cells are to wait until the kernel has [room](kist::room) for them.
+    pub fn waits_for_room(self) -> bool {
+        self == Kind::Kist
     }
 }
 
@@ -47,32 +64,47 @@ impl Kind {
 mod tests {
     use super::*;
 
-    /// What any policy must hold.
-    fn conforms(kind: Kind) {
-        let mut policy = kind.policy();
-        assert_eq!(policy.next(), None);
-        [3, 1, 2].into_iter().for_each(|circuit| policy.woke(circuit));
-        let mut served = Vec::new();
-        for turn in 0..6 {
-            let circuit = policy.next().unwrap();
-            assert_eq!(policy.next(), Some(circuit), "asking changes nothing");
-            policy.sent(Time::from_millis(turn), circuit, turn < 3);
-            served.push(circuit);
+    const ALL: [Kind; 4] = [Kind::RoundRobin, Kind::Random, Kind::Ewma, Kind::Kist];
+
+    #[test]
+    fn every_policy_serves_who_has_cells_and_nobody_else() {
+        for kind in ALL {
+            let mut policy = kind.policy(1);
+            assert_eq!(policy.next(), None);
+            let mut left = [0, 2, 2, 2];
+            [3, 1, 2].into_iter().for_each(|circuit| policy.woke(circuit));
+            for turn in 0..6 {
+                let circuit = policy.next().unwrap();
+                assert_eq!(policy.next(), Some(circuit), "asking changes nothing: {kind:?}");
+                left[circuit as usize] -= 1;
+                policy.sent(Time::from_millis(turn), circuit, left[circuit as usize] > 0);
+            }
+            assert_eq!(left, [0; 4], "{kind:?}");
+            assert_eq!(policy.next(), None, "nobody has cells: {kind:?}");
+            policy.woke(7);
+            policy.woke(8);
+            policy.gone(7);
+            assert_eq!(policy.next(), Some(8));
+            policy.gone(8);
+            assert_eq!(policy.next(), None);
         }
-        served.sort_unstable();
-        assert_eq!(served, [1, 1, 2, 2, 3, 3], "equals are served equally");
-        assert_eq!(policy.next(), None, "nobody has cells");
-        policy.woke(7);
-        policy.woke(8);
-        policy.gone(7);
-        assert_eq!(policy.next(), Some(8));
-        policy.gone(8);
-        assert_eq!(policy.next(), None);
     }
 
     #[test]
-    fn every_policy_serves_who_has_cells() {
-        conforms(Kind::RoundRobin);
-        conforms(Kind::Ewma);
+    fn every_policy_but_chance_serves_equals_equally() {
+        for kind in ALL.into_iter().filter(|kind| *kind != Kind::Random) {
+            let mut policy = kind.policy(1);
+            [3, 1, 2].into_iter().for_each(|circuit| policy.woke(circuit));
+            let served: Vec<u32> = (0..3)
+                .map(|turn| {
+                    let circuit = policy.next().unwrap();
+                    policy.sent(Time::from_millis(turn), circuit, true);
+                    circuit
+                })
+                .collect();
+            let mut sorted = served.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [1, 2, 3], "{kind:?}: {served:?}");
+        }
     }
 }

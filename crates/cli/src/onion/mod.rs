@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use anabranch_drive::onion::authorities::{Authority, digest};
 use anabranch_drive::onion::tap::{Tap, TapKind};
 use anabranch_drive::toml_keys::{self, Section};
+use anabranch_onion::circuitmux;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -50,6 +51,32 @@ impl LinkKind {
         match self {
             LinkKind::Tls => Vec::new(),
             LinkKind::Utls => Tap::open_all(threads),
+        }
+    }
+}
+
+/// Which circuit's cell a link sends next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CircuitPolicy {
+    /// A cell each, in turn.
+    RoundRobin,
+    /// Any of those that have cells.
+    Random,
+    /// The circuit that sent least lately.
+    #[default]
+    Ewma,
+    /// That one, chosen as late as the kernel allows.
+    Kist,
+}
+
+impl CircuitPolicy {
+    fn kind(self) -> circuitmux::Kind {
+        match self {
+            CircuitPolicy::RoundRobin => circuitmux::Kind::RoundRobin,
+            CircuitPolicy::Random => circuitmux::Kind::Random,
+            CircuitPolicy::Ewma => circuitmux::Kind::Ewma,
+            CircuitPolicy::Kist => circuitmux::Kind::Kist,
         }
     }
 }

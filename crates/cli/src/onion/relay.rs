@@ -25,7 +25,9 @@ use super::log::Log;
 use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
 use super::watch::{Limit, Model, Screen};
-use super::{Common, LinkKind, either, fingerprints, memory, platform, read, tapped};
+use super::{
+    CircuitPolicy, Common, LinkKind, either, fingerprints, memory, platform, read, tapped,
+};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -66,6 +68,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory",
     "threads",
     "link",
+    "circuit-policy",
     "grace",
     "allow-private",
     "no-directory",
@@ -133,6 +136,10 @@ pub(crate) struct RelayArgs {
     /// other's lost segments, and wants CAP_BPF (docs/guide/operate.md) [default: tls]
     #[arg(long, value_enum, value_name = "KIND")]
     link: Option<LinkKind>,
+    /// Whose cell a link sends next: round-robin, random, ewma (who sent least lately), or kist
+    /// (that one, and cells wait until the kernel has room for them) [default: ewma]
+    #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
+    circuit_policy: Option<CircuitPolicy>,
     /// Seconds that circuits may go on after the end was asked for [default: 30]
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
@@ -197,6 +204,7 @@ impl RelayArgs {
             bridge,
             taps,
             threads: args.threads().get(),
+            circuitmux: args.circuit_policy.unwrap_or_default().kind(),
             ..Settings::new(args.listen.clone(), ring, dirclient, description)
         };
         let (file, metrics) = (flags.common.file.clone(), args.metrics);
@@ -320,6 +328,7 @@ impl RelayArgs {
             memory: self.memory.or(file.memory),
             threads: self.threads.or(file.threads),
             link: self.link.or(file.link),
+            circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
             no_directory: self.no_directory || file.no_directory,
@@ -373,6 +382,7 @@ impl RelayArgs {
             ("link", self.link != old.link),
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
+            ("circuit-policy", self.circuit_policy != old.circuit_policy),
         ];
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
@@ -388,6 +398,7 @@ impl RelayArgs {
             link: old.link,
             bridge: old.bridge,
             pt: old.pt.clone(),
+            circuit_policy: old.circuit_policy,
             ..self
         }
     }

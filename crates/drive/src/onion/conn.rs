@@ -7,11 +7,13 @@ use std::os::fd::AsFd;
 use anabranch_links::utls::Origin;
 use anabranch_links::{Fault, Link, State};
 use anabranch_multipath::Time;
+use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
+use super::tcp_info;
 use super::ways::{BridgeWays, Greeting};
 
 /// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
@@ -63,6 +65,9 @@ pub(super) struct Conn {
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
+    /// When it was last looked for room, and what is left of it.
+    looked: Option<Time>,
+    room: usize,
 }
 
 /// How a connection is tapped.
@@ -161,6 +166,8 @@ impl Conn {
             due: None,
             sealed: Vec::new(),
             sent: 0,
+            looked: None,
+            room: usize::MAX,
         })
     }
 
@@ -183,6 +190,23 @@ impl Conn {
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record)
+    }
+
+    /// Bytes that the kernel has room for: looked at once in each interval, and what was sealed
+    /// since is taken off. A connection that does not tell has all.
+    pub(super) fn room(&mut self, now: Time) -> usize {
+        if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
+            self.looked = Some(now);
+            self.room = tcp_info::look(&self.socket).map_or(usize::MAX, |view| kist::room(&view));
+        }
+        self.room
+    }
+
+    /// When the link wants to be called, or may have room again if that was what it lacked.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let room = self.looked.filter(|_| self.wants && self.room == 0);
+        let room = room.map(|looked| looked + kist::INTERVAL);
+        self.link.next_timeout().into_iter().chain(room).min()
     }
 
     /// By which name the tap knows it.
@@ -287,6 +311,7 @@ impl Conn {
     pub(super) fn seal(&mut self, plain: &[u8]) {
         // Misuse: the link was closed, and what was to be said is moot.
         let _ = self.link.write(plain);
+        self.room = self.room.saturating_sub(plain.len());
     }
 
     /// Says goodbye, behind what was sealed.

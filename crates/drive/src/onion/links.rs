@@ -46,6 +46,8 @@ pub(super) struct Links {
     limits: Option<Limits>,
     /// To whom alone they lead, and how, if not straight to everybody.
     ways: Option<BridgeWays>,
+    /// Cells wait for room in the kernel.
+    by_room: bool,
     /// Bytes that went over the wire: received, sent.
     carried: [u64; 2],
     /// How long one may take to open, TCP and TLS together, and to take its last words.
@@ -108,6 +110,7 @@ impl Links {
             timeouts,
             limits,
             ways: None,
+            by_room: false,
             carried,
             patience,
         }
@@ -173,6 +176,11 @@ impl Links {
     /// Holds all links that share these meters to them: what is received, and what is sent.
     pub(super) fn limit(&mut self, [receive, send]: [Meter; 2]) {
         self.limits = Some(Limits { receive, send, held: BTreeSet::new() });
+    }
+
+    /// From now on cells wait in the core until the kernel has room for them, or not.
+    pub(super) fn wait_for_room(&mut self, by_room: bool) {
+        self.by_room = by_room;
     }
 
     /// Bytes that went over the wire so far: received, sent.
@@ -391,8 +399,12 @@ impl Links {
                 limits.held.insert(link);
                 break Ok(true);
             }
+            let room = if self.by_room { conn.room(now) } else { usize::MAX };
+            if room == 0 {
+                break Ok(true);
+            }
             self.plain.clear();
-            let batch = conn.batch();
+            let batch = conn.batch().min(room);
             while self.plain.len() < batch && conn.wants && conn.has_room() {
                 conn.wants = fetch(&mut self.plain, batch);
             }
@@ -402,7 +414,7 @@ impl Links {
             }
         };
         self.carried[1] += conn.carried[1] - before;
-        let due = conn.link().next_timeout();
+        let due = conn.next_timeout();
         if due != conn.due {
             self.timeouts.extend(due.map(|time| (time, link)));
             if let Some(time) = std::mem::replace(&mut conn.due, due) {
@@ -471,7 +483,9 @@ mod tests {
     use std::time::Duration;
 
     use anabranch_links::{Fault, Link, Promises, State};
+    use anabranch_onion::circuitmux::kist;
     use anabranch_pt::BridgeLine;
+    use socket2::SockRef;
 
     use super::*;
     use crate::onion::dirclient::unix;
@@ -509,6 +523,60 @@ mod tests {
             let due = self.0.take_if(|time| *time <= now).is_some();
             into.extend(due.then_some(7));
             due
+        }
+
+        fn peer_certificate(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn own_certificate(&self) -> &[u8] {
+            &[]
+        }
+
+        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+            Err(Fault::Misuse("it has no keys"))
+        }
+
+        fn rest(&mut self) -> usize {
+            0
+        }
+
+        fn close(&mut self) {}
+    }
+
+    /// A link that changes nothing.
+    #[derive(Default)]
+    struct Pipe(Vec<u8>);
+
+    impl Link for Pipe {
+        fn promises(&self) -> Promises {
+            Promises { whole: true, record: 16_384 }
+        }
+
+        fn state(&self) -> State {
+            State::Open
+        }
+
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
+
+        fn read(&mut self, _: &mut Vec<u8>) -> usize {
+            0
+        }
+
+        fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+            self.0.extend_from_slice(plain);
+            Ok(())
+        }
+
+        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+            into.append(&mut self.0);
+            !into.is_empty()
         }
 
         fn peer_certificate(&self) -> Option<&[u8]> {
@@ -595,6 +663,44 @@ mod tests {
         turn(&mut links);
         far.read_exact(&mut heard[..1]).unwrap();
         assert_eq!(heard[0], 22, "the link's own handshake begins");
+    }
+
+    #[test]
+    fn cells_wait_for_room_in_the_kernel_if_they_are_told_to() {
+        /// Segments are short, so that a first window is.
+        const SEGMENT: u32 = 536;
+        for by_room in [false, true] {
+            let poller = Poller::new(16).unwrap();
+            let mut links = Links::new(Context::new(unix()).unwrap());
+            links.wait_for_room(by_room);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            SockRef::from(&listener).set_tcp_mss(SEGMENT).unwrap();
+            let addresses = vec![listener.local_addr().unwrap()];
+            let target = Target { addresses, ..Target::default() };
+            let conn = Conn::dial(target, 0, Box::new(Pipe::default()), &mut Tap::none()).unwrap();
+            let link = links.add(&poller, conn, Interest::READ).unwrap();
+            let (_far, _) = listener.accept().unwrap();
+            let window = links.look(link).map(|view| view.snd_cwnd * view.mss).unwrap() as usize;
+            links.wants(link);
+            let mut fetched = 0;
+            let mut flush = |links: &mut Links, now| {
+                links.flush(now, &poller, link, |into, most| {
+                    fetched += most;
+                    into.resize(into.len() + most, 0);
+                    true
+                });
+                fetched
+            };
+            let first = flush(&mut links, Time::ZERO);
+            assert_eq!(first <= 2 * window, by_room, "{first} bytes, window {window}");
+            let again = links.next_timeout();
+            assert_eq!(again, by_room.then_some(Time::ZERO + kist::INTERVAL));
+            if let Some(again) = again {
+                assert_eq!(flush(&mut links, Time::from_millis(9)), first, "no second look");
+                assert_eq!(links.resume(again, &poller), [link]);
+                assert!(flush(&mut links, again) > first, "the far end has taken some");
+            }
+        }
     }
 
     #[test]

@@ -493,6 +493,7 @@ fn shards(settings: &mut Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Re
             siblings,
             hsdir: hsdir.clone(),
             tap: taps.next(),
+            by_room: settings.circuitmux.waits_for_room(),
         })
     };
     siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()

@@ -41,6 +41,8 @@ pub(super) struct Parts {
     pub(super) hsdir: SharedHsDir,
     /// What shows segments before their turn, if links may be unordered.
     pub(super) tap: Option<Tap>,
+    /// Whether cells wait until the kernel has room for them.
+    pub(super) by_room: bool,
 }
 
 /// A connection that a neighbour has opened.
@@ -63,10 +65,11 @@ impl Shard {
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
-        let Parts { policy, siblings, hsdir, tap, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, by_room, .. } = parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
         let mut station = Station::new(clock, core, context, &listen, own)?;
         station.links.limit(meters);
+        station.links.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
         let exits = Exits::new(policy, hsdir)?;

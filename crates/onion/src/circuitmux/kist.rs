@@ -1,0 +1,58 @@
+//! The quietest circuit first, chosen as late as the kernel allows (Jansen et al., "Never Been
+//! KIST", USENIX Security 2014): a link is given no more than the kernel can send soon.
+
+use std::time::Duration;
+
+use anabranch_multipath::{LinkView, Time};
+
+use super::{Ewma, Policy};
+
+/// Between two looks at a connection whose kernel has no room (the paper's, section 4.2).
+pub const INTERVAL: Duration = Duration::from_millis(10);
+
+/// [`Ewma`], in which cells wait for room in the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Kist(Ewma);
+
+impl Policy for Kist {
+    fn woke(&mut self, circuit: u32) {
+        self.0.woke(circuit);
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        self.0.next()
+    }
+
+    fn sent(&mut self, now: Time, circuit: u32, more: bool) {
+        self.0.sent(now, circuit, more);
+    }
+
+    fn gone(&mut self, circuit: u32) {
+        self.0.gone(circuit);
+    }
+}
+
+/// Bytes that the kernel has room for: what the congestion window lets out now, and as much again,
+/// so that the next acknowledgements find something to send, less what waits there.
+#[must_use]
+pub fn room(view: &LinkView) -> usize {
+    let bytes = |segments: u32| u64::from(segments) * u64::from(view.mss);
+    let free = bytes(view.snd_cwnd.saturating_sub(view.unacked));
+    let room = (free + bytes(view.snd_cwnd)).saturating_sub(u64::from(view.notsent));
+    usize::try_from(room).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_a_window_and_what_is_free_of_it_less_what_waits() {
+        let view = LinkView { snd_cwnd: 10, unacked: 4, mss: 1_000, ..LinkView::default() };
+        assert_eq!(room(&view), 16_000);
+        assert_eq!(room(&LinkView { notsent: 9_000, ..view }), 7_000);
+        assert_eq!(room(&LinkView { notsent: 40_000, ..view }), 0);
+        // The window has shrunk below what is under way.
+        assert_eq!(room(&LinkView { unacked: 20, ..view }), 10_000);
+    }
+}

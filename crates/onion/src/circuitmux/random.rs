@@ -1,0 +1,84 @@
+//! Any of those that have cells, each with the same chance.
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{self, Stream};
+use rand_core::Rng;
+
+use super::Policy;
+
+/// Any of those that have cells, each with the same chance: fair in the long run alone, to hold the
+/// others against.
+#[derive(Clone, Debug)]
+pub struct Random {
+    dice: Stream,
+    circuits: Vec<u32>,
+    /// Where the next one stands, once it was drawn.
+    drawn: Option<usize>,
+}
+
+impl Random {
+    /// With the dice of this link.
+    #[must_use]
+    pub fn new(link: u64) -> Random {
+        Random { dice: seed::stream(0, link, "circuitmux"), circuits: Vec::new(), drawn: None }
+    }
+
+    fn remove(&mut self, circuit: u32) {
+        if let Some(place) = self.circuits.iter().position(|other| *other == circuit) {
+            self.circuits.swap_remove(place);
+            self.drawn = None;
+        }
+    }
+}
+
+impl Policy for Random {
+    fn woke(&mut self, circuit: u32) {
+        self.circuits.push(circuit);
+        self.drawn = None;
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        if self.drawn.is_none() && !self.circuits.is_empty() {
+            // Off by less than one in 2^32 for each circuit.
+            let place = (u64::from(self.dice.next_u32()) * self.circuits.len() as u64) >> 32;
+            self.drawn = Some(place as usize);
+        }
+        self.drawn.map(|place| self.circuits[place])
+    }
+
+    fn sent(&mut self, _now: Time, circuit: u32, more: bool) {
+        self.drawn = None;
+        if !more {
+            self.remove(circuit);
+        }
+    }
+
+    fn gone(&mut self, circuit: u32) {
+        self.remove(circuit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_circuit_has_the_same_chance_and_no_turn() {
+        let mut policy = Random::new(7);
+        (1..=4).for_each(|circuit| policy.woke(circuit));
+        let served: Vec<u32> = (0..4_000)
+            .map(|_| {
+                let circuit = policy.next().unwrap();
+                policy.sent(Time::ZERO, circuit, true);
+                circuit
+            })
+            .collect();
+        for circuit in 1..=4 {
+            let count = served.iter().filter(|other| **other == circuit).count();
+            // Five standard deviations of 1,000, each 27.
+            assert!((865..=1_135).contains(&count), "{circuit}: {count}");
+        }
+        let again = served.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!((800..=1_200).contains(&again), "one in four follows itself: {again}");
+    }
+}
