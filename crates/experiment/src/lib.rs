@@ -11,19 +11,21 @@
 //! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are
 //!   mixed;
 //! * [`Programs`]: where strangers' software is, or how to get it;
-//! * [`Spread`]: median, least and most; [`quartiles`];
+//! * [`Spread`]: median, least and most; [`quartiles`]; [`Mean`] and [`median_interval`];
 //! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
 //! what its records amount to: [`overhead`], [`pages`], [`circumvention`], which stand on a network
-//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted; and
-//! [`anonymity`], which computes and sends nothing.
+//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted;
+//! [`circuits`] and [`unordered`], on small onion networks (`onions`); and [`anonymity`], which
+//! computes and sends nothing.
 
 pub mod anonymity;
 pub mod circuits;
 pub mod circumvention;
 mod journal;
 mod machine;
+mod onions;
 mod origin;
 pub mod overhead;
 pub mod pages;
@@ -36,6 +38,7 @@ mod stage;
 pub mod table;
 mod together;
 mod tunnel;
+pub mod unordered;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};
@@ -43,5 +46,5 @@ pub use origin::Origin;
 pub use programs::{Missing, Programs, built, cache};
 pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};
-pub use spread::{Spread, quartiles};
+pub use spread::{Mean, Spread, median_interval, quartiles};
 pub use together::{Attempt, Turns, carry_out_together};

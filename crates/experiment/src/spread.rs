@@ -1,4 +1,4 @@
-//! A few repetitions in three numbers.
+//! A few repetitions in a few numbers.
 
 /// Median, least and most of repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +25,18 @@ impl Spread {
     }
 }
 
+/// A mean with the half width of its 95 % interval; the width is infinite where there is one round
+/// only.
+///
+/// The interval is that of independent rounds (Student's t).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mean {
+    /// The mean of the rounds.
+    pub mean: f64,
+    /// Half the width of its interval.
+    pub half: f64,
+}
+
 /// Lower quartile, median and upper quartile; between two values where none is in its place. `None`
 /// of none.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
@@ -39,6 +51,58 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     Some([0.25, 0.5, 0.75].map(at))
 }
 
+/// Student's t for 95 % and 1 to 30 degrees of freedom.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+impl Mean {
+    /// Of these, one for each round; `None` of none.
+    #[must_use]
+    pub fn of(rounds: &[f64]) -> Option<Mean> {
+        let count = rounds.len() as f64;
+        let mean = rounds.iter().sum::<f64>() / count;
+        let free = rounds.len().checked_sub(1)?;
+        let squares: f64 = rounds.iter().map(|one| (one - mean).powi(2)).sum();
+        let half = match free {
+            0 => f64::INFINITY,
+            _ => {
+                let student = STUDENT.get(free - 1).copied().unwrap_or(1.96);
+                student * (squares / free as f64 / count).sqrt()
+            }
+        };
+        Some(Mean { mean, half })
+    }
+
+    /// Whether its interval is as narrow as the paper's: 10 % of the mean either way.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        self.half <= 0.1 * self.mean
+    }
+}
+
+/// The median of rounds between two of them that enclose it with at least 95 %, whatever its
+/// distribution is: `None` of less than six rounds, which have no such pair.
+#[must_use]
+pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
+    let mut rounds = rounds.to_vec();
+    rounds.sort_by(f64::total_cmp);
+    let count = rounds.len();
+    // The chance that fewer than `place + 1` of them lie below the median, and as many above it.
+    let (mut chance, mut outside, mut found) = (0.5_f64.powi(count as i32), 0.0, None);
+    for place in 0..count / 2 {
+        outside += 2.0 * chance;
+        if outside > 0.05 {
+            break;
+        }
+        found = Some([rounds[place], rounds[count - 1 - place]]);
+        chance *= (count - place) as f64 / (place + 1) as f64;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +113,29 @@ mod tests {
         assert_eq!(quartiles([1.0, 2.0, 3.0, 4.0]), Some([1.75, 2.5, 3.25]));
         assert_eq!(quartiles([7.0]), Some([7.0; 3]));
         assert_eq!(quartiles([]), None);
+    }
+
+    #[test]
+    fn an_interval_is_that_of_the_rounds_means() {
+        let mean = Mean::of(&[1.0, 2.0, 3.0]).unwrap();
+        assert_eq!(mean.mean, 2.0);
+        assert!((mean.half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9);
+        assert_eq!(Mean::of(&[5.0]), Some(Mean { mean: 5.0, half: f64::INFINITY }));
+        assert_eq!(Mean::of(&[]), None);
+        assert!(
+            Mean { mean: 1.0, half: 0.1 }.is_narrow()
+                && !Mean { mean: 1.0, half: 0.11 }.is_narrow()
+        );
+    }
+
+    #[test]
+    fn a_median_lies_between_rounds_that_are_far_enough_apart() {
+        let rounds = |count: u32| (1..=count).rev().map(f64::from).collect::<Vec<_>>();
+        assert_eq!(median_interval(&rounds(5)), None, "94 % lie between the first and the last");
+        assert_eq!(median_interval(&rounds(6)), Some([1.0, 6.0]));
+        // Tables of the sign test: 2 and 9 of 10, 6 and 15 of 20.
+        assert_eq!(median_interval(&rounds(10)), Some([2.0, 9.0]));
+        assert_eq!(median_interval(&rounds(20)), Some([6.0, 15.0]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod marks;
 mod overhead;
 mod pages;
 mod telling;
+mod unordered;
 mod view;
 
 use clap::{Args, Subcommand};
@@ -35,6 +36,7 @@ enum Which {
     Pages(Box<pages::PagesArgs>),
     Circumvention(Box<circumvention::CircumventionArgs>),
     Circuits(Box<circuits::CircuitsArgs>),
+    Unordered(Box<unordered::UnorderedArgs>),
     Anonymity(Box<anonymity::AnonymityArgs>),
 }
 
@@ -50,6 +52,7 @@ impl ExperimentArgs {
             Which::Pages(args) => args.run(),
             Which::Circumvention(args) => args.run(),
             Which::Circuits(args) => args.run(),
+            Which::Unordered(args) => args.run(),
             Which::Anonymity(args) => args.run(),
         }
     }

@@ -677,7 +677,8 @@ mod tests {
             SockRef::from(&listener).set_tcp_mss(SEGMENT).unwrap();
             let addresses = vec![listener.local_addr().unwrap()];
             let target = Target { addresses, ..Target::default() };
-            let conn = Conn::dial(target, 0, Box::new(Pipe::default()), &mut Tap::none()).unwrap();
+            let conn =
+                Conn::dial(target, 0, Box::new(Pipe::default()), (&mut Tap::none(), None)).unwrap();
             let link = links.add(&poller, conn, Interest::READ).unwrap();
             let (_far, _) = listener.accept().unwrap();
             let window = links.look(link).map(|view| view.snd_cwnd * view.mss).unwrap() as usize;

@@ -10,7 +10,8 @@
 //! * [`ways`]: how a client reaches its bridges, straight or through transports.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
-//! * [`tap`]: what shows segments of links that may be unordered before their turn.
+//! * [`tap`]: what shows segments of links that may be unordered before their turn; [`link_pair`]
+//!   measures what that brings.
 //! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`,
 //!   and `compressed` packs what takes long.
 //! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is
@@ -27,6 +28,7 @@ mod dns;
 pub mod embedded;
 pub mod keyring;
 mod library;
+pub mod link_pair;
 mod links;
 mod meter;
 pub mod metrics;

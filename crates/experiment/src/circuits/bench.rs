@@ -11,17 +11,17 @@ use anabranch_multipath::seed;
 use rand::RngExt;
 
 use super::super::machine::Cores;
+use super::super::onions::fetch::{self, Fetch, Server};
+use super::super::onions::{Makers, TOR};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
-use super::fetch::{self, Server, fetch};
 use super::load::{LoadCounters, Loader};
 use super::measured::{BULK, Measured, Repetition, WEB};
-use super::nodes::{Makers, Node, Nodes};
+use super::nodes::Nodes;
 use super::place::{self, Role};
 use super::plan::{Settings, Unit};
 
-const TOR: (&str, &str) = ("tor", "package tor");
 const WEB_PORT: u16 = 8_000;
 const SERVERS: u16 = 4;
 /// Between two repetitions, in seconds.
@@ -76,16 +76,16 @@ impl Bench {
         let stage = place::build(unit.place)?;
         let (anabranch, stock) = (&*self.anabranch, unit.design.is_stock());
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
-        let nodes =
-            Nodes::start(Makers { stage: &stage, place: unit.place, anabranch, tor: &tor }, stock)?;
+        let makers = Makers { stage: &stage, anabranch, tor: &tor };
+        let nodes = Nodes::start(makers, unit.place, stock)?;
         let servers = self.serve(unit, &stage)?;
         let at: Vec<_> = servers.iter().map(|server| server.address).collect();
         let roles = (0..self.settings.clients).map(|number| Role::Load(number as u8));
         let roles: Vec<Role> = std::iter::once(Role::Client).chain(roles).collect();
         let start = |role: &Role| nodes.client(*role, unit.design, unit.legs);
         let mut clients = roles.iter().map(start).collect::<io::Result<Vec<_>>>()?;
-        for client in &mut clients {
-            nodes.wait_ready(client, unit.design)?;
+        for (role, client) in roles.iter().zip(&mut clients) {
+            nodes.wait_ready(*role, client, unit.design)?;
         }
         Measurement { bench: self, stage: &stage, nodes: &nodes, servers: &at, unit, stop }
             .under_load(&roles[1..])
@@ -135,7 +135,7 @@ impl Measurement<'_> {
             let [fetches, failures] = [&done.fetches, &done.failures];
             (fetches.load(Ordering::Relaxed), failures.load(Ordering::Relaxed))
         };
-        let (before, cpu, cores, probe) = (count(), self.cpu(), Cores::now(), Probe::start());
+        let (before, cpu, cores, probe) = (count(), self.nodes.cpu(), Cores::now(), Probe::start());
         let began = Instant::now();
         let settings = &self.bench.settings;
         let mut dice = seed::stream(self.unit.seed(settings.seed), 0, "repetitions");
@@ -152,7 +152,7 @@ impl Measurement<'_> {
         }
         let (seconds, machine, after) = (began.elapsed().as_secs_f64(), probe.finish(), count());
         let own = repetitions.len() as u64 * (WEB + BULK) as u64;
-        let mut spent = self.cpu();
+        let mut spent = self.nodes.cpu();
         spent.iter_mut().zip(cpu).for_each(|(now, then)| *now -= then);
         let Unit { design, legs, place, round, .. } = *self.unit;
         Ok(Measured {
@@ -192,14 +192,9 @@ impl Measurement<'_> {
         let proxy = self.nodes.proxy(Role::Client);
         let server = self.servers[number as usize / 2 % self.servers.len()];
         let optimistic = number % 2 == 1;
-        let page = fetch(proxy, server, WEB, optimistic)?;
-        let bulk = fetch(proxy, server, BULK, optimistic)?;
+        let fetch = |length| Fetch { optimistic, ..Fetch::new(proxy, server, length) }.run();
+        let (page, bulk) = (fetch(WEB)?, fetch(BULK)?);
         let fetch::FetchTimes { first_byte, whole: web } = page;
         Ok(Repetition { optimistic, first_byte, web, bulk: bulk.whole })
-    }
-
-    fn cpu(&self) -> [f64; 7] {
-        let of = |role| self.nodes.relays.iter().find(|node: &&Node<'_>| node.is(role));
-        Role::RELAYS.map(|role| of(role).map_or(0.0, Node::cpu))
     }
 }

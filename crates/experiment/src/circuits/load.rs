@@ -9,7 +9,7 @@ use anabranch_drive::emulate::Namespace;
 use anabranch_multipath::seed;
 use rand::RngExt;
 
-use super::fetch::fetch;
+use super::super::onions::fetch::Fetch;
 use super::measured::WEB;
 
 /// How often one that pauses looks whether it is to end.
@@ -46,7 +46,7 @@ impl Loader<'_> {
                 }
                 let server = servers[turn % servers.len()];
                 turn += 1;
-                let count = match fetch(self.proxy, server, WEB, false) {
+                let count = match Fetch::new(self.proxy, server, WEB).run() {
                     Ok(_) => &done.fetches,
                     Err(_) => &done.failures,
                 };

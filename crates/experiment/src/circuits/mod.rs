@@ -13,7 +13,6 @@
 //! * [`summary`]: what all of them amount to, beside [`paper`].
 
 mod bench;
-mod fetch;
 mod load;
 mod measured;
 mod nodes;

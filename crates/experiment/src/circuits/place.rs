@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
 
+use super::super::onions::Seat;
 use super::super::stage::Stage;
 use super::plan::Place;
 use anabranch_drive::emulate::Namespace;
@@ -45,8 +46,14 @@ impl Role {
         Role::Exit,
     ];
 
+    /// Who it is, and where.
+    pub(super) fn seat(self, place: Place, stage: &Stage) -> Seat<'_> {
+        let host = self.host(place, stage);
+        Seat { name: self.name(), ip: self.address(place), host }
+    }
+
     /// As relays and files are called.
-    pub(super) fn name(self) -> String {
+    fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),
             Role::Guard(number) => format!("guard{number}"),

@@ -1,21 +1,9 @@
 //! What all networks of a plan amount to.
 
+use super::super::Mean;
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
 use super::plan::{Design, Place};
-
-/// A mean with the half width of its 95 % interval; the width is infinite where there is one round
-/// only.
-///
-/// A round is one network: its repetitions share circuits and are no independent draws, so the
-/// interval is that of the rounds' means (Student's t).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mean {
-    /// The mean of the rounds' means.
-    pub mean: f64,
-    /// Half the width of its interval.
-    pub half: f64,
-}
 
 /// A design over so many circuits in one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,38 +79,6 @@ pub struct Verdict {
 
 /// Half the share of the exit's CPU by which it may differ.
 const SAME: f64 = 0.06;
-/// Student's t for 95 % and 1 to 30 degrees of freedom.
-const STUDENT: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-
-impl Mean {
-    /// Of these, one for each round; `None` of none.
-    #[must_use]
-    pub fn of(rounds: &[f64]) -> Option<Mean> {
-        let count = rounds.len() as f64;
-        let mean = rounds.iter().sum::<f64>() / count;
-        let free = rounds.len().checked_sub(1)?;
-        let squares: f64 = rounds.iter().map(|one| (one - mean).powi(2)).sum();
-        let half = match free {
-            0 => f64::INFINITY,
-            _ => {
-                let student = STUDENT.get(free - 1).copied().unwrap_or(1.96);
-                student * (squares / free as f64 / count).sqrt()
-            }
-        };
-        Some(Mean { mean, half })
-    }
-
-    /// Whether its interval is as narrow as the paper's: 10 % of the mean either way.
-    #[must_use]
-    pub fn is_narrow(&self) -> bool {
-        self.half <= 0.1 * self.mean
-    }
-}
-
 fn average(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -255,19 +211,6 @@ fn verdict(records: &[Measured], cell: &Cell, row: &Row, claim: Claim) -> Option
 mod tests {
     use super::super::measured::tests::measured;
     use super::*;
-
-    #[test]
-    fn an_interval_is_that_of_the_rounds_means() {
-        let mean = Mean::of(&[1.0, 2.0, 3.0]).unwrap();
-        assert_eq!(mean.mean, 2.0);
-        assert!((mean.half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9);
-        assert_eq!(Mean::of(&[5.0]), Some(Mean { mean: 5.0, half: f64::INFINITY }));
-        assert_eq!(Mean::of(&[]), None);
-        assert!(
-            Mean { mean: 1.0, half: 0.1 }.is_narrow()
-                && !Mean { mean: 1.0, half: 0.11 }.is_narrow()
-        );
-    }
 
     #[test]
     fn claims_are_judged_by_whole_intervals_against_the_same_round() {

@@ -1,6 +1,7 @@
 //! The results as one page.
 
-use anabranch_experiment::circuits::summary::{Cell, Mean};
+use anabranch_experiment::Mean;
+use anabranch_experiment::circuits::summary::Cell;
 use anabranch_experiment::circuits::{BULK, Place, WEB, paper};
 use maud::{Markup, html};
 

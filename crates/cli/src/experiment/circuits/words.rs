@@ -1,6 +1,7 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
-use anabranch_experiment::circuits::summary::{Answer, Cell, Claim, Mean, Verdict, narrow};
+use anabranch_experiment::Mean;
+use anabranch_experiment::circuits::summary::{Answer, Cell, Claim, Verdict, narrow};
 use anabranch_experiment::circuits::{Design, LINES, Measured, Place, paper};
 use serde_json::Value;
 

@@ -4,18 +4,16 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anabranch_links::EarlyCounts;
-use anabranch_links::tls::Context;
 use anabranch_links::utls::Origin;
-use anabranch_multipath::Time;
-use anabranch_onion::wire::extend::Target;
 
 use super::*;
-use crate::emulate::{self, Namespace, Network, Topology};
-use crate::onion::conn::{Conn, SocketRead, connecting_by};
-use crate::onion::newcomers::Entrance;
+use crate::emulate::{self, Network, Topology};
+use crate::onion::conn::connecting_by;
+use crate::onion::link_pair::{CellDelays, LinkPair};
 
 /// The taps that can be had here.
 fn taps() -> Vec<Tap> {
@@ -175,10 +173,8 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
     assert_eq!(told.join().unwrap(), (true, true, true));
 }
 
-/// Bytes of a unit: a cell with a number.
-const UNIT: usize = 518;
-/// Units that are sent, and the time between two of them.
-const UNITS: u32 = 600;
+/// Cells that are sent, and the time between two of them.
+const CELLS: u32 = 600;
 const BETWEEN: Duration = Duration::from_millis(4);
 
 /// Two hosts, and a line of 15 ms between them that loses 4 %.
@@ -196,106 +192,20 @@ loss = 0.04
 ends = [{ host = 'one', address = ['10.77.0.1/24'] }, { host = 'two', address = ['10.77.0.2/24'] }]
 ";
 
-/// Two ends of a link, and the tap that each has.
-struct Ends {
-    conns: [Conn; 2],
-    taps: [Tap; 2],
-    begun: Instant,
+/// A link over IPv4 whose ends have taps that `open` makes; the first end dialled.
+fn pair(network: &Network, open: impl Fn() -> io::Result<Kind> + Sync) -> LinkPair {
+    let hosts = ["one", "two"].map(|name| network.host(name).unwrap());
+    let taps = hosts.map(|host| Tap(host.run(&open).unwrap()));
+    LinkPair::open(hosts, "10.77.0.2:9001".parse().unwrap(), taps).unwrap()
 }
 
-impl Ends {
-    /// A link whose handshake is done; the first end dialled, over IPv4.
-    fn open(network: &Network, open: impl Fn() -> io::Result<Kind> + Sync) -> Ends {
-        let context = Context::new(1_800_000_000).unwrap();
-        let [one, two] = ["one", "two"].map(|name| network.host(name).unwrap());
-        let made = |host: &Namespace| Tap(host.run(&open).unwrap());
-        let mut taps = [made(one), made(two)];
-        let listener = two.run(|| TcpListener::bind("10.77.0.2:9001")).unwrap();
-        save_syns(&listener).unwrap();
-        let addresses = vec![listener.local_addr().unwrap()];
-        let target = Target { addresses, ..Target::default() };
-        let [tap, other] = &mut taps;
-        let link = Box::new(context.connect().unwrap());
-        let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None))).unwrap();
-        let (socket, peer) = listener.accept().unwrap();
-        let place = Entrance::default().admit(Time::ZERO, peer.ip()).unwrap();
-        let link = Box::new(context.accept().unwrap());
-        let accepted = Conn::accepted(socket, peer, link, place, other).unwrap();
-        let mut ends = Ends { conns: [dialled, accepted], taps, begun: Instant::now() };
-        while !ends.conns.iter().all(Conn::is_open) {
-            ends.turn(&mut [Vec::new(), Vec::new()]);
-        }
-        // What else the handshake says.
-        (0..100).for_each(|_| ends.turn(&mut [Vec::new(), Vec::new()]));
-        let now = ends.now();
-        for (conn, tap) in ends.conns.iter_mut().zip(&mut ends.taps) {
-            conn.unorder(now, UNIT, tap).unwrap();
-        }
-        ends
-    }
-
-    fn now(&self) -> Time {
-        Time::ZERO + self.begun.elapsed()
-    }
-
-    /// Moves what can be moved; what each end reads is appended.
-    fn turn(&mut self, plain: &mut [Vec<u8>; 2]) {
-        let now = self.now();
-        for end in [0, 1] {
-            let (conn, tap) = (&mut self.conns[end], &mut self.taps[end]);
-            tap.drain(|segment| {
-                if conn.cookie() == Some(segment.cookie) {
-                    conn.show(now, segment);
-                }
-            });
-            conn.take_early(&mut plain[end], tap);
-            let read = conn.read(now, &mut [0; 16_384], &mut plain[end]);
-            assert_eq!(read, SocketRead::Bytes);
-            conn.keep_up(tap);
-            conn.flush(now).unwrap();
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
+/// Sends cells from one end to the other: how long each took.
+fn carried(pair: &mut LinkPair, from: usize) -> Vec<CellDelays> {
+    let patience = Duration::from_secs(60);
+    let came = pair.carry(from, (CELLS, BETWEEN), patience, &AtomicBool::new(false)).unwrap();
+    assert!(came.keys().copied().eq(0..CELLS), "{} came", came.len());
+    came.into_values().collect()
 }
-
-/// A unit, with its number and when it was sent.
-fn unit(number: u32, now: Time) -> Vec<u8> {
-    let mut unit = vec![number as u8; UNIT];
-    unit[..4].copy_from_slice(&number.to_be_bytes());
-    unit[4..12].copy_from_slice(&now.nanos().to_be_bytes());
-    unit
-}
-
-/// Sends units from one end to the other: for each, how long it took to come, and how long the
-/// kernel took to give it out.
-fn delays(ends: &mut Ends, from: usize) -> Vec<[Duration; 2]> {
-    let (mut came, mut given) = (BTreeMap::new(), BTreeMap::new());
-    let (mut plain, begun) = ([Vec::new(), Vec::new()], ends.now());
-    let before = ends.conns[1 - from].carried[0];
-    let mut sent = Vec::new();
-    while given.len() < UNITS as usize || came.len() < UNITS as usize {
-        let (now, number) = (ends.now(), sent.len() as u32);
-        assert!(now.since(begun) < Duration::from_secs(60), "{} of {UNITS} came", came.len());
-        if number < UNITS && now >= begun + number * BETWEEN {
-            ends.conns[from].seal(&unit(number, now));
-            sent.push(now);
-        }
-        ends.turn(&mut plain);
-        let now = ends.now();
-        for unit in std::mem::take(&mut plain[1 - from]).chunks(UNIT) {
-            let number = u32::from_be_bytes(*unit.first_chunk().unwrap());
-            assert_eq!(unit, self::unit(number, sent[number as usize]), "as it was sent");
-            assert_eq!(came.insert(number, now), None, "it came twice");
-        }
-        let in_order = (ends.conns[1 - from].carried[0] - before) / RECORD;
-        given.extend((given.len() as u32..in_order as u32).map(|number| (number, now)));
-    }
-    let delay = |number: u32| [&came, &given].map(|at| at[&number].since(sent[number as usize]));
-    (0..UNITS).map(delay).collect()
-}
-
-/// Bytes of a unit's record on the wire.
-const RECORD: u64 = 540;
 
 /// How a tap of a kind is made.
 type Open = fn() -> io::Result<Kind>;
@@ -312,7 +222,7 @@ fn lossy() -> Option<Network> {
 }
 
 #[test]
-fn over_a_line_that_loses_units_come_early_and_all_of_them_once() {
+fn over_a_line_that_loses_cells_come_early_and_all_of_them_once() {
     let Some(network) = lossy() else { return };
     let kinds: [(&str, Open); 2] = [
         ("socket filter", || Filter::open().map(Kind::Filter)),
@@ -323,18 +233,19 @@ fn over_a_line_that_loses_units_come_early_and_all_of_them_once() {
             eprintln!("skipped: {name}: {error}");
             continue;
         }
-        let mut ends = Ends::open(&network, open);
+        let mut pair = pair(&network, open);
         for from in [0, 1] {
-            let delays = delays(&mut ends, from);
-            let mean = |place: usize| {
-                let all: Duration = delays.iter().map(|delay| delay[place]).sum();
-                all.as_secs_f64() * 1e3 / f64::from(UNITS)
+            let cells = carried(&mut pair, from);
+            let mean = |of: fn(&CellDelays) -> Duration| {
+                let all: Duration = cells.iter().map(of).sum();
+                all.as_secs_f64() * 1e3 / f64::from(CELLS)
             };
-            let early = ends.conns[1 - from].link().early_counts().unwrap();
-            println!("{name}, from {from}: {:.1} ms, in order {:.1}; {early:?}", mean(0), mean(1));
+            let (came, in_order) = (mean(|cell| cell.came), mean(|cell| cell.in_order));
+            let early = pair.early_counts(1 - from);
+            println!("{name}, from {from}: {came:.1} ms, in order {in_order:.1}; {early:?}");
             assert_eq!(early.failed, 0, "{name}");
             assert!(early.opened > 20, "{name}: {early:?}");
-            assert!(mean(0) < 0.97 * mean(1), "{name}: {:.1} of {:.1} ms", mean(0), mean(1));
+            assert!(came < 0.97 * in_order, "{name}: {came:.1} of {in_order:.1} ms");
         }
     }
 }
@@ -342,9 +253,9 @@ fn over_a_line_that_loses_units_come_early_and_all_of_them_once() {
 #[test]
 fn without_a_tap_the_link_is_in_order_and_whole() {
     let Some(network) = lossy() else { return };
-    let mut ends = Ends::open(&network, || Ok(Kind::None));
-    assert!(delays(&mut ends, 0).iter().all(|[came, given]| came == given));
-    assert_eq!(ends.conns[1].link().early_counts(), Some(EarlyCounts::default()));
+    let mut pair = pair(&network, || Ok(Kind::None));
+    assert!(carried(&mut pair, 0).iter().all(|cell| cell.came == cell.in_order));
+    assert_eq!(pair.early_counts(1), EarlyCounts::default());
 }
 
 fn read_all(socket: &mut TcpStream, into: &mut Vec<u8>) {

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a fetch may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// SOCKS5 without a name: the greeting and its answer, and the answer to a request by IPv4 (RFC
-/// 1928).
-const GREETING: [u8; 3] = [5, 1, 0];
-const GREETED: [u8; 2] = [5, 0];
+/// How long a fetch may take, unless it is told.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server waits for a request.
+const IDLE: Duration = Duration::from_secs(300);
+/// SOCKS5: the greetings that offer no name or a name, their answers (RFC 1928), and the answer to
+/// a name (RFC 1929); the beginning of a request by IPv4 and the length of its answer.
+const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
+const NAMED: [u8; 2] = [1, 0];
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -21,66 +23,111 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// What came of a fetch, in seconds from the SOCKS request on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct FetchTimes {
+pub(in super::super) struct FetchTimes {
     /// Until the first byte of the server's answer.
-    pub(super) first_byte: f64,
+    pub(in super::super) first_byte: f64,
     /// Until its last one.
-    pub(super) whole: f64,
+    pub(in super::super) whole: f64,
 }
 
-/// Fetches so many bytes from `server` by the SOCKS proxy at `proxy`. `optimistic`: the HTTP
-/// request leaves with the SOCKS request and does not wait for its answer, as in Tor Browser.
-///
-/// # Errors
-/// Those of the connection; the proxy refuses; what came is not what the server sends.
-pub(super) fn fetch(
-    proxy: SocketAddr,
-    server: SocketAddrV4,
-    length: usize,
-    optimistic: bool,
-) -> io::Result<FetchTimes> {
-    let mut link = TcpStream::connect_timeout(&proxy, PATIENCE)?;
-    link.set_nodelay(true)?;
-    link.set_read_timeout(Some(PATIENCE))?;
-    link.write_all(&GREETING)?;
-    let mut greeted = [0; GREETED.len()];
-    link.read_exact(&mut greeted)?;
-    if greeted != GREETED {
-        return Err(io::Error::other("it is no SOCKS5 proxy"));
+/// A fetch of so many bytes from a server by a SOCKS proxy.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Fetch<'a> {
+    pub(in super::super) proxy: SocketAddr,
+    pub(in super::super) server: SocketAddrV4,
+    pub(in super::super) length: usize,
+    /// The HTTP request leaves with the SOCKS request and does not wait for its answer, as in Tor
+    /// Browser.
+    pub(in super::super) optimistic: bool,
+    /// A SOCKS name: fetches of different names go by different circuits.
+    pub(in super::super) name: Option<&'a str>,
+    /// How long it may take.
+    pub(in super::super) patience: Duration,
+}
+
+impl Fetch<'_> {
+    /// A fetch without optimistic data and without a name.
+    pub(in super::super) fn new(
+        proxy: SocketAddr,
+        server: SocketAddrV4,
+        length: usize,
+    ) -> Fetch<'static> {
+        let (optimistic, name, patience) = (false, None, PATIENCE);
+        Fetch { proxy, server, length, optimistic, name, patience }
     }
-    let request = format!("GET /{length} HTTP/1.0\r\nHost: {}\r\n\r\n", server.ip());
-    let mut connect = CONNECT.to_vec();
-    connect.extend(server.ip().octets());
-    connect.extend(server.port().to_be_bytes());
-    if optimistic {
-        connect.extend(request.as_bytes());
-    }
-    let began = Instant::now();
-    link.write_all(&connect)?;
-    let mut answer = [0; ANSWER];
-    link.read_exact(&mut answer)?;
-    if answer[1] != 0 {
-        return Err(io::Error::other(format!("the proxy refuses with code {}", answer[1])));
-    }
-    if !optimistic {
-        link.write_all(request.as_bytes())?;
-    }
-    let mut came = AnswerCheck::default();
-    let mut room = [0; 65_536];
-    let mut first_byte = None;
-    loop {
-        let count = link.read(&mut room)?;
-        if count == 0 {
-            break;
+
+    /// Fetches.
+    ///
+    /// # Errors
+    /// Those of the connection; it takes too long; the proxy refuses; what came is not what the
+    /// server sends.
+    pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
+        let until = Instant::now() + self.patience;
+        let mut link = TcpStream::connect_timeout(&self.proxy, self.patience)?;
+        link.set_nodelay(true)?;
+        link.set_read_timeout(Some(left(until)?))?;
+        self.greet(&mut link)?;
+        let began = Instant::now();
+        self.ask(&mut link)?;
+        let mut came = AnswerCheck::default();
+        let mut room = [0; 65_536];
+        let mut first_byte = None;
+        loop {
+            link.set_read_timeout(Some(left(until)?))?;
+            let count = link.read(&mut room)?;
+            if count == 0 {
+                break;
+            }
+            first_byte.get_or_insert_with(|| began.elapsed().as_secs_f64());
+            came.take(&room[..count])?;
         }
-        first_byte.get_or_insert_with(|| began.elapsed().as_secs_f64());
-        came.take(&room[..count])?;
+        let whole = began.elapsed().as_secs_f64();
+        match (first_byte, came.length == self.length) {
+            (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
+            _ => Err(io::Error::other(format!("{} of {} bytes came", came.length, self.length))),
+        }
     }
-    let whole = began.elapsed().as_secs_f64();
-    match (first_byte, came.length == length) {
-        (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
-        _ => Err(io::Error::other(format!("{} of {length} bytes came", came.length))),
+
+    fn greet(&self, link: &mut TcpStream) -> io::Result<()> {
+        let greeting = GREETINGS[usize::from(self.name.is_some())];
+        link.write_all(&greeting)?;
+        let mut greeted = [0; 2];
+        link.read_exact(&mut greeted)?;
+        if greeted != [5, greeting[2]] {
+            return Err(io::Error::other("it is no SOCKS5 proxy"));
+        }
+        let Some(name) = self.name else { return Ok(()) };
+        let length = u8::try_from(name.len()).map_err(io::Error::other)?;
+        // The password is the name again.
+        let word = [&[length], name.as_bytes()].concat();
+        link.write_all(&[&[1][..], &word, &word].concat())?;
+        link.read_exact(&mut greeted)?;
+        if greeted == NAMED { Ok(()) } else { Err(io::Error::other("it takes no name")) }
     }
+
+    fn ask(&self, link: &mut TcpStream) -> io::Result<()> {
+        let server = self.server;
+        let request = format!("GET /{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.length, server.ip());
+        let mut connect = CONNECT.to_vec();
+        connect.extend(server.ip().octets());
+        connect.extend(server.port().to_be_bytes());
+        if self.optimistic {
+            connect.extend(request.as_bytes());
+        }
+        link.write_all(&connect)?;
+        let mut answer = [0; ANSWER];
+        link.read_exact(&mut answer)?;
+        if answer[1] != 0 {
+            return Err(io::Error::other(format!("the proxy refuses with code {}", answer[1])));
+        }
+        if self.optimistic { Ok(()) } else { link.write_all(request.as_bytes()) }
+    }
+}
+
+/// What is left until then.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// The byte at a place of every answer.
@@ -121,8 +168,8 @@ impl AnswerCheck {
 }
 
 /// A web server that sends as many bytes as its path names, on a thread. Dropped, it ends.
-pub(super) struct Server {
-    pub(super) address: SocketAddrV4,
+pub(in super::super) struct Server {
+    pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -132,7 +179,7 @@ impl Server {
     ///
     /// # Errors
     /// The address is not one of this host's.
-    pub(super) fn start(ip: Ipv4Addr, port: u16) -> io::Result<Server> {
+    pub(in super::super) fn start(ip: Ipv4Addr, port: u16) -> io::Result<Server> {
         let listener = TcpListener::bind((ip, port))?;
         listener.set_nonblocking(true)?;
         let SocketAddr::V4(address) = listener.local_addr()? else {
@@ -166,7 +213,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
 fn answer(link: &TcpStream) -> io::Result<()> {
     link.set_nonblocking(false)?;
     link.set_nodelay(true)?;
-    link.set_read_timeout(Some(PATIENCE))?;
+    link.set_read_timeout(Some(IDLE))?;
     let mut lines = BufReader::new(link).lines();
     let line = lines.next().transpose()?.unwrap_or_default();
     let length = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
@@ -188,8 +235,14 @@ mod tests {
     fn proxy(listener: &TcpListener, to: SocketAddrV4) -> io::Result<Vec<u8>> {
         let (mut near, _) = listener.accept()?;
         let mut room = [0; 4096];
-        near.read_exact(&mut room[..GREETING.len()])?;
-        near.write_all(&GREETED)?;
+        near.read_exact(&mut room[..3])?;
+        let method = room[2];
+        near.write_all(&[5, method])?;
+        if method == 2 {
+            near.read_exact(&mut room[..9])?;
+            assert_eq!(room[..9], *b"\x01\x03one\x03one");
+            near.write_all(&NAMED)?;
+        }
         let count = near.read(&mut room)?;
         let early = room[ANSWER..count].to_vec();
         // Behind the request: the fetch's clock runs by now, however late its thread had its turn.
@@ -209,15 +262,26 @@ mod tests {
     #[test]
     fn all_bytes_come_with_optimistic_data_and_without() {
         let server = Server::start(Ipv4Addr::LOCALHOST, 0).unwrap();
-        for (length, optimistic) in [(0, false), (1, true), (327_680, false), (1_048_576, true)] {
+        let cases = [(0, false), (1, true), (327_680, false), (1_048_576, true)];
+        for ((length, optimistic), name) in cases.into_iter().zip([None, Some("one")].repeat(2)) {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let (at, to) = (listener.local_addr().unwrap(), server.address);
             let proxied = thread::spawn(move || proxy(&listener, to));
-            let fetched = fetch(at, to, length, optimistic).unwrap();
+            let fetch = Fetch { optimistic, name, ..Fetch::new(at, to, length) };
+            let fetched = fetch.run().unwrap();
             assert!(fetched.first_byte > WAIT.as_secs_f64() && fetched.first_byte <= fetched.whole);
             let early = proxied.join().unwrap().unwrap();
             assert_eq!(!early.is_empty(), optimistic);
         }
+    }
+
+    #[test]
+    fn a_fetch_that_takes_too_long_is_cut() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (at, nobody) = (listener.local_addr().unwrap(), SocketAddrV4::new([0; 4].into(), 1));
+        let patience = Duration::from_millis(50);
+        let cut = Fetch { patience, ..Fetch::new(at, nobody, 1) }.run().unwrap_err();
+        assert!(matches!(cut.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{cut}");
     }
 
     #[test]

@@ -1,0 +1,29 @@
+//! The results as Markdown.
+
+use super::super::common::{markdown_table, origin};
+use super::words::{self, Subject};
+
+/// All results.
+pub(super) fn text(subject: &Subject<'_>) -> String {
+    format!(
+        "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Arms against each other\n\n\
+         {}\n\n{}\n### A link alone\n\n{}\n\n{}",
+        words::what(subject),
+        words::machine(subject),
+        origin(subject.header),
+        markdown_table(
+            &words::owned(&words::CURVE_HEAD),
+            words::curve_rows(subject).iter().map(Vec::as_slice)
+        ),
+        words::compared(),
+        markdown_table(
+            &words::owned(&words::PAIR_HEAD),
+            words::pair_rows(subject).iter().map(Vec::as_slice)
+        ),
+        words::alone(subject),
+        markdown_table(
+            &words::owned(&words::LINK_HEAD),
+            words::link_rows(subject).iter().map(Vec::as_slice)
+        ),
+    )
+}

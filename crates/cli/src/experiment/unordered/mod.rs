@@ -1,0 +1,193 @@
+//! `anabranch experiment unordered`: links on which circuits do not wait for each other.
+
+mod markdown;
+mod page;
+mod picture;
+mod words;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use anabranch_experiment::unordered::{
+    Arm, Bench, Congestion, Direction, Measured, Settings, Unit, cell_columns, columns, plan,
+    summary,
+};
+use clap::Args;
+use serde_json::Value;
+
+use super::common::Common;
+use super::telling::carry_out_and_tell;
+use crate::failure::Failure;
+
+const TABLE: &str = "unordered.parquet";
+const CELLS: &str = "unordered-cells.parquet";
+const PAGE: &str = "unordered.html";
+const PICTURE: &str = "figure-3.svg";
+
+/// Measure what links bring on which circuits do not wait for each other: Nowlan, Wolinsky and Ford
+/// (FOCI 2013), Figure 3
+///
+/// Three relays, one path, and 40 downloads of 10 to 400 KB that begin together, each by a circuit
+/// of its own, over lines of 50 ms of which the last one loses segments: with links in order of C
+/// tor and of our relays, and with unordered links between ours. And an unordered link alone, whose
+/// cells are timed as they come, in the order of ten circuits, and as the kernel gives them out.
+///
+/// FOLDER gets units.jsonl (each measurement when it is done), unordered.parquet,
+/// unordered-cells.parquet, unordered.html and figure-3.svg. The same command goes on where it was
+/// stopped. It takes root; C tor (package tor) is measured where it is installed.
+#[derive(Args)]
+pub(crate) struct UnorderedArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What to measure: stock (C tor), tls (our relays, in order), utls (ours, unordered),
+    /// tls-kist and utls-kist (by `relay --circuit-policy kist`), cells (a link alone) [default:
+    /// all; without C tor all but stock]
+    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    arms: Vec<Arm>,
+    /// Segments that the last line loses, in per cent
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
+    losses: Vec<u32>,
+    /// Which way it loses them: to-exit (as in the paper), from-exit [default: both]
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
+    directions: Vec<Direction>,
+    /// Standard deviation of the lines' delay of 50 ms, in ms
+    #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "0,5,10", value_parser = clap::value_parser!(u32).range(0..=50))]
+    deviations: Vec<u32>,
+    /// The kernel's congestion control: cubic, bbr [default: both]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    congestions: Vec<Congestion>,
+    /// Rounds, each by dice of its own [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Downloads that begin together
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=120))]
+    downloads: u32,
+    /// Seconds after which downloads are cut
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    cut: u32,
+    /// Seconds that a link alone carries cells
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// In five minutes: two rounds at 5 % loss from the exit, bbr, without deviation, ours alone
+    #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
+    short: bool,
+}
+
+impl UnorderedArgs {
+    /// Measures, and makes tables and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let common = &self.common;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
+            return self.tell(&header, &records);
+        }
+        common.need_root([])?;
+        let (own, programs) = common.programs()?;
+        let settings = self.settings(programs);
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
+        let units = plan(&settings);
+        let (name, json) = ("unordered", common.results.json);
+        let work = |unit: &Unit, stop: &AtomicBool| bench.measure(unit, stop);
+        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
+        self.tell(journal.header(), journal.records())?;
+        common.results.verdict(whole?, &units, journal.records())
+    }
+
+    fn settings(&self, programs: Option<&Path>) -> Settings {
+        let or_all = |given: &[Arm]| match given {
+            [] => {
+                let mut all = Arm::ALL.to_vec();
+                all.retain(|arm| *arm != Arm::Stock || Bench::has_stock(programs));
+                all
+            }
+            given => given.to_vec(),
+        };
+        let usual = Settings {
+            arms: or_all(&self.arms),
+            losses: self.losses.clone(),
+            directions: or(&self.directions, Direction::ALL),
+            deviations: self.deviations.clone(),
+            congestions: or(&self.congestions, Congestion::ALL),
+            rounds: self.rounds.unwrap_or(10),
+            downloads: self.downloads,
+            lengths: [10_000, 400_000],
+            cut: self.cut,
+            seconds: self.seconds,
+            seed: self.common.results.seed,
+        };
+        if !self.short {
+            return usual;
+        }
+        Settings {
+            arms: vec![Arm::Ordered, Arm::Unordered, Arm::Cells],
+            losses: vec![5],
+            directions: vec![Direction::FromExit],
+            deviations: vec![0],
+            congestions: vec![Congestion::Bbr],
+            rounds: 2,
+            ..usual
+        }
+    }
+
+    /// Makes tables, page and Markdown of what was measured, and says in short what came of it.
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        let results = &self.common.results;
+        results.table(TABLE, header, &columns(records))?;
+        results.table(CELLS, header, &cell_columns(records))?;
+        let subject = words::Subject {
+            header,
+            records,
+            curves: &summary::curves(records),
+            pairings: &summary::pairings(records),
+            links: &summary::links(records),
+        };
+        results.write(PICTURE, &picture::figure(&subject))?;
+        results.write(PAGE, &page::page(&subject))?;
+        results.write_markdown("unordered", || markdown::text(&subject))?;
+        results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+fn or<T: Copy>(given: &[T], all: &[T]) -> Vec<T> {
+    if given.is_empty() { all.to_vec() } else { given.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_experiment::Unit as _;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: UnorderedArgs,
+    }
+
+    fn settings(words: &str) -> Settings {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace()).unwrap();
+        line.args.settings(None)
+    }
+
+    #[test]
+    fn the_forms_have_the_plans_that_they_promise() {
+        let all = plan(&settings("--arms stock,tls,tls-kist,utls,utls-kist,cells"));
+        assert_eq!(all.len(), 10 * 2 * 3 * (5 * 5 + 3));
+        let short = plan(&settings("--short"));
+        assert_eq!(short.len(), 2 * 3);
+        let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
+        assert!((200.0..400.0).contains(&lasts), "{lasts} s");
+        let one = "--arms cells --losses 5 --deviations 0 --congestions bbr --rounds 5";
+        assert_eq!(plan(&settings(one)).len(), 5);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in ["--arms quick", "--losses 101", "--rounds 0", "--short --rounds 3"] {
+            let line = format!("x folder {words}");
+            assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
+        }
+    }
+}

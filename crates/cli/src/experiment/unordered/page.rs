@@ -1,0 +1,47 @@
+//! The results as one page.
+
+use maud::{PreEscaped, html};
+
+use super::super::common::origin;
+use super::picture;
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures;
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    let pairs = words::pair_rows(subject);
+    html::page(
+        "Unordered links",
+        &html! {
+            header {
+                h1 { "Unordered links" }
+                p.muted { (words::what(subject)) " (Nowlan, Wolinsky and Ford, FOCI 2013, section 6)." }
+            }
+            main {
+                section aria-labelledby="figure" {
+                    h2 id="figure" { "Downloads that are done, over time" }
+                    figure {
+                        figcaption { p { "The share of all downloads, over seconds, as in Figure 3. Dashed: what the paper says of 5 % loss after 5 s of its time, under 30 % in order and over 50 % unordered." } }
+                        div.scroll { (PreEscaped(picture::figure(subject))) }
+                    }
+                }
+                (figures::numbers("The downloads", &words::owned(&words::CURVE_HEAD), &words::curve_rows(subject)))
+                section aria-labelledby="pairs" {
+                    h2 id="pairs" { "Arms against each other" }
+                    (figures::table("pairings", "Does the claim hold?", &words::PAIR_HEAD, pairs.iter().map(Vec::as_slice)))
+                    p { (words::compared()) }
+                }
+                (figures::numbers("A link alone", &words::owned(&words::LINK_HEAD), &words::link_rows(subject)))
+                section aria-labelledby="conditions" {
+                    h2 id="conditions" { "How it was measured" }
+                    p { (words::readings(subject)) }
+                    p { (words::alone(subject)) }
+                    p { (words::machine(subject)) }
+                    p { (origin(subject.header)) }
+                }
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment unordered, seed " (subject.header["seed"]) "." } }
+        },
+    )
+}

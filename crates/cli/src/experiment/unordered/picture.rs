@@ -1,0 +1,138 @@
+//! Figure 3: the share of downloads that are done, over time. A panel for each line.
+
+use anabranch_experiment::unordered::summary::Curve;
+use anabranch_experiment::unordered::{Arm, Line, paper};
+use maud::{Markup, PreEscaped, html};
+
+use super::words::{self, Subject};
+use crate::html::figures::{colour, number, times};
+
+/// Of one panel.
+const PANEL: (f64, f64) = (300.0, 180.0);
+/// Around each panel.
+const MARGIN: f64 = 45.0;
+/// Panels in a row.
+const ROW: usize = 2;
+/// The file has colours of its own: nobody gives it a style sheet.
+const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
+    .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
+    .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
+    .line.p0{stroke:#2568b8}.line.p1{stroke:#d06a00}.line.p2{stroke:#1e8a5a}\
+    .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}\
+    .line.p0,.line.p1,.line.p2,.line.p3,.line.p4{fill:none}";
+
+/// The figure; without panels if nothing was downloaded.
+pub(super) fn figure(subject: &Subject<'_>) -> String {
+    let mut lines: Vec<Line> = subject.curves.iter().map(|curve| curve.line).collect();
+    lines.dedup();
+    let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);
+    let panels: Vec<Markup> = lines
+        .iter()
+        .enumerate()
+        .map(|(place, line)| {
+            let at = ((place % ROW) as f64 * width, (place / ROW) as f64 * height);
+            let of: Vec<&Curve> = subject.curves.iter().filter(|one| one.line == *line).collect();
+            panel(line, &of, (at.0 + MARGIN, at.1 + MARGIN))
+        })
+        .collect();
+    let has = |arm: &&Arm| subject.curves.iter().any(|curve| curve.arm == **arm);
+    let shown: Vec<&Arm> = Arm::DOWNLOADS.iter().filter(has).collect();
+    let tall = lines.len().div_ceil(ROW) as f64 * height + 30.0;
+    let whole = ROW as f64 * width;
+    let view = format!("0 0 {} {}", number(whole), number(tall));
+    let picture = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(number(whole)) height=(number(tall)) viewBox=(view) {
+            title { "Share of downloads that are done, over seconds" }
+            style { (PreEscaped(STYLE)) }
+            rect width="100%" height="100%" fill="#fff" {}
+            @for panel in &panels { (panel) }
+            @for (arm, place) in shown.iter().zip(0i16..) {
+                @let x = MARGIN + f64::from(place) * 145.0;
+                rect.(colour(colour_of(**arm))) x=(number(x)) y=(number(tall - 26.0)) width="12" height="12" {}
+                text x=(number(x + 17.0)) y=(number(tall - 16.0)) { (words::title(**arm)) }
+            }
+        }
+    };
+    picture.into_string() + "\n"
+}
+
+/// All arms over one line, up to the time when nearly all of what ends has ended. At 5 % loss a
+/// dashed line at each of the two shares that the paper names.
+fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
+    let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
+    let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);
+    let x = |seconds: f64| number((PANEL.0 * seconds / lasts).min(PANEL.0));
+    let y = |share: f64| number(PANEL.1 * (1.0 - share));
+    let claims = [paper::ORDERED, paper::UNORDERED].into_iter().filter(|_| line.loss == 5);
+    html! {
+        g transform={ "translate(" (number(left)) " " (number(up)) ")" } {
+            text y="-10" { (words::line(line)) }
+            rect.frame width=(number(PANEL.0)) height=(number(PANEL.1)) {}
+            @for share in claims {
+                path.claim d={ "M0 " (y(share)) "H" (number(PANEL.0)) } {}
+            }
+            @for part in 0..=5u8 {
+                @let share = f64::from(part) / 5.0;
+                text x="-6" y=(number(PANEL.1 * (1.0 - share) + 4.0)) text-anchor="end" { (number(share)) }
+            }
+            @for (at, name) in times(lasts) {
+                text x=(number(PANEL.0 * at)) y=(number(PANEL.1 + 16.0)) text-anchor="middle" { (name) }
+            }
+            @for curve in curves {
+                @let class = format!("line {}", colour(colour_of(curve.arm)));
+                path class=(class) d=(steps(curve, lasts, x, y)) {}
+            }
+        }
+    }
+}
+
+fn colour_of(arm: Arm) -> i16 {
+    Arm::DOWNLOADS.iter().position(|other| *other == arm).map_or(0, |place| place as i16)
+}
+
+/// A curve as steps: a step at each download that is done.
+fn steps(
+    curve: &Curve,
+    lasts: f64,
+    x: impl Fn(f64) -> String,
+    y: impl Fn(f64) -> String,
+) -> String {
+    let all = curve.counts.1.max(1) as f64;
+    let mut path = format!("M0 {}", y(0.0));
+    let shown = curve.times.iter().filter(|time| **time <= lasts);
+    for (time, done) in shown.zip(1..) {
+        path += &format!("H{}V{}", x(*time), y(f64::from(done) / all));
+    }
+    path + &format!("H{}", number(PANEL.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_experiment::unordered::{Congestion, Direction};
+
+    #[test]
+    fn a_curve_ends_at_the_share_that_was_done() {
+        let line = Line {
+            loss: 5,
+            direction: Direction::ToExit,
+            deviation: 0,
+            congestion: Congestion::Bbr,
+        };
+        let (times, cpu) = (vec![1.0, 2.0], [0.0; 3]);
+        let curve = Curve {
+            arm: Arm::Ordered,
+            line,
+            counts: (1, 4),
+            unfinished: 2,
+            times,
+            done: None,
+            cpu,
+            busy: 0.0,
+        };
+        let path = steps(&curve, 2.0, |x| format!("x{x}"), |y| format!("y{y}"));
+        assert_eq!(path, "M0 y0Hx1Vy0.25Hx2Vy0.5H300");
+        let drawn = panel(&line, &[&curve], (0.0, 0.0)).into_string();
+        assert_eq!(drawn.matches("class=\"claim\"").count(), 2);
+    }
+}

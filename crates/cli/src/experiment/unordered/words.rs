@@ -1,0 +1,262 @@
+//! What the results say, in words that page, Markdown and terminal share.
+
+use anabranch_experiment::Mean;
+use anabranch_experiment::unordered::summary::{Curve, LinkRow, Median, Pairing};
+use anabranch_experiment::unordered::{
+    Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT, paper,
+};
+use serde_json::Value;
+
+use super::super::common::disturbance;
+use crate::html::figures::percent;
+use crate::text::table;
+
+/// What page and Markdown are about.
+pub(super) struct Subject<'a> {
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    /// What was measured.
+    pub(super) records: &'a [Measured],
+    /// The downloads.
+    pub(super) curves: &'a [Curve],
+    /// Arms against each other.
+    pub(super) pairings: &'a [Pairing],
+    /// Links alone.
+    pub(super) links: &'a [LinkRow],
+}
+
+/// How an arm is called in text.
+pub(super) fn title(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Stock => "C tor",
+        Arm::Ordered => "ours, in order",
+        Arm::OrderedKist => "ours, in order, kist",
+        Arm::Unordered => "ours, unordered",
+        Arm::UnorderedKist => "ours, unordered, kist",
+        Arm::Cells => "a link alone",
+    }
+}
+
+/// Lines in words.
+pub(super) fn line(line: &Line) -> String {
+    let Line { loss, direction, deviation, congestion } = line;
+    let way = match direction {
+        Direction::ToExit => "to the exit",
+        Direction::FromExit => "from the exit",
+    };
+    let lost = if *loss == 0 { "no loss".to_owned() } else { format!("{loss} % {way}") };
+    format!("{lost}, ±{deviation} ms, {congestion}")
+}
+
+/// What was measured, in a sentence without its full stop.
+pub(super) fn what(subject: &Subject<'_>) -> String {
+    let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
+    format!(
+        "{} downloads of {} to {} KB that begin together, each by a circuit of its own, all by the \
+         same three relays; three lines of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s, of which \
+         the last, between middle and exit, loses segments",
+        subject.header["downloads"],
+        shortest.unwrap_or_default() / 1000,
+        longest.unwrap_or_default() / 1000,
+    )
+}
+
+/// What the paper does not say, and what was taken instead.
+pub(super) fn readings(subject: &Subject<'_>) -> String {
+    let stock = match subject.curves.iter().any(|curve| curve.arm == Arm::Stock) {
+        true => "",
+        false => " C tor was not measured.",
+    };
+    format!(
+        "The paper says that the delay is normal with a mean of {DELAY_MS} ms, and not on which \
+         links, with which deviation, by which congestion control, at which rate, or how often. \
+         Here: each of the three lines of the path, both ways; the deviation is in the table, and \
+         segments keep their order; a queue of {QUEUE_MS} ms; both controls, of this kernel. Its \
+         loss is towards the exit, where requests and acknowledgements go; here it is either way. \
+         Its downloads were of popular sites; here a web server on the exit's host sends lengths \
+         in even ratios, by circuits that have been built before, so that times are those of the \
+         downloads alone. Its circuits had windows of 1,000 cells, these have today's congestion \
+         control. Downloads are cut after {} s and then count as not done. Rounds have dice of \
+         their own, which arms share.{stock}",
+        subject.header["cut"]
+    )
+}
+
+/// What the link alone is.
+pub(super) fn alone(subject: &Subject<'_>) -> String {
+    format!(
+        "An unordered link over the last line alone: {CELL_RATE} cells a second, each in a write \
+         of its own, of {CELL_CIRCUITS} circuits in turn, for {} s. Each cell has three times, all \
+         of the same run: when the kernel has given out the stream up to its end, when its \
+         circuit's turn has come (as uTor delivers it), and when its record was opened. The ratio \
+         is of the means of the second and the first.",
+        subject.header["seconds"]
+    )
+}
+
+/// How disturbed and how busy the machine was.
+pub(super) fn machine(subject: &Subject<'_>) -> String {
+    let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
+    format!(
+        "At most {} of the machine's CPUs were in use in a measurement, by whomever. {}",
+        percent(busiest),
+        disturbance(subject.records.iter().map(|record| record.machine))
+    )
+}
+
+/// Heads as table functions take them.
+pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
+    heads.map(str::to_owned).to_vec()
+}
+
+fn mean(mean: Option<Mean>, digits: usize) -> String {
+    match mean {
+        None => "–".to_owned(),
+        Some(Mean { mean, half }) if half.is_infinite() => format!("{mean:.digits$}"),
+        Some(Mean { mean, half }) => format!("{mean:.digits$} ± {half:.digits$}"),
+    }
+}
+
+fn median(rounds: &[f64]) -> String {
+    match Median::of(rounds) {
+        None => "–".to_owned(),
+        Some(Median { median, interval: None, count }) => format!("{median:.2} (of {count})"),
+        Some(Median { median, interval: Some([low, high]), count }) => {
+            format!("{median:.2} [{low:.2}, {high:.2}] (of {count})")
+        }
+    }
+}
+
+/// Of the downloads.
+pub(super) const CURVE_HEAD: [&str; 8] = [
+    "lines",
+    "arm",
+    "rounds",
+    "done",
+    "quartiles of those, s",
+    "done after 5 s",
+    "CPU s of guard, middle, exit",
+    "machine, at most",
+];
+
+/// The downloads as rows; heads are [`CURVE_HEAD`].
+pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |curve: &Curve| {
+        let (rounds, all) = curve.counts;
+        let quartiles = curve.quartiles().map(|three| three.map(|one| format!("{one:.2}")));
+        vec![
+            line(&curve.line),
+            title(curve.arm).to_owned(),
+            rounds.to_string(),
+            format!("{} of {all}", all - curve.unfinished),
+            quartiles.map_or_else(|| "–".to_owned(), |three| three.join(", ")),
+            mean(curve.done, 2),
+            curve.cpu.map(|seconds| format!("{seconds:.1}")).join(", "),
+            percent(curve.busy),
+        ]
+    };
+    subject.curves.iter().map(row).collect()
+}
+
+/// Of the comparison.
+pub(super) const PAIR_HEAD: [&str; 4] = [
+    "lines",
+    "arm",
+    "share done when 30 % of ours in order are",
+    "time of a download to that in order",
+];
+
+/// What the comparison is.
+pub(super) fn compared() -> String {
+    format!(
+        "By the paper, at 5 % loss over {} of unordered downloads are done within {} s and under \
+         {} of ordered ones. That moment depends on all that the paper does not say; so here it is \
+         the one at which {} of ours in order are done. Medians over rounds with their intervals \
+         (95 %, by ranks), each round by the same dice for all arms; of times, the median over the \
+         downloads of a round.",
+        percent(paper::UNORDERED),
+        paper::MOMENT,
+        percent(paper::ORDERED),
+        percent(paper::ORDERED),
+    )
+}
+
+/// The comparison as rows; heads are [`PAIR_HEAD`].
+pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |pairing: &Pairing| {
+        vec![
+            line(&pairing.line),
+            title(pairing.arm).to_owned(),
+            median(&pairing.done),
+            median(&pairing.ratios),
+        ]
+    };
+    subject.pairings.iter().map(row).collect()
+}
+
+/// Of links alone.
+pub(super) const LINK_HEAD: [&str; 8] = [
+    "line",
+    "rounds",
+    "cells that came",
+    "early",
+    "in order, ms: mean, p90",
+    "by circuit",
+    "unordered",
+    "by circuit to in order",
+];
+
+/// Links alone as rows; heads are [`LINK_HEAD`].
+pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |row: &LinkRow| {
+        let delays = |at: usize| format!("{}, {}", mean(row.delays[at], 1), mean(row.p90[at], 0));
+        let (wanted, came) = row.cells;
+        vec![
+            // Of a line alone both ways are alike.
+            line(&row.line).replace(" from the exit", ""),
+            row.rounds.to_string(),
+            format!("{came} of {wanted}"),
+            row.early.map_or_else(|| "–".to_owned(), |early| percent(early.mean)),
+            delays(0),
+            delays(1),
+            delays(2),
+            mean(row.ratio, 3),
+        ]
+    };
+    subject.links.iter().map(row).collect()
+}
+
+/// A measurement in a few words.
+pub(super) fn outcome(record: &Measured) -> String {
+    let busy = percent(record.busy);
+    if let Some(cells) = &record.cells {
+        let (circuit, order) = (cells.by_circuit.mean, cells.in_order.mean);
+        return format!(
+            "{} of {} cells, {circuit:.1} ms by circuit, {order:.1} in order, machine {busy} busy",
+            cells.came, cells.wanted
+        );
+    }
+    let (times, all) = (record.times(), record.downloads.len());
+    let last = times.last().copied().unwrap_or_default();
+    let middle = record.moment(0.5).map_or_else(|| "–".to_owned(), |time| format!("{time:.1} s"));
+    let failed = match times.len() == all {
+        true => String::new(),
+        false => format!("; {} not done: {}", all - times.len(), record.error),
+    };
+    format!("half after {middle}, the last after {last:.1} s, machine {busy} busy{failed}")
+}
+
+/// All of it for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
+        0 => String::new(),
+        _ => table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()) + "\n",
+    };
+    format!(
+        "{}\n{}\n{}\n{}",
+        rows(owned(&CURVE_HEAD), curve_rows(subject)),
+        rows(owned(&PAIR_HEAD), pair_rows(subject)),
+        rows(owned(&LINK_HEAD), link_rows(subject)),
+        machine(subject)
+    )
+}

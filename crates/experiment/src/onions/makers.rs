@@ -1,0 +1,159 @@
+//! How the programs of a network are started.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::super::stage::Stage;
+use super::Node;
+use anabranch_drive::emulate::Namespace;
+
+/// Seconds from one consensus to the next: stock clients want it short, or they wait for one that
+/// has all relays.
+const INTERVAL: &str = "20";
+const ONION: u16 = 9_001;
+pub(super) const DIRECTORY: u16 = 9_030;
+
+/// Who somebody is, and where.
+pub(in super::super) struct Seat<'a> {
+    /// As relays and files are called.
+    pub(in super::super) name: String,
+    /// Where it is reached.
+    pub(in super::super) ip: Ipv4Addr,
+    /// Where it runs.
+    pub(in super::super) host: &'a Namespace,
+}
+
+/// Which programs, and where.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Makers<'a> {
+    pub(in super::super) stage: &'a Stage,
+    pub(in super::super) anabranch: &'a Path,
+    /// C tor, where it is needed.
+    pub(in super::super) tor: &'a Path,
+}
+
+impl<'a> Makers<'a> {
+    /// Starts a program at its seat.
+    fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let process = self.stage.crew.start(seat.host, command)?;
+        Ok(Node::new(seat.name.clone(), process))
+    }
+
+    /// The folder of a name, as the crew's programs see it.
+    fn folder(&self, name: &str) -> io::Result<String> {
+        self.stage.crew.among_files(|files| {
+            let folder = files.join(name);
+            fs::create_dir_all(&folder)?;
+            Ok(folder.display().to_string())
+        })
+    }
+
+    fn ours(&self, command: &str, seat: &Seat<'_>) -> io::Result<Command> {
+        let mut ours = Command::new(self.anabranch);
+        ours.args([command, "--json", "--data", &format!("{}/state", self.folder(&seat.name)?)]);
+        Ok(ours)
+    }
+
+    /// An authority for so many relays.
+    pub(super) fn authority(&self, seat: &Seat<'_>, relays: usize) -> io::Result<Node<'a>> {
+        let ip = seat.ip;
+        let mut command = self.ours("authority", seat)?;
+        command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
+        command.args(["--listen", &format!("{ip}:{ONION}")]);
+        command.args(["--listen-dir", &format!("{ip}:{DIRECTORY}")]);
+        command.args(["--contact", "authority@example.invalid", "--interval", INTERVAL]);
+        command.args(["--young", "--allow-private", "--expect", &relays.to_string()]);
+        self.start(seat, &mut command)
+    }
+
+    /// A relay of ours, with `words` of its own.
+    pub(super) fn relay(
+        &self,
+        seat: &Seat<'_>,
+        line: &str,
+        is_exit: bool,
+        words: &[&str],
+    ) -> io::Result<Node<'a>> {
+        let ip = seat.ip;
+        let file = self.stage.crew.write(&format!("{}.lines", seat.name), line.as_bytes())?;
+        let mut command = self.ours("relay", seat)?;
+        command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
+        command.args(["--listen", &format!("{ip}:{ONION}"), "--threads", "1"]);
+        command.args(["--allow-private", "--grace", "0", "--authorities"]).arg(file);
+        // Stock relays are not held to a rate either.
+        command.args(["--rate", "1000000000"]);
+        if is_exit {
+            command.args(["--exit", "accept *:*"]);
+        }
+        self.start(seat, command.args(words))
+    }
+
+    /// A client of ours whose SOCKS port is `proxy`, with `words` of its own.
+    pub(super) fn client(
+        &self,
+        seat: &Seat<'_>,
+        line: &str,
+        proxy: SocketAddr,
+        words: &[String],
+    ) -> io::Result<Node<'a>> {
+        let file = self.stage.crew.write("clients.lines", line.as_bytes())?;
+        let mut command = self.ours("client", seat)?;
+        command.args(["--listen", &proxy.to_string(), "--authorities"]).arg(file);
+        self.start(seat, command.args(words))
+    }
+
+    /// C tor, with these lines of its own.
+    pub(super) fn stock(&self, seat: &Seat<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
+        let mut command = Command::new(self.tor);
+        command.arg("-f").arg(self.torrc(&seat.name, line, own)?);
+        self.start(seat, &mut command)
+    }
+
+    /// Writes the settings of the C tor of a name; where they are.
+    pub(super) fn torrc(
+        &self,
+        name: &str,
+        line: &str,
+        own: &str,
+    ) -> io::Result<std::path::PathBuf> {
+        let rules = format!(
+            "TestingTorNetwork 1\nDataDirectory {}/state\nShutdownWaitLength 0\nLog notice stdout\n\
+             {line}\n{own}",
+            self.folder(name)?
+        );
+        self.stage.crew.write(&format!("{name}.torrc"), rules.as_bytes())
+    }
+
+    /// A relay of C tor's.
+    pub(super) fn stock_relay(
+        &self,
+        seat: &Seat<'_>,
+        line: &str,
+        is_exit: bool,
+    ) -> io::Result<Node<'a>> {
+        let Seat { name, ip, .. } = seat;
+        let exit = if is_exit { "ExitRelay 1\nExitPolicy accept *:*" } else { "ExitRelay 0" };
+        let own = format!(
+            "Nickname {name}\nAddress {ip}\nORPort {ip}:{ONION}\nSocksPort 0\nAssumeReachable 1\n\
+             ContactInfo {name}@example.invalid\n{exit}\n"
+        );
+        self.stock(seat, line, &own)
+    }
+
+    /// A relay's identity, once it has told it.
+    pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
+        let file = format!("{}/state/fingerprint", self.folder(node.name())?);
+        node.wait("fingerprint", |node| {
+            if stock {
+                let read = self.stage.crew.among_files(|_| Ok(fs::read_to_string(&file).ok()))?;
+                let last = read.as_deref().and_then(|text| text.split_whitespace().nth(1));
+                return Ok(last.map(str::to_owned));
+            }
+            Ok(node.event("fingerprint").and_then(|event| Some(event["what"].as_str()?.to_owned())))
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! A network that clients can use, and clients whose circuits have hops that are named.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::makers::DIRECTORY;
+use super::{Makers, Node, Seat};
+
+/// A relay to be started.
+pub(in super::super) struct RelaySeat<'a> {
+    pub(in super::super) seat: Seat<'a>,
+    pub(in super::super) is_exit: bool,
+    /// Further words for a relay of ours.
+    pub(in super::super) words: &'a [&'a str],
+}
+
+/// Authority and relays.
+pub(in super::super) struct OnionNetwork<'a> {
+    makers: Makers<'a>,
+    // It runs as long as the network is there.
+    _authority: Node<'a>,
+    pub(in super::super) relays: Vec<Node<'a>>,
+    /// The relays' identities, in their order.
+    pub(in super::super) fingerprints: Vec<String>,
+    /// Who makes the consensus.
+    line: String,
+    stock: bool,
+}
+
+impl<'a> OnionNetwork<'a> {
+    /// Starts authority and relays, and waits until the consensus has them all.
+    ///
+    /// # Errors
+    /// A program ends, or takes too long.
+    pub(in super::super) fn start(
+        makers: Makers<'a>,
+        authority: &Seat<'_>,
+        seats: &[RelaySeat<'_>],
+        stock: bool,
+    ) -> io::Result<OnionNetwork<'a>> {
+        let mut first = makers.authority(authority, seats.len())?;
+        let line = first.wait("line of its own", |node| {
+            Ok(node.event("authority").and_then(|event| Some(event["what"].as_str()?.to_owned())))
+        })?;
+        let relay = |relay: &RelaySeat<'_>| match stock {
+            true => makers.stock_relay(&relay.seat, &line, relay.is_exit),
+            false => makers.relay(&relay.seat, &line, relay.is_exit, relay.words),
+        };
+        let mut relays = seats.iter().map(relay).collect::<io::Result<Vec<_>>>()?;
+        let told = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
+        let fingerprints = told.collect::<io::Result<_>>()?;
+        wait_for_all(&mut first, authority, seats.len())?;
+        Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
+    }
+
+    /// Starts a client of ours whose circuits have hops of `pins` alone, each a list of identities;
+    /// it is ready by [`OnionNetwork::wait_ready`].
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(in super::super) fn our_client(
+        &self,
+        seat: &Seat<'_>,
+        proxy: SocketAddr,
+        pins: &[String; 3],
+        words: &[&str],
+    ) -> io::Result<Node<'a>> {
+        let mut all: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        for (option, pins) in ["--entry", "--middle", "--exit"].into_iter().zip(pins) {
+            all.extend(pins.split(',').flat_map(|pin| [option.to_owned(), pin.to_owned()]));
+        }
+        self.makers.client(seat, &self.line, proxy, &all)
+    }
+
+    /// Starts a client of C tor's with these rules; it is ready by [`OnionNetwork::wait_ready`].
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(in super::super) fn stock_client(
+        &self,
+        seat: &Seat<'_>,
+        rules: &str,
+    ) -> io::Result<Node<'a>> {
+        self.makers.stock(seat, &self.line, rules)
+    }
+
+    /// Waits until a client can fetch, by circuits of the hops that were named; `rules` are those
+    /// that a client of C tor's was started with.
+    ///
+    /// # Errors
+    /// It ends, or takes too long.
+    pub(in super::super) fn wait_ready(
+        &self,
+        node: &mut Node<'a>,
+        pins: &[String; 3],
+        rules: &str,
+    ) -> io::Result<()> {
+        if !self.stock {
+            return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
+        }
+        node.wait("bootstrap", |node| {
+            Ok(node.lines().iter().any(|line| line.contains("Bootstrapped 100%")).then_some(()))
+        })?;
+        // With its hops named from the start C tor often finds nobody to ask for the directory.
+        let mut rules = rules.to_owned();
+        for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {
+            writeln!(rules, "{word} {pins}").expect("writing to a string does not fail");
+        }
+        self.makers.torrc(node.name(), &self.line, &rules)?;
+        node.reload()
+    }
+}
+
+fn wait_for_all(authority: &mut Node<'_>, seat: &Seat<'_>, relays: usize) -> io::Result<()> {
+    let at = SocketAddr::from((seat.ip, DIRECTORY));
+    authority.wait("consensus with all relays", |_| {
+        let text = seat.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
+        // The authority is a relay itself, and no circuit's.
+        let is_one = |line: &&str| line.contains(" Running") && !line.contains(" Authority");
+        let running = text.lines().filter(|line| line.starts_with("s ")).filter(is_one);
+        Ok((running.count() == relays).then_some(()))
+    })
+}
+
+/// The consensus that an authority serves now.
+fn consensus(at: SocketAddr) -> io::Result<String> {
+    use std::io::{Read, Write};
+    let mut link = TcpStream::connect_timeout(&at, Duration::from_secs(2))?;
+    link.set_read_timeout(Some(Duration::from_secs(2)))?;
+    link.write_all(b"GET /tor/status-vote/current/consensus HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    link.read_to_string(&mut answer)?;
+    Ok(answer)
+}

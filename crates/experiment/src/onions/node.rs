@@ -1,0 +1,111 @@
+//! A program of a network that runs.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_drive::emulate::Member;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long all relays together, or a client, may take to be ready.
+const READY: Duration = Duration::from_secs(150);
+/// Ticks a second in what the kernel tells of processes (USER_HZ of every Linux).
+const TICKS: f64 = 100.0;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A program, with what it has written so far.
+pub(in super::super) struct Node<'a> {
+    name: String,
+    process: Member<'a>,
+    written: Arc<Mutex<Vec<String>>>,
+}
+
+impl<'a> Node<'a> {
+    /// Of a process whose standard output is a pipe.
+    pub(super) fn new(name: String, mut process: Member<'a>) -> Node<'a> {
+        let stdout = process.stdout.take().expect("it was given a pipe");
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&written);
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        Node { name, process, written }
+    }
+
+    /// What it is called.
+    pub(in super::super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it has written so far, to look at.
+    pub(super) fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last event of a name that it told by `--json`.
+    pub(in super::super) fn event(&self, name: &str) -> Option<Value> {
+        let lines = self.lines();
+        let mut told = lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
+        told.find(|event: &Value| event["event"] == name)
+    }
+
+    /// Waits until `found` gives something.
+    ///
+    /// # Errors
+    /// It ended before, or takes too long; the error has its last words.
+    pub(super) fn wait<R>(
+        &mut self,
+        what: &str,
+        mut found: impl FnMut(&Node<'_>) -> io::Result<Option<R>>,
+    ) -> io::Result<R> {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = found(self)? {
+                return Ok(found);
+            }
+            let ended = self.process.try_wait()?;
+            if ended.is_some() || began.elapsed() > READY {
+                let last = self.lines().last().cloned().unwrap_or_default();
+                let name = &self.name;
+                return Err(io::Error::other(format!("{name}: no {what}; it said: {last}")));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Has it read its settings again.
+    pub(super) fn reload(&self) -> io::Result<()> {
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.ok_or_else(|| io::Error::other("it has no number"))?, Signal::HUP)?)
+    }
+
+    /// CPU seconds that it has taken so far.
+    pub(in super::super) fn cpu(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
+        stat.ok().and_then(|stat| ticks(&stat)).unwrap_or_default() / TICKS
+    }
+}
+
+/// Ticks of a process in user and kernel mode (proc(5): fields 14 and 15, behind the name).
+fn ticks(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let [user, kernel]: [f64; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
+    Some(user + kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_read_behind_a_name_with_spaces_and_brackets() {
+        let stat = "42 (a ) b) S 1 2 3 4 5 6 7 8 9 10 111 22 0 0 20 0";
+        assert_eq!(ticks(stat), Some(133.0));
+        assert_eq!(ticks("42 (short) S 1"), None);
+    }
+}

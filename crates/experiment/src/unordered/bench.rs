@@ -1,0 +1,207 @@
+//! Carries out one measurement.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::super::machine::Cores;
+use super::super::onions::fetch::Server;
+use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, Seat, TOR};
+use super::super::runner::Unit as _;
+use super::super::stage::Stage;
+use super::super::{Missing, Probe, Programs};
+use super::cells;
+use super::downloads::Downloads;
+use super::measured::{CellDelays, Download, Measured};
+use super::place::{self, Role, WEB};
+use super::plan::{Arm, Settings, Unit, lengths};
+
+const WEB_PORT: u16 = 8_000;
+const SOCKS: u16 = 9_100;
+/// One circuit for a stream at a time, of as many as there are downloads.
+const STOCK_RULES: &str =
+    "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
+/// Seconds after which relays have told what they have counted.
+const COUNTING: Duration = Duration::from_millis(2_500);
+
+/// Makes measurements, each on lines of its own that are gone afterwards.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    anabranch: PathBuf,
+    settings: Settings,
+}
+
+/// What was measured, without where and when.
+struct Outcome {
+    downloads: Vec<Download>,
+    cells: Option<CellDelays>,
+    early_records: u64,
+    cpu: [f64; 3],
+    error: String,
+}
+
+impl Bench {
+    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
+    /// hold C tor.
+    ///
+    /// # Errors
+    /// C tor is nowhere, and it is one of the arms.
+    pub fn new(
+        settings: &Settings,
+        anabranch: PathBuf,
+        programs: Option<&Path>,
+    ) -> Result<Bench, Missing> {
+        let mut found = Programs::new(programs);
+        if settings.arms.contains(&Arm::Stock) {
+            found.find(&[TOR])?;
+        }
+        Ok(Bench { programs: found, anabranch, settings: settings.clone() })
+    }
+
+    /// Whether C tor is there.
+    #[must_use]
+    pub fn has_stock(programs: Option<&Path>) -> bool {
+        Programs::new(programs).find(&[TOR]).is_ok()
+    }
+
+    /// What was found for it.
+    #[must_use]
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    ///
+    /// # Errors
+    /// The network or its clients could not be started; downloads that fail are no error.
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
+        let measured = match unit.arm {
+            Arm::Cells => self.cells(unit, stop),
+            _ => self.downloads(unit, stop),
+        };
+        measured.map_err(|error| error.to_string())
+    }
+
+    fn cells(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+        let stage = place::build_line(unit.line, unit.seed(self.settings.seed))?;
+        timed(unit, || {
+            let (delays, early_records) = cells::carry(&stage, self.settings.seconds, stop)?;
+            let (downloads, error) = (Vec::new(), String::new());
+            Ok(Outcome { downloads, cells: Some(delays), early_records, cpu: [0.0; 3], error })
+        })
+    }
+
+    fn downloads(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+        let stage = place::build(unit.line, unit.seed(self.settings.seed))?;
+        let stock = unit.arm == Arm::Stock;
+        let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
+        let makers = Makers { stage: &stage, anabranch: &self.anabranch, tor: &tor };
+        let relays = Role::RELAYS.map(|role| RelaySeat {
+            seat: role.seat(&stage),
+            is_exit: role == Role::Exit,
+            words: words_of(unit.arm),
+        });
+        let authority = Role::Authority.seat(&stage);
+        let network = OnionNetwork::start(makers, &authority, &relays, stock)?;
+        let server = stage.host("exit").run(|| Server::start(WEB, WEB_PORT))?;
+        let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS));
+        let _client = start_client(&network, &stage, stock, proxy)?;
+        let settings = &self.settings;
+        let downloads = Downloads {
+            proxy,
+            server: server.address,
+            lengths: &lengths(settings.downloads, settings.lengths),
+            cut: Duration::from_secs(settings.cut.into()),
+        };
+        stage.client().run(|| downloads.warm(stop))?;
+        timed(unit, || {
+            let before = cpu(&network);
+            let (downloads, error) = stage.client().run(|| Ok(downloads.run()))?;
+            let mut cpu = cpu(&network);
+            cpu.iter_mut().zip(before).for_each(|(now, then)| *now -= then);
+            let early_records = early_records(&network, unit.arm)?;
+            Ok(Outcome { downloads, cells: None, early_records, cpu, error })
+        })
+    }
+}
+
+/// What a relay of ours is told.
+fn words_of(arm: Arm) -> &'static [&'static str] {
+    match arm {
+        Arm::Unordered => &["--link", "utls"],
+        Arm::UnorderedKist => &["--link", "utls", "--circuit-policy", "kist"],
+        Arm::OrderedKist => &["--circuit-policy", "kist"],
+        Arm::Ordered | Arm::Stock | Arm::Cells => &[],
+    }
+}
+
+/// A client with a circuit through the three relays.
+fn start_client<'a>(
+    network: &OnionNetwork<'a>,
+    stage: &'a Stage,
+    stock: bool,
+    proxy: SocketAddr,
+) -> io::Result<Node<'a>> {
+    let seat = Seat { name: "client".to_owned(), ip: Ipv4Addr::LOCALHOST, host: stage.client() };
+    let pins = <[String; 3]>::try_from(network.fingerprints.clone());
+    let pins = pins.map_err(|_| io::Error::other("there are three relays"))?;
+    let rules = format!("SocksPort {proxy}\n{STOCK_RULES}");
+    let mut client = match stock {
+        true => network.stock_client(&seat, &rules)?,
+        false => network.our_client(&seat, proxy, &pins, &["--legs", "1"])?,
+    };
+    network.wait_ready(&mut client, &pins, &rules)?;
+    Ok(client)
+}
+
+fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
+    let mut cpu = [0.0; 3];
+    cpu.iter_mut().zip(&network.relays).for_each(|(cpu, node)| *cpu = node.cpu());
+    cpu
+}
+
+/// Records that relays opened before their turn.
+///
+/// # Errors
+/// Relays that want unordered links have no tap.
+fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
+    if !matches!(arm, Arm::Unordered | Arm::UnorderedKist) {
+        return Ok(0);
+    }
+    std::thread::sleep(COUNTING);
+    let mut all = 0;
+    for relay in &network.relays {
+        let numbers = relay.event("numbers").unwrap_or_default();
+        if numbers["tap"].as_str().is_none_or(|tap| tap == "none") {
+            return Err(io::Error::other(format!("{} has no tap", relay.name())));
+        }
+        all += numbers["early_records"].as_u64().unwrap_or_default();
+    }
+    Ok(all)
+}
+
+/// Does the work of a unit, and notes how long it took and what the machine did.
+fn timed(unit: &Unit, work: impl FnOnce() -> io::Result<Outcome>) -> io::Result<Measured> {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());
+    let Outcome { downloads, cells, early_records, cpu, error } = work()?;
+    let (seconds, machine) = (began.elapsed().as_secs_f64(), probe.finish());
+    Ok(Measured {
+        unit: unit.id(),
+        arm: unit.arm,
+        line: unit.line,
+        round: unit.round,
+        started: started.as_secs_f64(),
+        downloads,
+        cells,
+        early_records,
+        seconds,
+        cpu,
+        busy: cores.busy_since(),
+        error,
+        machine,
+    })
+}

@@ -1,0 +1,101 @@
+//! A link alone, with cells at a steady rate.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anabranch_drive::onion::link_pair::{self, LinkPair};
+use anabranch_drive::onion::tap::{Tap, TapKind};
+
+use super::super::stage::Stage;
+use super::measured::{CellDelays, Delays};
+use super::place::LINE_END;
+use super::plan::{CELL_CIRCUITS, CELL_RATE};
+
+const PORT: u16 = 9_001;
+/// How long the last cells may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A cell that came no more than this before its turn was not early.
+const EARLY: Duration = Duration::from_millis(1);
+
+/// Sends cells for so long from the line's second end to its first, and says how long they took,
+/// and how many records were opened before their turn.
+///
+/// # Errors
+/// The link's; or there is no tap.
+pub(super) fn carry(
+    stage: &Stage,
+    seconds: u32,
+    stop: &AtomicBool,
+) -> io::Result<(CellDelays, u64)> {
+    let hosts = [stage.client(), stage.server()];
+    let taps = [hosts[0].run(|| Ok(Tap::open()))?, hosts[1].run(|| Ok(Tap::open()))?];
+    let ip: std::net::IpAddr = LINE_END.parse().map_err(io::Error::other)?;
+    let mut pair = LinkPair::open(hosts, SocketAddr::from((ip, PORT)), taps)?;
+    if pair.taps().contains(&TapKind::None) {
+        return Err(io::Error::other("there is no tap: it takes CAP_BPF or CAP_NET_RAW"));
+    }
+    let (wanted, between) = (CELL_RATE * seconds, Duration::from_secs(1) / CELL_RATE);
+    let came = pair.carry(1, (wanted, between), PATIENCE, stop)?;
+    let delays = delays(&came, wanted).ok_or_else(|| io::Error::other("no cell came"))?;
+    Ok((delays, pair.early_counts(0).opened))
+}
+
+/// What the cells that came amount to.
+fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
+    let of = |time: fn(&link_pair::CellDelays) -> Duration| {
+        Delays::of(came.values().map(|cell| time(cell).as_secs_f64()).collect())
+    };
+    let early = came.values().filter(|cell| cell.in_order > cell.came + EARLY).count();
+    Some(CellDelays {
+        wanted,
+        came: came.len() as u32,
+        early: early as f64 / came.len().max(1) as f64,
+        in_order: of(|cell| cell.in_order)?,
+        by_circuit: Delays::of(by_circuit(came))?,
+        unordered: of(|cell| cell.came)?,
+    })
+}
+
+/// The delays, in seconds, where each circuit's cells keep their order. Cells are sent at a steady
+/// rate, so that times can be counted from a cell's number.
+fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
+    let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
+    let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {
+        let sent = f64::from(*number) / f64::from(CELL_RATE);
+        let turn = &mut turns[(number % CELL_CIRCUITS) as usize];
+        *turn = turn.max(sent + cell.came.as_secs_f64());
+        *turn - sent
+    };
+    came.iter().map(delay).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(came: u64, in_order: u64) -> link_pair::CellDelays {
+        let [came, in_order] = [came, in_order].map(Duration::from_millis);
+        link_pair::CellDelays { came, in_order }
+    }
+
+    #[test]
+    fn a_cell_waits_for_those_of_its_own_circuit_alone() {
+        // The first is late by 200 ms; the eleventh, 50 ms behind it, is of its circuit.
+        let all = (0..20).map(|number| match number {
+            0 => (0, cell(250, 250)),
+            number => (number, cell(50, 250 - 5 * u64::from(number))),
+        });
+        let came: BTreeMap<_, _> = all.collect();
+        let delays = delays(&came, 21).unwrap();
+        assert_eq!((delays.wanted, delays.came, delays.early), (21, 20, 0.95));
+        let by_circuit = by_circuit(&came);
+        assert!((by_circuit[10] - 0.2).abs() < 1e-9, "{by_circuit:?}");
+        let waited = by_circuit.iter().filter(|delay| **delay > 0.051).count();
+        assert_eq!(waited, 2, "{by_circuit:?}");
+        assert!(delays.unordered.mean < delays.by_circuit.mean);
+        assert!(delays.by_circuit.mean < delays.in_order.mean);
+    }
+}

@@ -1,0 +1,75 @@
+//! Downloads that begin together, each by a circuit of its own.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::onions::fetch::Fetch;
+use super::measured::Download;
+
+/// How long all circuits together may take to be there.
+const WARM: Duration = Duration::from_secs(240);
+/// How long a first fetch may take before it is tried again.
+const TRY: Duration = Duration::from_secs(60);
+
+/// Which downloads, by which proxy.
+pub(super) struct Downloads<'a> {
+    pub(super) proxy: SocketAddr,
+    pub(super) server: SocketAddrV4,
+    pub(super) lengths: &'a [u32],
+    pub(super) cut: Duration,
+}
+
+impl Downloads<'_> {
+    /// Has a circuit built for each download, by a fetch of a byte.
+    ///
+    /// # Errors
+    /// A circuit is not there in time.
+    pub(super) fn warm(&self, stop: &AtomicBool) -> io::Result<()> {
+        let until = Instant::now() + WARM;
+        let warmed = self.each(&|name, _| {
+            loop {
+                let fetch = Fetch::new(self.proxy, self.server, 1);
+                match (Fetch { name: Some(name), patience: TRY, ..fetch }).run() {
+                    Ok(_) => return Ok(()),
+                    Err(error) if Instant::now() > until => return Err(error),
+                    Err(_) if stop.load(Ordering::Relaxed) => return Ok(()),
+                    Err(_) => thread::sleep(Duration::from_millis(500)),
+                }
+            }
+        });
+        warmed.into_iter().collect()
+    }
+
+    /// Downloads all at once, in the namespace of the calling thread: what came, and why the first
+    /// that did not end failed.
+    pub(super) fn run(&self) -> (Vec<Download>, String) {
+        let together = Barrier::new(self.lengths.len());
+        let fetched = self.each(&|name, length| {
+            let fetch = Fetch::new(self.proxy, self.server, length as usize);
+            together.wait();
+            Fetch { name: Some(name), patience: self.cut, ..fetch }.run()
+        });
+        let failed = fetched.iter().find_map(|one| Some(one.as_ref().err()?.to_string()));
+        let ended = fetched.into_iter().map(|one| one.ok().map(|times| times.whole));
+        let download = |(&bytes, whole)| Download { bytes, whole };
+        (self.lengths.iter().zip(ended).map(download).collect(), failed.unwrap_or_default())
+    }
+
+    /// Does something for each download, with the name of its circuit, on a thread.
+    fn each<R: Send>(&self, work: &(dyn Fn(&str, u32) -> R + Sync)) -> Vec<R> {
+        thread::scope(|scope| {
+            let spawn = |(number, &length): (usize, &u32)| {
+                scope.spawn(move || work(&format!("d{number}"), length))
+            };
+            let all: Vec<_> = self.lengths.iter().enumerate().map(spawn).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, R>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            all.into_iter().map(join).collect()
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! What came of one measurement, and how it is stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::table::{Column, Rows};
+use super::super::{Disturbance, Record};
+use super::plan::{Arm, Line};
+
+/// One of the downloads that began together, in seconds from its SOCKS request on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Download {
+    /// Its length.
+    pub bytes: u32,
+    /// Until its last byte; `None` if it was cut, or failed.
+    pub whole: Option<f64>,
+}
+
+/// Delays of cells, in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delays {
+    /// The mean.
+    pub mean: f64,
+    /// The median, and what 90 and 99 % do not exceed.
+    pub ranks: [f64; 3],
+}
+
+/// How long a link's cells took, all of the same cells.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellDelays {
+    /// Cells that were to be sent.
+    pub wanted: u32,
+    /// Those that came in time.
+    pub came: u32,
+    /// The share of them that came more than a millisecond before their turn in the stream.
+    pub early: f64,
+    /// As the kernel gave the stream out.
+    pub in_order: Delays,
+    /// In the order of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits: as uTor delivers
+    /// them.
+    pub by_circuit: Delays,
+    /// In no order.
+    pub unordered: Delays,
+}
+
+/// A measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name in the plan.
+    pub unit: String,
+    /// Of what.
+    pub arm: Arm,
+    /// Over which lines.
+    pub line: Line,
+    /// The round, from 0.
+    pub round: u32,
+    /// When it began, in seconds since 1970.
+    pub started: f64,
+    /// The downloads, shortest first; none of a link alone.
+    pub downloads: Vec<Download>,
+    /// Of a link alone.
+    pub cells: Option<CellDelays>,
+    /// Records that the three relays, or the link's ends, opened before their turn.
+    pub early_records: u64,
+    /// Seconds that it took, without the start of the network.
+    pub seconds: f64,
+    /// CPU seconds of guard, middle and exit meanwhile.
+    pub cpu: [f64; 3],
+    /// The share of the machine's CPUs that was in use, by whomever.
+    pub busy: f64,
+    /// Why the first of the downloads that did not end failed; empty if all ended.
+    pub error: String,
+    /// What else the machine did meanwhile.
+    pub machine: Disturbance,
+}
+
+impl Record for Measured {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Delays {
+    /// Of these delays in seconds; `None` of none.
+    #[must_use]
+    pub fn of(mut delays: Vec<f64>) -> Option<Delays> {
+        delays.sort_by(f64::total_cmp);
+        let last = delays.len().checked_sub(1)?;
+        let rank = |share: f64| delays[(share * last as f64).round() as usize] * 1e3;
+        let mean = delays.iter().sum::<f64>() / delays.len() as f64 * 1e3;
+        Some(Delays { mean, ranks: [0.5, 0.9, 0.99].map(rank) })
+    }
+}
+
+impl Measured {
+    /// The downloads' times, those that ended, shortest time first.
+    #[must_use]
+    pub fn times(&self) -> Vec<f64> {
+        let mut times: Vec<f64> = self.downloads.iter().filter_map(|one| one.whole).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+
+    /// The share of all downloads that are done after so many seconds.
+    #[must_use]
+    pub fn done(&self, seconds: f64) -> f64 {
+        let done = self.times().iter().filter(|time| **time <= seconds).count();
+        done as f64 / self.downloads.len().max(1) as f64
+    }
+
+    /// When this share of all downloads was done; `None` if it never was.
+    #[must_use]
+    pub fn moment(&self, share: f64) -> Option<f64> {
+        let count = (share * self.downloads.len() as f64).ceil() as usize;
+        self.times().get(count.checked_sub(1)?).copied()
+    }
+}
+
+fn line_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> Vec<Column> {
+    vec![
+        rows.text("arm", |r| of(r).arm.to_string()),
+        rows.int("loss", |r| of(r).line.loss),
+        rows.text("direction", |r| of(r).line.direction.to_string()),
+        rows.int("deviation", |r| of(r).line.deviation),
+        rows.text("congestion", |r| of(r).line.congestion.to_string()),
+        rows.int("round", |r| of(r).round),
+        rows.double("started", |r| of(r).started),
+    ]
+}
+
+/// The columns of the table of all downloads (`docs/formats.md`).
+#[must_use]
+pub fn columns(records: &[Measured]) -> Vec<Column> {
+    let each: Vec<(&Measured, &Download)> = records
+        .iter()
+        .flat_map(|record| record.downloads.iter().map(move |one| (record, one)))
+        .collect();
+    let rows = Rows(&each);
+    let mut columns = line_columns(&rows, |(record, _)| record);
+    columns.extend([
+        rows.long("bytes", |(_, one)| one.bytes.into()),
+        rows.bool("ended", |(_, one)| one.whole.is_some()),
+        // Parquet's tables here have no nulls.
+        rows.double("whole", |(_, one)| one.whole.unwrap_or(f64::NAN)),
+        rows.long("early_records", |(r, _)| r.early_records),
+        rows.double("busy", |(r, _)| r.busy),
+    ]);
+    columns.extend(rows.machine("load", |(r, _)| r.machine));
+    columns
+}
+
+/// The delays of a link's cells in one of the orders in which they may be given out.
+type DelaysOf = fn(&CellDelays) -> Delays;
+
+/// The columns of the table of links alone.
+#[must_use]
+pub fn cell_columns(records: &[Measured]) -> Vec<Column> {
+    let each: Vec<(&Measured, CellDelays)> =
+        records.iter().filter_map(|record| Some((record, record.cells?))).collect();
+    let rows = Rows(&each);
+    let mut columns = line_columns(&rows, |(record, _)| record);
+    columns.extend([
+        rows.int("wanted", |(_, cells)| cells.wanted),
+        rows.int("came", |(_, cells)| cells.came),
+        rows.double("early", |(_, cells)| cells.early),
+    ]);
+    let orders: [(&str, DelaysOf); 3] = [
+        ("in_order", |cells| cells.in_order),
+        ("by_circuit", |cells| cells.by_circuit),
+        ("unordered", |cells| cells.unordered),
+    ];
+    for (name, of) in orders {
+        columns.push(rows.double(&format!("{name}_mean"), |(_, cells)| of(cells).mean));
+        for (at, rank) in ["p50", "p90", "p99"].into_iter().enumerate() {
+            columns.push(rows.double(&format!("{name}_{rank}"), |(_, cells)| of(cells).ranks[at]));
+        }
+    }
+    columns.push(rows.double("busy", |(r, _)| r.busy));
+    columns.extend(rows.machine("load", |(r, _)| r.machine));
+    columns
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::table::{self, Values};
+    use super::super::plan::{Congestion, Direction};
+    use super::*;
+
+    pub(in super::super) const LINE: Line =
+        Line { loss: 5, direction: Direction::FromExit, deviation: 0, congestion: Congestion::Bbr };
+
+    /// Downloads that took so long, and one that was cut.
+    pub(in super::super) fn measured(arm: Arm, round: u32, times: &[f64]) -> Measured {
+        let one = |whole| Download { bytes: 10_000, whole };
+        let times = times.iter().map(|time| Some(*time)).chain([None]);
+        Measured {
+            unit: format!("{arm}/{}/{round}", LINE.name()),
+            arm,
+            line: LINE,
+            round,
+            started: 1.7e9,
+            downloads: times.map(one).collect(),
+            cells: None,
+            early_records: 7,
+            seconds: 10.0,
+            cpu: [0.1; 3],
+            busy: 0.5,
+            error: "cut".to_owned(),
+            machine: Disturbance::default(),
+        }
+    }
+
+    /// A link whose cells took so many ms in the mean: in order, and by circuit.
+    pub(in super::super) fn link(round: u32, in_order: f64, by_circuit: f64) -> Measured {
+        let delays = |mean| Delays { mean, ranks: [mean; 3] };
+        let cells = CellDelays {
+            wanted: 100,
+            came: 99,
+            early: 0.6,
+            in_order: delays(in_order),
+            by_circuit: delays(by_circuit),
+            unordered: delays(by_circuit),
+        };
+        let none = measured(Arm::Cells, round, &[]);
+        Measured { downloads: Vec::new(), cells: Some(cells), ..none }
+    }
+
+    #[test]
+    fn shares_are_of_all_downloads_also_of_those_that_were_cut() {
+        let one = measured(Arm::Ordered, 0, &[3.0, 1.0, 2.0]);
+        assert_eq!((one.done(0.5), one.done(2.0), one.done(300.0)), (0.0, 0.5, 0.75));
+        assert_eq!([0.25, 0.3, 0.75].map(|share| one.moment(share)), [1.0, 2.0, 3.0].map(Some));
+        assert_eq!((one.moment(1.0), one.moment(0.0)), (None, None));
+    }
+
+    #[test]
+    fn ranks_of_delays_are_in_ms() {
+        let delays = Delays::of((0..=100).map(|at| f64::from(at) / 1e3).collect()).unwrap();
+        assert!((delays.mean - 50.0).abs() < 1e-9, "{delays:?}");
+        assert_eq!(delays.ranks.map(f64::round), [50.0, 90.0, 99.0]);
+        assert_eq!(Delays::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn tables_have_a_row_for_each_download_and_for_each_link() {
+        let records = [measured(Arm::Ordered, 0, &[3.0]), link(1, 100.0, 60.0)];
+        let folder = tempfile::tempdir().unwrap();
+        let (downloads, cells) = (columns(&records), cell_columns(&records));
+        table::write(&folder.path().join("a.parquet"), &downloads, &[]).unwrap();
+        table::write(&folder.path().join("b.parquet"), &cells, &[]).unwrap();
+        assert!(downloads.contains(&("ended".to_owned(), Values::Bool(vec![true, false]))));
+        assert!(cells.contains(&("came".to_owned(), Values::Int(vec![99]))));
+    }
+}

@@ -1,0 +1,204 @@
+//! The network of a measurement: three relays in a row, and who else there is.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::super::onions::Seat;
+use super::super::stage::Stage;
+use super::plan::{Direction, Line};
+
+/// Of each line on the path, one way, in the mean.
+pub const DELAY_MS: u32 = 50;
+/// Of each line, each way.
+pub const RATE_MBIT: u32 = 100;
+/// A line holds what comes in so many milliseconds.
+pub const QUEUE_MS: u32 = 100;
+
+/// Of the web server, on the exit's host.
+pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
+
+/// Who is in the network, besides the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It makes the consensus; behind lines of its own, on no circuit's path.
+    Authority,
+    Guard,
+    Middle,
+    /// The web server is on its host.
+    Exit,
+}
+
+impl Role {
+    /// The relays, first hop first.
+    pub(super) const RELAYS: [Role; 3] = [Role::Guard, Role::Middle, Role::Exit];
+
+    /// As programs and hosts are called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Role::Authority => "server",
+            Role::Guard => "guard",
+            Role::Middle => "middle",
+            Role::Exit => "exit",
+        }
+    }
+
+    /// Where it is reached; relays of different networks of 16 bits may be on one circuit.
+    pub(super) fn address(self) -> Ipv4Addr {
+        let network = match self {
+            Role::Authority => 1,
+            Role::Guard => 10,
+            Role::Middle => 20,
+            Role::Exit => 30,
+        };
+        Ipv4Addr::new(10, network, 0, 1)
+    }
+
+    pub(super) fn seat(self, stage: &Stage) -> Seat<'_> {
+        Seat { name: self.name().to_owned(), ip: self.address(), host: stage.host(self.name()) }
+    }
+}
+
+/// Builds the network, whose dice have this seed.
+///
+/// # Errors
+/// What the machine refuses.
+pub(super) fn build(line: Line, seed: u64) -> io::Result<Stage> {
+    Stage::of(&topology(line, seed), Vec::new())
+}
+
+/// Builds the last line alone, with the middle at `client` and the exit at `server`.
+///
+/// # Errors
+/// What the machine refuses.
+pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
+    let mut text = head(line, seed);
+    // By routes, which name the congestion control: a kernel may not let a host choose it.
+    let [one, two] = [("client", "10.77.0.1", LINE_END), ("server", LINE_END, "10.77.0.1")].map(
+        |(host, own, other)| {
+            text += &format!("[[host]]\nname = '{host}'\naddress = ['{own}/32']\n");
+            format!("routes = ['{other}/32'], prefsrc = ['{own}']")
+        },
+    );
+    text += &link("last", [("client", &one), ("server", &two)], &on_path(line, true));
+    Stage::of(&text, Vec::new())
+}
+
+/// Of the exit, where the line is alone.
+pub(super) const LINE_END: &str = "10.77.0.2";
+
+fn head(line: Line, seed: u64) -> String {
+    // TOML's numbers have a sign.
+    format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
+}
+
+/// What a line on the path is like; the last one loses.
+fn on_path(line: Line, is_last: bool) -> String {
+    let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
+    let (out, back) = match line.direction {
+        Direction::ToExit => (loss, 0.0),
+        Direction::FromExit => (0.0, loss),
+    };
+    format!(
+        "delay = '{DELAY_MS}ms'\njitter = '{}ms'\njitter_law = 'normal'\nloss = {out}\n\
+         loss_back = {back}\nrate = '{RATE_MBIT}mbit'\nqueue = '{}kB'\n",
+        line.deviation,
+        RATE_MBIT * QUEUE_MS / 8
+    )
+}
+
+fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
+    let ((one, more), (two, back)) = (one, two);
+    format!(
+        "[[link]]\nname = '{name}'\nends = [\n{{ host = '{one}', {more} }},\n\
+         {{ host = '{two}', {back} }},\n]\n{like}"
+    )
+}
+
+/// Client, guard, middle and exit in a row; and the authority, by lines of which everybody has one,
+/// and by which those reach each other who are no neighbours.
+fn topology(line: Line, seed: u64) -> String {
+    let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
+    for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {
+        let (name, ip) = (role.name(), role.address());
+        let forward = role == Role::Authority;
+        let web = if role == Role::Exit { format!(", '{WEB}/32'") } else { String::new() };
+        let own = format!("address = ['{ip}/32'{web}]\nforward = {forward}");
+        writeln!(text, "[[host]]\nname = '{name}'\n{own}")
+            .expect("writing to a string does not fail");
+    }
+    let to = |roles: &[Role], and: &str| {
+        let listed: String =
+            roles.iter().map(|role| format!("'{}/32', ", role.address())).collect();
+        format!("routes = [{listed}{and}]")
+    };
+    let from = |role: Role| format!("prefsrc = ['{}']", role.address());
+    let [guard, middle, exit] = Role::RELAYS;
+    let near = format!("address = ['10.98.0.2/24'], {}", to(&[guard], ""));
+    let far = format!("routes = ['10.98.0.0/24'], {}", from(guard));
+    text += &link("entry", [("client", &near), ("guard", &far)], &on_path(line, false));
+    for (name, one, two) in [("inner", guard, middle), ("last", middle, exit)] {
+        let near = format!("{}, {}", to(&[two], ""), from(one));
+        let far = format!("{}, {}", to(&[one], ""), from(two));
+        let ends = [(one.name(), &*near), (two.name(), &*far)];
+        text += &link(name, ends, &on_path(line, name == "last"));
+    }
+    let core = "delay = '1ms'\n";
+    let authority = Role::Authority;
+    let near = format!("address = ['10.99.0.2/24'], {}", to(&[authority, middle, exit], ""));
+    let far = format!("routes = ['10.99.0.0/24'], {}", from(authority));
+    text += &link("core", [("client", &near), ("server", &far)], core);
+    let others: [(Role, &[Role], &str); 3] = [
+        (guard, &[authority, exit], ""),
+        (middle, &[authority], "'10.99.0.0/24'"),
+        (exit, &[authority, guard], "'10.99.0.0/24'"),
+    ];
+    for (role, roles, and) in others {
+        let near = format!("{}, {}", to(roles, and), from(role));
+        let far = format!("{}, {}", to(&[role], ""), from(authority));
+        let name = format!("core-{role}", role = role.name());
+        text += &link(&name, [(role.name(), &near), ("server", &far)], core);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_drive::emulate::{Cable, TcpControl, Topology};
+    use anabranch_netem::{DelayLaw, Loss};
+
+    use super::super::plan::Congestion;
+    use super::*;
+
+    fn line(direction: Direction) -> Line {
+        Line { loss: 5, direction, deviation: 10, congestion: Congestion::Bbr }
+    }
+
+    #[test]
+    fn the_last_line_alone_loses_and_in_one_direction() {
+        for direction in [Direction::ToExit, Direction::FromExit] {
+            let topology = Topology::parse(&topology(line(direction), u64::MAX), "t").unwrap();
+            assert_eq!((topology.hosts.len(), topology.links.len()), (5, 7));
+            assert_eq!(topology.tcp, TcpControl::Bbr);
+            let losing = |link: &&Cable| {
+                [&link.forward, &link.back].iter().any(|way| way.loss != Loss::None)
+            };
+            let found: Vec<_> = topology.links.iter().filter(losing).collect();
+            assert_eq!(found.len(), 1);
+            let to_exit = direction == Direction::ToExit;
+            let ways = [&found[0].forward, &found[0].back];
+            assert_eq!(ways[usize::from(!to_exit)].loss, Loss::Bernoulli(0.05));
+            assert_eq!(ways[usize::from(to_exit)].loss, Loss::None);
+        }
+    }
+
+    #[test]
+    fn three_lines_have_the_normal_delay_that_is_said() {
+        let topology = Topology::parse(&topology(line(Direction::ToExit), 1), "t").unwrap();
+        let slow = topology.links.iter().flat_map(|link| [&link.forward, &link.back]);
+        let slow: Vec<_> = slow.filter(|way| way.delay.as_millis() == 50).collect();
+        assert_eq!(slow.len(), 6);
+        assert!(slow.iter().all(|way| way.law == DelayLaw::Normal && !way.reorder));
+        assert!(slow.iter().all(|way| way.jitter.as_millis() == 10));
+    }
+}

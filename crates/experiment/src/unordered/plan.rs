@@ -1,0 +1,345 @@
+//! Which measurements there are, and in which order they are made.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use rand_chacha::rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::runner;
+
+/// About what starting a network and the circuits takes, of ours and of stock tors.
+const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
+/// Cells a second that the link alone carries, and the circuits that they are of in turn.
+pub const CELL_RATE: u32 = 200;
+/// See [`CELL_RATE`].
+pub const CELL_CIRCUITS: u32 = 10;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Arm {
+    /// Downloads by C tor: links in order.
+    Stock,
+    /// By our relays, with links in order.
+    Ordered,
+    /// The same, by relays whose cells wait for room in the kernel (`--circuit-policy kist`).
+    OrderedKist,
+    /// By our relays, with unordered links between them.
+    Unordered,
+    /// The same, by relays whose cells wait for room in the kernel.
+    UnorderedKist,
+    /// An unordered link alone, with cells at a steady rate.
+    Cells,
+}
+
+/// Which way the last line loses segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Direction {
+    /// From the middle to the exit, as in the paper: requests, and the acknowledgements of what is
+    /// downloaded.
+    ToExit,
+    /// From the exit to the middle: what is downloaded.
+    FromExit,
+}
+
+/// The kernel's congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Congestion {
+    /// RFC 9438.
+    Cubic,
+    /// BBR, version 1 in today's kernels.
+    Bbr,
+}
+
+/// What the lines are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Line {
+    /// Segments that the last line loses, in per cent.
+    pub loss: u32,
+    /// Which way.
+    pub direction: Direction,
+    /// The standard deviation of each line's delay, in ms.
+    pub deviation: u32,
+    /// How the senders behave.
+    pub congestion: Congestion,
+}
+
+/// Which measurements to make, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What is measured.
+    pub arms: Vec<Arm>,
+    /// Losses of the last line, in per cent.
+    pub losses: Vec<u32>,
+    /// Which ways.
+    pub directions: Vec<Direction>,
+    /// Deviations of the lines' delays, in ms.
+    pub deviations: Vec<u32>,
+    /// How senders behave.
+    pub congestions: Vec<Congestion>,
+    /// Rounds, each with dice of its own.
+    pub rounds: u32,
+    /// Downloads that begin together.
+    pub downloads: u32,
+    /// Bytes of the shortest and of the longest one.
+    pub lengths: [u32; 2],
+    /// Seconds after which downloads are cut.
+    pub cut: u32,
+    /// Seconds that a link alone carries cells.
+    pub seconds: u32,
+    /// Of the order and of all dice.
+    pub seed: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unit {
+    /// Of what.
+    pub arm: Arm,
+    /// Over which lines.
+    pub line: Line,
+    /// The round, from 0.
+    pub round: u32,
+    lasts: Duration,
+}
+
+/// Names of a type's values, as users write them.
+macro_rules! named {
+    ($type:ident: $($value:ident $name:literal),+) => {
+        impl $type {
+            /// All there are.
+            pub const ALL: &[$type] = &[$($type::$value),+];
+
+            /// Its name, as users write it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($type::$value => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$type, String> {
+                match text {
+                    $($name => Ok($type::$value),)+
+                    _ => Err(format!("`{text}` is none of {}", [$($name),+].join(", "))),
+                }
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<$type, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.name().to_owned()
+            }
+        }
+    };
+}
+
+named!(Arm: Stock "stock", Ordered "tls", OrderedKist "tls-kist", Unordered "utls",
+    UnorderedKist "utls-kist", Cells "cells");
+named!(Direction: ToExit "to-exit", FromExit "from-exit");
+named!(Congestion: Cubic "cubic", Bbr "bbr");
+
+impl Arm {
+    /// Those that download.
+    pub const DOWNLOADS: [Arm; 5] =
+        [Arm::Stock, Arm::Ordered, Arm::OrderedKist, Arm::Unordered, Arm::UnorderedKist];
+}
+
+impl Line {
+    /// Its name in the plan; without loss there is no direction.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Line { loss, direction, deviation, congestion } = self;
+        match loss {
+            0 => format!("0/{deviation}/{congestion}"),
+            _ => format!("{loss}-{direction}/{deviation}/{congestion}"),
+        }
+    }
+}
+
+impl Settings {
+    /// What must not change when a run goes on; the rest may grow.
+    #[must_use]
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "unordered",
+            "version": 1,
+            "seed": self.seed,
+            "downloads": self.downloads,
+            "lengths": self.lengths,
+            "cut": self.cut,
+            "seconds": self.seconds,
+        })
+    }
+
+    /// All lines, in the order of their properties.
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for &congestion in &self.congestions {
+            for &deviation in &self.deviations {
+                for &loss in &self.losses {
+                    let ways = self.directions.iter().take(if loss == 0 { 1 } else { 2 });
+                    let line = |&direction| Line { loss, direction, deviation, congestion };
+                    lines.extend(ways.map(line));
+                }
+            }
+        }
+        lines
+    }
+
+    /// The unit of an arm over a line; a link alone loses what flows, and not acknowledgements.
+    fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
+        let lasts = match arm {
+            Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
+            Arm::Cells => Duration::from_secs(u64::from(self.seconds) + 5),
+            Arm::Stock => STARTING[1] + slow(line),
+            Arm::Ordered | Arm::OrderedKist | Arm::Unordered | Arm::UnorderedKist => {
+                STARTING[0] + slow(line)
+            }
+        };
+        Some(Unit { arm, line, round, lasts })
+    }
+}
+
+/// About how long the downloads take.
+fn slow(line: Line) -> Duration {
+    Duration::from_secs(match (line.loss, line.congestion) {
+        (0..=1, _) | (_, Congestion::Bbr) => 15,
+        _ => 100,
+    })
+}
+
+impl Unit {
+    /// The seed of its dice: another for each line and round, and the same for all arms, so that
+    /// they download the same and lose by the same dice.
+    #[must_use]
+    pub fn seed(&self, seed: u64) -> u64 {
+        seed::stream(seed, self.round.into(), &self.line.name()).next_u64()
+    }
+
+    fn order(&self, seed: u64) -> u64 {
+        seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
+    }
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        format!("{}/{}/{}", self.arm, self.line.name(), self.round)
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasts
+    }
+}
+
+/// All measurements in the order in which they are made: round after round, and in each of them all
+/// in an order of their own, so that a machine that is busy for a while disturbs no arm in all its
+/// rounds.
+#[must_use]
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let (lines, mut units) = (settings.lines(), Vec::new());
+    for round in 0..settings.rounds {
+        let pairs = lines.iter().flat_map(|line| settings.arms.iter().map(move |arm| (arm, line)));
+        let unit = |(&arm, &line): (&Arm, &Line)| settings.unit(arm, line, round);
+        let mut of_round: Vec<Unit> = pairs.filter_map(unit).collect();
+        // By dice of each unit's own, so that further settings do not change the order of the
+        // others.
+        of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
+        units.extend(of_round);
+    }
+    units
+}
+
+/// The bytes of each download, in even ratios from the shortest to the longest.
+#[must_use]
+pub fn lengths(count: u32, [shortest, longest]: [u32; 2]) -> Vec<u32> {
+    let ratio = f64::from(longest) / f64::from(shortest);
+    let steps = f64::from(count.max(2) - 1);
+    let length = |at| (f64::from(shortest) * ratio.powf(f64::from(at) / steps)).round() as u32;
+    (0..count).map(length).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::super::runner::Unit as _;
+    use super::*;
+
+    pub(in super::super) fn settings() -> Settings {
+        Settings {
+            arms: Arm::ALL.to_vec(),
+            losses: vec![0, 1, 5],
+            directions: Direction::ALL.to_vec(),
+            deviations: vec![0, 5, 10],
+            congestions: Congestion::ALL.to_vec(),
+            rounds: 10,
+            downloads: 40,
+            lengths: [10_000, 400_000],
+            cut: 300,
+            seconds: 60,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn the_usual_plan_has_every_arm_over_every_line_in_every_round() {
+        let units = plan(&settings());
+        // Without loss there is one direction, and a link alone loses in one.
+        assert_eq!(units.len(), 10 * 2 * 3 * (5 * 5 + 3));
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert_eq!(ids.len(), units.len(), "each id once");
+        assert!(units.is_sorted_by_key(|unit| unit.round));
+        let one = plan(&Settings { arms: vec![Arm::Ordered], ..settings() });
+        let mut all = units;
+        all.retain(|unit| unit.arm == Arm::Ordered);
+        assert_eq!(all, one, "further arms leave the others in their order");
+    }
+
+    #[test]
+    fn arms_share_the_dice_of_a_line_and_round_and_no_two_lines_or_rounds_do() {
+        let units = plan(&settings());
+        let seeds: BTreeSet<_> = units.iter().map(|unit| unit.seed(1)).collect();
+        assert_eq!(seeds.len(), 10 * 2 * 3 * 5);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for arm in Arm::ALL {
+            assert_eq!(arm.name().parse(), Ok(*arm));
+        }
+        assert_eq!("from-exit".parse(), Ok(Direction::FromExit));
+        let error = "reno".parse::<Congestion>().unwrap_err();
+        assert_eq!(error, "`reno` is none of cubic, bbr");
+    }
+
+    #[test]
+    fn lengths_grow_evenly_from_the_shortest_to_the_longest() {
+        let all = lengths(40, [10_000, 400_000]);
+        assert_eq!((all.len(), all[0], all[39]), (40, 10_000, 400_000));
+        assert!(all.is_sorted() && (4_000_000..4_500_000).contains(&all.iter().sum::<u32>()));
+        assert_eq!(lengths(1, [5, 9]), [5]);
+    }
+}

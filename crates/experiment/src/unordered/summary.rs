@@ -1,0 +1,259 @@
+//! What all measurements of a plan amount to.
+
+use super::super::{Mean, Spread, median_interval, quartiles};
+use super::measured::{CellDelays, Measured};
+use super::paper;
+use super::plan::{Arm, Line};
+
+/// The downloads of an arm over a line, of all rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// The arm.
+    pub arm: Arm,
+    /// The lines.
+    pub line: Line,
+    /// Rounds, and downloads in all of them.
+    pub counts: (usize, usize),
+    /// Downloads that were cut or failed.
+    pub unfinished: usize,
+    /// The times of those that ended, in seconds, shortest first.
+    pub times: Vec<f64>,
+    /// The rounds' shares that were done at the paper's moment.
+    pub done: Option<Mean>,
+    /// CPU seconds of guard, middle and exit in a round.
+    pub cpu: [f64; 3],
+    /// The greatest share of the machine that was in use.
+    pub busy: f64,
+}
+
+/// Two arms over the same lines by the same dice, round by round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairing {
+    /// The arm that is compared with our ordered links.
+    pub arm: Arm,
+    /// The lines.
+    pub line: Line,
+    /// The share of its downloads that are done when [`paper::ORDERED`] of the ordered ones are: a
+    /// value for each round.
+    pub done: Vec<f64>,
+    /// The median over its downloads of their times over those of the same downloads in order: a
+    /// value for each round.
+    pub ratios: Vec<f64>,
+}
+
+/// The median of rounds with its interval ([`median_interval`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Median {
+    /// The median.
+    pub median: f64,
+    /// With 95 %, whatever the distribution; `None` of less than six rounds.
+    pub interval: Option<[f64; 2]>,
+    /// Rounds.
+    pub count: usize,
+}
+
+/// A link alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkRow {
+    /// The line.
+    pub line: Line,
+    /// Rounds.
+    pub rounds: usize,
+    /// Cells that were to come and did.
+    pub cells: (u64, u64),
+    /// The share that came before its turn.
+    pub early: Option<Mean>,
+    /// Mean delays in ms: in order, by circuit, in no order.
+    pub delays: [Option<Mean>; 3],
+    /// The same of what 90 % do not exceed.
+    pub p90: [Option<Mean>; 3],
+    /// By circuit over in order, in the same run.
+    pub ratio: Option<Mean>,
+}
+
+impl Median {
+    /// Of these; `None` of none.
+    #[must_use]
+    pub fn of(rounds: &[f64]) -> Option<Median> {
+        let median = Spread::of(rounds.iter().copied())?.median;
+        Some(Median { median, interval: median_interval(rounds), count: rounds.len() })
+    }
+}
+
+impl Curve {
+    /// The share of all downloads that are done after so many seconds.
+    #[must_use]
+    pub fn done(&self, seconds: f64) -> f64 {
+        let done = self.times.partition_point(|time| *time <= seconds);
+        done as f64 / self.counts.1.max(1) as f64
+    }
+
+    /// Quartiles of the times of those that ended.
+    #[must_use]
+    pub fn quartiles(&self) -> Option<[f64; 3]> {
+        quartiles(self.times.iter().copied())
+    }
+}
+
+fn lines(records: &[Measured]) -> Vec<Line> {
+    let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+fn of(records: &[Measured], arm: Arm, line: Line) -> Vec<&Measured> {
+    records.iter().filter(|record| (record.arm, record.line) == (arm, line)).collect()
+}
+
+/// All downloads: line after line, and in each all arms.
+#[must_use]
+pub fn curves(records: &[Measured]) -> Vec<Curve> {
+    let keys = lines(records).into_iter();
+    let keys = keys.flat_map(|line| Arm::DOWNLOADS.map(|arm| (arm, line)));
+    keys.filter_map(|(arm, line)| curve(&of(records, arm, line), arm, line)).collect()
+}
+
+fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
+    let mut times: Vec<f64> = of.iter().flat_map(|record| record.times()).collect();
+    times.sort_by(f64::total_cmp);
+    let all = of.iter().map(|record| record.downloads.len()).sum();
+    let done: Vec<f64> = of.iter().map(|record| record.done(paper::MOMENT)).collect();
+    let mean = |at: usize| of.iter().map(|r| r.cpu[at]).sum::<f64>() / of.len() as f64;
+    (!of.is_empty()).then(|| Curve {
+        arm,
+        line,
+        counts: (of.len(), all),
+        unfinished: all - times.len(),
+        times,
+        done: Mean::of(&done),
+        cpu: [0, 1, 2].map(mean),
+        busy: of.iter().map(|record| record.busy).fold(0.0, f64::max),
+    })
+}
+
+/// Each other arm against our ordered links, over all lines that have both.
+#[must_use]
+pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
+    let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
+    let keys = lines(records).into_iter().flat_map(|line| arms.clone().map(move |arm| (arm, line)));
+    let pairing = |(arm, line)| {
+        let ordered = of(records, Arm::Ordered, line);
+        let twin = |one: &&Measured| ordered.iter().find(|other| other.round == one.round).copied();
+        let pairs: Vec<_> =
+            of(records, arm, line).into_iter().filter_map(|one| Some((one, twin(&one)?))).collect();
+        let done = pairs
+            .iter()
+            .filter_map(|(one, ordered)| Some(one.done(ordered.moment(paper::ORDERED)?)))
+            .collect();
+        let ratios = pairs.iter().filter_map(|(one, ordered)| ratio(one, ordered)).collect();
+        (!pairs.is_empty()).then_some(Pairing { arm, line, done, ratios })
+    };
+    keys.filter_map(pairing).collect()
+}
+
+/// The median of the downloads' ratios. One that did not end counts as endless; a median of such is
+/// none.
+fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
+    let pairs = one.downloads.iter().zip(&ordered.downloads);
+    let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
+        (Some(one), Some(ordered)) => Some(one / ordered),
+        (Some(_), None) => Some(0.0),
+        (None, Some(_)) => Some(f64::INFINITY),
+        (None, None) => None,
+    });
+    Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
+}
+
+/// All links alone.
+#[must_use]
+pub fn links(records: &[Measured]) -> Vec<LinkRow> {
+    let row = |line| {
+        let of: Vec<CellDelays> =
+            of(records, Arm::Cells, line).iter().filter_map(|record| record.cells).collect();
+        let mean = |value: &dyn Fn(&CellDelays) -> f64| {
+            Mean::of(&of.iter().map(value).collect::<Vec<_>>())
+        };
+        let orders = |value: &dyn Fn(&super::Delays) -> f64| {
+            [
+                mean(&|cells| value(&cells.in_order)),
+                mean(&|cells| value(&cells.by_circuit)),
+                mean(&|cells| value(&cells.unordered)),
+            ]
+        };
+        let sum =
+            |count: fn(&CellDelays) -> u32| of.iter().map(|cells| u64::from(count(cells))).sum();
+        (!of.is_empty()).then(|| LinkRow {
+            line,
+            rounds: of.len(),
+            cells: (sum(|cells| cells.wanted), sum(|cells| cells.came)),
+            early: mean(&|cells| cells.early),
+            delays: orders(&|delays| delays.mean),
+            p90: orders(&|delays| delays.ranks[1]),
+            ratio: mean(&|cells| cells.by_circuit.mean / cells.in_order.mean),
+        })
+    };
+    lines(records).into_iter().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::{LINE, link, measured};
+    use super::*;
+
+    /// Ten rounds in which what is unordered takes half as long.
+    fn records() -> Vec<Measured> {
+        let times = |factor: f64, round: u32| {
+            (1..40).map(|at| f64::from(at * (round + 1)) * factor).collect::<Vec<_>>()
+        };
+        let both = |round| {
+            let ordered = measured(Arm::Ordered, round, &times(1.0, round));
+            [ordered, measured(Arm::Unordered, round, &times(0.5, round))]
+        };
+        (0..10).flat_map(both).chain((0..5).map(|round| link(round, 100.0, 60.0))).collect()
+    }
+
+    #[test]
+    fn curves_count_what_was_cut() {
+        let curves = curves(&records());
+        assert_eq!(curves.len(), 2);
+        let ordered = &curves[0];
+        assert_eq!(
+            (ordered.arm, ordered.counts, ordered.unfinished),
+            (Arm::Ordered, (10, 400), 10)
+        );
+        assert_eq!(ordered.done(f64::MAX), 390.0 / 400.0);
+        assert!(ordered.done(5.0) < curves[1].done(5.0));
+        assert!((ordered.done.unwrap().mean - ordered.done(5.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn arms_are_compared_round_by_round() {
+        let pairings = pairings(&records());
+        assert_eq!(pairings.len(), 1, "there is no stock arm");
+        let done = Median::of(&pairings[0].done).unwrap();
+        // The twelfth of 40 is the ordered moment; 24 of the faster ones are done then.
+        assert_eq!((done.median, done.interval, done.count), (0.6, Some([0.6, 0.6]), 10));
+        let ratio = Median::of(&pairings[0].ratios).unwrap();
+        assert_eq!((ratio.median, pairings[0].line), (0.5, LINE));
+    }
+
+    #[test]
+    fn a_download_that_was_cut_on_one_side_counts_for_the_other() {
+        let mut ordered = measured(Arm::Ordered, 0, &[1.0, 1.0, 1.0]);
+        let mut faster = measured(Arm::Unordered, 0, &[0.5, 0.5, 0.5]);
+        ordered.downloads[..2].iter_mut().for_each(|one| one.whole = None);
+        assert_eq!(ratio(&faster, &ordered), Some(0.0));
+        assert_eq!(ratio(&ordered, &faster), None, "endless");
+        faster.downloads.iter_mut().for_each(|one| one.whole = None);
+        assert_eq!(pairings(&[faster])[..], []);
+    }
+
+    #[test]
+    fn a_link_is_compared_with_itself() {
+        let rows = links(&records());
+        let ratio = rows[0].ratio.unwrap();
+        assert_eq!((rows.len(), rows[0].rounds, rows[0].cells), (1, 5, (500, 495)));
+        assert!((ratio.mean - 0.6).abs() < 1e-9 && ratio.half < 1e-9);
+    }
+}
