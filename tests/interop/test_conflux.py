@@ -269,14 +269,15 @@ class Watch:
 
 
 @pytest.mark.parametrize("death", ["killed", "frozen"])
-@pytest.mark.parametrize(("design", "place"), [("anabranch", 0), ("anabranch", 1), ("merged", 0)])
+@pytest.mark.parametrize("place_of", [("anabranch", 0), ("anabranch", 1), ("merged", 0)])
 def test_a_relay_that_dies_in_mid_download_costs_no_byte(
-    world: World, design: str, place: int, death: str, tmp_path: Path, results: Results
+    world: World, place_of: tuple[str, int], death: str, tmp_path: Path, results: Results
 ) -> None:
     """A stock guard or middle gets SIGKILL or SIGSTOP: 200 MiB arrive with their hash.
 
     A process that is stopped is a black hole: its kernel takes all that it is sent.
     """
+    design, place = place_of
     options = ["--legs", "2", *options_of(world, design)]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
         client.wait_ready()
