@@ -358,7 +358,7 @@ impl Channel {
     }
 
     /// Moves what may go now to the end of `out`: on a link that is to be unordered, nothing behind
-    /// NETINFO before [`Channel::fixed`].
+    /// NETINFO before `Channel::fixed`.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),

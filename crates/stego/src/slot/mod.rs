@@ -1,6 +1,6 @@
 //! What connections look like: one module a file.
 //!
-//! A [`Slot`] stands between a connection's bytes and the hidden bytes of the chopper. It says how
+//! A `Slot` stands between a connection's bytes and the hidden bytes of the chopper. It says how
 //! many hidden bytes its next message takes, makes the message, and finds the hidden bytes of the
 //! messages that come. It knows nothing of blocks, links and keys.
 //!

@@ -3,10 +3,10 @@
 //!
 //! Three are tried, in this order:
 //!
-//! * [`filter`]: an eBPF socket filter on the connection itself, which copies what comes out of
+//! * `filter`: an eBPF socket filter on the connection itself, which copies what comes out of
 //!   order into a ring. It sees its own socket's data alone, and nothing while nothing is lost. To
 //!   load it takes CAP_BPF, and to use it nothing.
-//! * [`packets`]: a packet socket, which sees all TCP of its network namespace and picks out ours.
+//! * `packets`: a packet socket, which sees all TCP of its network namespace and picks out ours.
 //!   To open it takes CAP_NET_RAW.
 //! * None: links are in order, as they are without all this.
 //!
