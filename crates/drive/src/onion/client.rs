@@ -32,7 +32,7 @@ use super::skew::Skew;
 use super::state::ClientState;
 use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
-use super::ways::BridgeWays;
+use super::ways::{BridgeWays, TransportNews};
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
@@ -392,10 +392,13 @@ impl<'r> ClientLoop<'r> {
 
     /// A transport has come up, or there is something to say of one.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
-        let said = self.settings.ways.as_ref().map(|ways| ways.transports().said());
-        said.into_iter().flatten().map(ClientEvent::Trouble).for_each(watch);
-        self.settings.dirclient.ask_bridges();
-        self.circmgr.retry_now();
+        let Some(ways) = &self.settings.ways else { return };
+        let TransportNews { has_come_up, said } = ways.transports().news();
+        said.into_iter().map(ClientEvent::Trouble).for_each(watch);
+        if has_come_up {
+            self.settings.dirclient.ask_bridges();
+            self.circmgr.retry_now();
+        }
     }
 
     /// SIGHUP has come.

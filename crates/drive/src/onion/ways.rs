@@ -29,7 +29,17 @@ struct TransportDesk {
 struct Table {
     ready: BTreeMap<String, SocketAddr>,
     offers: Vec<Offer>,
-    said: Vec<String>,
+    news: TransportNews,
+}
+
+/// What happened since somebody last asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TransportNews {
+    /// A transport takes connections now. A line in a log says nothing of the sort: whoever waits
+    /// before he tries again goes on waiting.
+    pub has_come_up: bool,
+    /// Lines for the log.
+    pub said: Vec<String>,
 }
 
 /// A transport of a bridge: its name, where it listens, and what clients are to be told.
@@ -49,7 +59,10 @@ impl Transports {
 
     /// A transport takes connections there, by SOCKS5.
     pub fn ready(&self, name: &str, at: SocketAddr) {
-        self.table().ready.insert(name.to_owned(), at);
+        let mut table = self.table();
+        table.ready.insert(name.to_owned(), at);
+        table.news.has_come_up = true;
+        drop(table);
         self.ring();
     }
 
@@ -75,7 +88,7 @@ impl Transports {
 
     /// A line for the log.
     pub fn say(&self, text: String) {
-        self.table().said.push(text);
+        self.table().news.said.push(text);
         self.ring();
     }
 
@@ -90,11 +103,12 @@ impl Transports {
         &self.0.waker
     }
 
-    /// What there is to say since the last call.
-    pub fn said(&self) -> Vec<String> {
+    /// What happened since the last call.
+    #[must_use]
+    pub fn news(&self) -> TransportNews {
         let mut rung = [0; 64];
         while (&self.0.waker).read(&mut rung).is_ok_and(|count| count == rung.len()) {}
-        std::mem::take(&mut self.table().said)
+        std::mem::take(&mut self.table().news)
     }
 
     fn ring(&self) {
@@ -281,9 +295,11 @@ mod tests {
         assert_eq!(ways.to(through).unwrap_err().kind(), ErrorKind::NotConnected);
         let socks = "127.0.0.1:9".parse().unwrap();
         ways.transports().ready("x", socks);
-        ways.transports().say("up".to_owned());
         assert!(matches!(ways.to(through), Ok((at, Some(_))) if at == socks));
-        assert_eq!(ways.transports().said(), ["up"]);
+        assert_eq!(ways.transports().news(), TransportNews { has_come_up: true, said: vec![] });
+        ways.transports().say("slow".to_owned());
+        let said = vec!["slow".to_owned()];
+        assert_eq!(ways.transports().news(), TransportNews { has_come_up: false, said });
         ways.transports().gone("x");
         assert!(ways.to(through).is_err());
     }

@@ -368,7 +368,7 @@ mod tests {
         std::fs::write(folder.path().join("count.die"), "").unwrap();
         wait_until("it is gone", || transports.at("x").is_none());
         wait_until("it is up again", || transports.at("x").is_some());
-        let said = transports.said();
+        let said = transports.news().said;
         assert!(said.iter().any(|line| line == "sh: no transport y: not today"), "{said:?}");
         assert!(
             said.iter().any(|line| line.starts_with("sh: it has ended; it is star")),
@@ -389,7 +389,7 @@ mod tests {
         let _plugin = plugin("echo CMETHODS DONE; cat", folder.path(), &transports).unwrap();
         let mut said = Vec::new();
         wait_until("it is told", || {
-            said.extend(transports.said());
+            said.extend(transports.news().said);
             !said.is_empty()
         });
         let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; it is started again";

@@ -122,6 +122,7 @@ impl Client {
         let [command, ..] = design.link_commands();
         self.say(now, index, Command::RELAY, command, &said);
         self.await_links(id);
+        self.await_leg_actions(id);
         Ok(())
     }
 

@@ -151,7 +151,7 @@ impl ConfluxEnd {
         self.check(Role::Client)?;
         let leg = self.add(State::Launched(now), Bases::default())?;
         if let Some(retransmitter) = &mut self.retransmitter {
-            retransmitter.launch(leg);
+            retransmitter.launch(now, leg);
         }
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }

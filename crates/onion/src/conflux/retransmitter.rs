@@ -20,6 +20,9 @@ const EVERY: u32 = 31;
 const DELAY: Duration = Duration::from_millis(50);
 /// A leg is silent that has been owing an acknowledgement for so long, or for three round trips.
 const SILENCE: Duration = Duration::from_secs(1);
+/// A further leg is silent whose LINK has no answer after this time, or after three of the longest
+/// round trips of the set. (The first has the 60 s of `Limits`: nothing is lost with it.)
+const LINKING: Duration = Duration::from_secs(2);
 /// A client that nothing reaches any more asks after this time, or after two round trips.
 const QUIET: Duration = Duration::from_secs(1);
 /// A client's set lives so long without a leg that answers; an exit's twice as long.
@@ -85,6 +88,8 @@ struct OnLeg {
     serial: u32,
     /// Both ends have it: it may be sent by.
     linked: bool,
+    /// When a client said LINK.
+    launched: Option<Time>,
     /// What went by it and is not acknowledged, oldest first, and when it went.
     kept: VecDeque<(Time, SentMessage)>,
     /// Messages that the other end has got by it, as it says.
@@ -102,8 +107,12 @@ struct OnLeg {
 }
 
 impl OnLeg {
-    /// When it will have been silent for too long, if it owes an answer.
-    fn silent_at(&self) -> Option<Time> {
+    /// When it will have been silent for too long, if it owes an answer. `longest` is the longest
+    /// round trip of the set's legs; `None` where the set has none yet, and waits for its first.
+    fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
+        if !self.linked {
+            return Some(self.launched? + LINKING.max(3 * longest?));
+        }
         let sent = self.kept.front().map(|(sent, _)| (*sent).max(self.progress));
         let asked = [sent, self.probed].into_iter().flatten().min()?;
         // What was on its way back while the leg died counts as an answer: a round trip less.
@@ -157,9 +166,10 @@ impl Retransmitter {
     }
 
     /// The client's next leg: its number.
-    pub fn launch(&mut self, leg: PathId) -> u32 {
+    pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
+        self.legs.get_mut(leg).into_iter().for_each(|on| on.launched = Some(now));
         serial
     }
 
@@ -169,6 +179,7 @@ impl Retransmitter {
         let joined = OnLeg {
             serial,
             linked: false,
+            launched: None,
             kept: VecDeque::new(),
             acknowledged: 0,
             came: 0,
@@ -185,7 +196,9 @@ impl Retransmitter {
     /// A leg may be sent by.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
-        self.legs.get_mut(leg).into_iter().for_each(|on| on.linked = true);
+        if let Ok(on) = self.legs.get_mut(leg) {
+            (on.linked, on.silent) = (true, false);
+        }
     }
 
     /// The round trip that linking measured.
@@ -374,8 +387,12 @@ impl Retransmitter {
     /// are open. It asks once, until something comes.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
-        let longest = self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default();
-        self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * longest))
+        self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
+    }
+
+    /// The longest round trip of its legs.
+    fn longest(&self) -> Duration {
+        self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }
 
     fn over_at(&self) -> Option<Time> {
@@ -393,8 +410,9 @@ impl Retransmitter {
         if at_once {
             return Some(Time::ZERO);
         }
+        let longest = self.was_linked.then(|| self.longest());
         let legs = self.legs.iter().map(|(_, on)| on);
-        let legs = legs.flat_map(|on| [on.tell_at, on.silent_at().filter(|_| !on.silent)]);
+        let legs = legs.flat_map(|on| [on.tell_at, on.silent_at(longest).filter(|_| !on.silent)]);
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
@@ -409,6 +427,7 @@ impl Retransmitter {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);
         self.probing |= quiet;
+        let longest = self.was_linked.then(|| self.longest());
         for (leg, on) in self.legs.iter_mut() {
             if on.tell_at.is_some_and(|at| at <= now) {
                 actions.push(LegAction::Tell(leg));
@@ -417,7 +436,7 @@ impl Retransmitter {
                 on.probed = Some(now);
                 actions.push(LegAction::Probe(leg));
             }
-            if !on.silent && on.linked && on.silent_at().is_some_and(|at| at <= now) {
+            if !on.silent && on.silent_at(longest).is_some_and(|at| at <= now) {
                 on.silent = true;
                 actions.push(LegAction::Silent(leg));
             }
@@ -457,7 +476,7 @@ mod tests {
     fn linked(is_client: bool) -> Retransmitter {
         let mut retransmitter = Retransmitter::new(is_client);
         for leg in [ONE, TWO] {
-            retransmitter.launch(leg);
+            retransmitter.launch(at(0), leg);
             retransmitter.linked(leg);
             retransmitter.measured(leg, RTT);
         }
@@ -611,9 +630,31 @@ mod tests {
     #[test]
     fn a_set_that_never_had_a_linked_leg_goes_with_its_last() {
         let mut retransmitter = Retransmitter::new(true);
-        [ONE, TWO].iter().for_each(|leg| assert!(retransmitter.launch(*leg) > 0));
+        [ONE, TWO].iter().for_each(|leg| assert!(retransmitter.launch(at(0), *leg) > 0));
         assert!(retransmitter.lose(ONE));
         assert!(!retransmitter.lose(TWO));
+    }
+
+    #[test]
+    fn a_further_leg_whose_link_nobody_answers_is_silent_and_the_first_is_not() {
+        let mut retransmitter = Retransmitter::new(true);
+        retransmitter.launch(at(0), ONE);
+        assert_eq!(retransmitter.next_timeout(true), None, "the set waits for its first");
+        retransmitter.linked(ONE);
+        retransmitter.measured(ONE, 8 * RTT);
+        retransmitter.launch(at(100), TWO);
+        assert_eq!(retransmitter.actions(at(100), true), []);
+        assert_eq!(retransmitter.next_timeout(true), Some(at(2_500)), "three round trips");
+        assert_eq!(retransmitter.actions(at(2_500), true), [LegAction::GiveUp(TWO)]);
+        retransmitter.lose(TWO);
+        retransmitter.launch(at(3_000), TWO);
+        retransmitter.lose(ONE);
+        assert_eq!(retransmitter.actions(at(3_000), true), []);
+        assert_eq!(retransmitter.next_timeout(true), Some(at(5_000)));
+        let alone = retransmitter.actions(at(5_000), true);
+        assert_eq!(alone, [LegAction::Silent(TWO)], "it is kept, and another is to be built");
+        retransmitter.linked(TWO);
+        assert!(!retransmitter.is_silent(TWO), "its answer came late");
     }
 
     #[test]

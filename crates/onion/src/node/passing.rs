@@ -51,6 +51,10 @@ impl<R: NodeRole> Node<R> {
             self.deal_cells(now, id);
             self.recount(id);
             self.await_leg_actions(id);
+            // Cells that waited have gone: the streams beyond may make others.
+            if let Some(above) = self.streams_set_over(id) {
+                self.pump(now, above);
+            }
         }
     }
 

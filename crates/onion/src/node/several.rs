@@ -435,7 +435,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// The set's core is to look after it at that time.
-    pub(super) fn await_leg_actions(&mut self, id: SetId) {
+    pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.several(id) else { return };
         let due = several.tends_sooner(streams);

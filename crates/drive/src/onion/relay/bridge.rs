@@ -57,7 +57,7 @@ impl MainShard<'_> {
     /// A transport has come up, or there is something to say of one.
     pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
         let Some(side) = &mut self.bridge else { return };
-        side.transports.said().iter().for_each(|text| watch.note(text));
+        side.transports.news().said.iter().for_each(|text| watch.note(text));
         let description = &mut self.settings.live.description;
         let offers = side.transports.offers();
         let named = |(name, at, args): &(String, SocketAddr, Args)| Transport {
