@@ -355,8 +355,16 @@ impl World {
 
     /// Breaks a link at both ends.
     pub fn cut(&mut self, id: LinkId) {
-        let Some(pipe) = self.pipes.remove(&id) else { return };
-        pipe.nodes.into_iter().for_each(|node| self.close(node, id));
+        let Some(mut pipe) = self.pipes.remove(&id) else { return };
+        match pipe.unopened() {
+            // Who dialled hears that nobody is there; the other end never knew of it.
+            Some(target) => {
+                let [from, _] = pipe.nodes;
+                self.forget(from, id);
+                self.tell(from, LinkInput::Unreachable { target });
+            }
+            None => pipe.nodes.into_iter().for_each(|node| self.close(node, id)),
+        }
     }
 
     /// A link between two relays, or the client and a relay, if there is one.

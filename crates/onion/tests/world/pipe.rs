@@ -86,6 +86,11 @@ impl Pipe {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
 
+    /// Whom the link was to lead to, if it never opened.
+    pub fn unopened(&mut self) -> Option<Target> {
+        self.opens.take().map(|(_, target)| target)
+    }
+
     /// From now on nothing arrives, at either side.
     pub fn swallow(&mut self) {
         self.swallows = true;
