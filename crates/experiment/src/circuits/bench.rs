@@ -17,7 +17,7 @@ use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::load::{LoadCounters, Loader};
-use super::measured::{BULK, Measured, Repetition, WEB};
+use super::measured::{MIB, Measured, Repetition, WEB};
 use super::nodes::Nodes;
 use super::place::{self, Role};
 use super::plan::{Settings, Unit};
@@ -151,7 +151,7 @@ impl Measurement<'_> {
             thread::sleep(Duration::from_secs_f64(dice.random_range(BETWEEN)));
         }
         let (seconds, machine, after) = (began.elapsed().as_secs_f64(), probe.finish(), count());
-        let own = repetitions.len() as u64 * (WEB + BULK) as u64;
+        let own = repetitions.len() as u64 * (WEB + self.bulk()) as u64;
         let mut spent = self.nodes.cpu();
         spent.iter_mut().zip(cpu).for_each(|(now, then)| *now -= then);
         let Unit { design, legs, place, round, .. } = *self.unit;
@@ -188,12 +188,17 @@ impl Measurement<'_> {
         Ok(())
     }
 
+    /// Bytes of a bulk download.
+    fn bulk(&self) -> usize {
+        self.bench.settings.bulk as usize * MIB
+    }
+
     fn one(&self, number: u32) -> io::Result<Repetition> {
         let proxy = self.nodes.proxy(Role::Client);
         let server = self.servers[number as usize / 2 % self.servers.len()];
         let optimistic = number % 2 == 1;
         let fetch = |length| Fetch { optimistic, ..Fetch::new(proxy, server, length) }.run();
-        let (page, bulk) = (fetch(WEB)?, fetch(BULK)?);
+        let (page, bulk) = (fetch(WEB)?, fetch(self.bulk())?);
         let fetch::FetchTimes { first_byte, whole: web } = page;
         Ok(Repetition { optimistic, first_byte, web, bulk: bulk.whole })
     }

@@ -8,8 +8,8 @@ use super::plan::{Design, Place};
 
 /// Bytes of a web page, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Bytes of a bulk download.
-pub const BULK: usize = 1 << 20;
+/// A bulk download is of so many times as many bytes as there are to be MiB.
+pub const MIB: usize = 1 << 20;
 
 /// One repetition: a web page and then a bulk download, in seconds from the SOCKS request on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

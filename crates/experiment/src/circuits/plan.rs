@@ -70,6 +70,8 @@ pub struct Settings {
     /// Repetitions in each network: a web page's and a bulk download's each, half of them with
     /// optimistic data.
     pub repetitions: u32,
+    /// MiB of a bulk download; the paper's has one.
+    pub bulk: u32,
     /// Clients that load the network.
     pub clients: u32,
     /// Seconds that one of them pauses between two fetches, in the mean: on loopback, over lines.
@@ -199,10 +201,11 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
-            "version": 1,
+            "version": 2,
             "seed": self.seed,
             "repetitions": self.repetitions,
             "clients": self.clients,
+            "bulk": self.bulk,
             "pauses": self.pauses,
         })
     }
@@ -241,7 +244,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
             settings.designs.iter().flat_map(|d| settings.places.iter().map(move |p| (d, p)))
         {
             let starting = STARTING[usize::from(design.is_stock())];
-            let lasts = starting + settings.repetitions * Duration::from_millis(1_500);
+            let one = Duration::from_millis(1_000 + u64::from(settings.bulk) * 500);
+            let lasts = starting + settings.repetitions * one;
             let legs = design.legs(&settings.legs).into_iter();
             of_round.extend(legs.map(|legs| Unit { design, legs, place, round, lasts }));
         }
@@ -267,6 +271,7 @@ mod tests {
             places: Place::ALL.to_vec(),
             rounds: 10,
             repetitions: 20,
+            bulk: 1,
             clients: 30,
             pauses: [2.0, 4.0],
             seed: 1,

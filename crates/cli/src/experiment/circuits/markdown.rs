@@ -17,7 +17,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         ),
         words::intervals(subject),
         markdown_table(
-            &words::owned(&words::CELL_HEAD),
+            &words::cell_head(subject),
             words::cell_rows(subject).iter().map(Vec::as_slice)
         ),
     )

@@ -2,7 +2,7 @@
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
-use anabranch_experiment::circuits::{BULK, Place, WEB, paper};
+use anabranch_experiment::circuits::{Place, WEB, paper};
 use maud::{Markup, html};
 
 use super::super::common::origin;
@@ -27,7 +27,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                     (figures::table("verdicts", "Does it hold here?", &words::HEAD, rows.iter().map(Vec::as_slice)))
                     p { (words::judged()) }
                 }
-                (figures::numbers("All designs", &words::owned(&words::CELL_HEAD), &words::cell_rows(subject)))
+                (figures::numbers("All designs", &words::cell_head(subject), &words::cell_rows(subject)))
                 (conditions(subject))
             }
             footer { p { "Made by " (html::GENERATOR) ", experiment circuits, seed " (subject.header["seed"]) "." } }
@@ -42,8 +42,8 @@ fn section(subject: &Subject<'_>, place: Place) -> Markup {
         @if !cells.is_empty() {
             section id=(name) aria-labelledby={ (name) "-h" } {
                 h2 id={ (name) "-h" } { "On " (name) }
-                (times(&cells, ("web", &format!("{} KiB", WEB >> 10)), |cell| cell.web, |row| row.web))
-                (times(&cells, ("bulk", &format!("{} MiB", BULK >> 20)), |cell| cell.bulk, |row| row.bulk))
+                (times(&cells, ("web", &format!("{} KiB", WEB >> 10)), |cell| cell.web, |row| Some(row.web)))
+                (times(&cells, ("bulk", &format!("{} MiB", subject.bulk())), |cell| cell.bulk, |row| subject.bulk_of(row)))
             }
         }
     }
@@ -54,9 +54,9 @@ fn times(
     cells: &[&Cell],
     (name, what): (&str, &str),
     of: impl Fn(&Cell) -> Option<Mean>,
-    of_paper: impl Fn(&paper::Row) -> f64,
+    of_paper: impl Fn(&paper::Row) -> Option<f64>,
 ) -> Markup {
-    let papers = |cell: &Cell| paper::row(cell.design, cell.legs).map(|row| of_paper(&row));
+    let papers = |cell: &Cell| paper::row(cell.design, cell.legs).and_then(|row| of_paper(&row));
     let ends = cells.iter().flat_map(|cell| [of(cell).map(|mean| mean.mean * 1.2), papers(cell)]);
     let lasts = ends.flatten().fold(0.001, f64::max) * 1.05;
     let ticks = figures::times(lasts);

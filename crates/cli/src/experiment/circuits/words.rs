@@ -20,6 +20,21 @@ pub(super) struct Subject<'a> {
     pub(super) verdicts: &'a [Verdict],
 }
 
+impl Subject<'_> {
+    /// MiB of a bulk download.
+    pub(super) fn bulk(&self) -> u64 {
+        self.header["bulk"].as_u64().unwrap_or(PAPERS_BULK)
+    }
+
+    /// What the paper has of such a download.
+    pub(super) fn bulk_of(&self, row: &paper::Row) -> Option<f64> {
+        (self.bulk() == PAPERS_BULK).then_some(row.bulk)
+    }
+}
+
+/// MiB of a bulk download of the paper's.
+const PAPERS_BULK: u64 = 1;
+
 /// How a design is called in text.
 pub(super) fn title(design: Design) -> &'static str {
     match design {
@@ -51,9 +66,10 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
-        "Seven relays, four web servers, a client that measures and {} that load the network: pages of 320 KiB and downloads of 1 MiB by \
+        "Seven relays, four web servers, a client that measures and {} that load the network: pages of 320 KiB and downloads of {} MiB by \
          one circuit or several, on loopback, and behind three guards with lines of {} (round trip)",
         subject.header["clients"],
+        subject.bulk(),
         lines.join(", ")
     )
 }
@@ -148,25 +164,28 @@ pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 }
 
 /// Of the designs.
-pub(super) const CELL_HEAD: [&str; 10] = [
-    "place",
-    "design",
-    "networks",
-    "failed",
-    "first byte, ms",
-    "optimistic, ms",
-    "320 KiB, ms (paper)",
-    "1 MiB, ms (paper)",
-    "CPU ms/MB: guards, middles, exit",
-    "CPU % of a guard, a middle, the exit (paper)",
-];
-
-/// The designs as rows; heads are [`CELL_HEAD`].
-pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    subject.cells.iter().map(cell_row).collect()
+pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
+    let bulk = format!("{} MiB, ms (paper)", subject.bulk());
+    owned(&[
+        "place",
+        "design",
+        "networks",
+        "failed",
+        "first byte, ms",
+        "optimistic, ms",
+        "320 KiB, ms (paper)",
+        &bulk,
+        "CPU ms/MB: guards, middles, exit",
+        "CPU % of a guard, a middle, the exit (paper)",
+    ])
 }
 
-fn cell_row(cell: &Cell) -> Vec<String> {
+/// The designs as rows; heads are [`cell_head`].
+pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    subject.cells.iter().map(|cell| cell_row(subject, cell)).collect()
+}
+
+fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
     let row = paper::row(cell.design, cell.legs);
     let beside = |own: String, value: Option<String>| match value {
         Some(value) => format!("{own} ({value})"),
@@ -182,7 +201,10 @@ fn cell_row(cell: &Cell) -> Vec<String> {
         mean(cell.first_byte[0], 1e3, 1),
         mean(cell.first_byte[1], 1e3, 1),
         beside(mean(cell.web, 1e3, 0), row.map(|row| format!("{:.0}", row.web * 1e3))),
-        beside(mean(cell.bulk, 1e3, 0), row.map(|row| format!("{:.0}", row.bulk * 1e3))),
+        beside(
+            mean(cell.bulk, 1e3, 0),
+            row.and_then(|row| subject.bulk_of(&row)).map(|bulk| format!("{:.0}", bulk * 1e3)),
+        ),
         three(cell.per_megabyte),
         beside(three(cell.percent), row.map(|row| of_paper(row.cpu))),
     ]
@@ -199,7 +221,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         failed => format!("; {failed} failed: {}", record.error),
     };
     format!(
-        "first byte {:.0} ms, 320 KiB {:.0} ms, 1 MiB {:.0} ms, machine {} busy{failed}",
+        "first byte {:.0} ms, 320 KiB {:.0} ms, bulk {:.0} ms, machine {} busy{failed}",
         mean(|one| one.first_byte),
         mean(|one| one.web),
         mean(|one| one.bulk),
@@ -214,7 +236,7 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     };
     format!(
         "{}\n\n{}\n{}",
-        rows(owned(&CELL_HEAD), cell_rows(subject)),
+        rows(cell_head(subject), cell_rows(subject)),
         rows(owned(&HEAD), verdict_rows(subject)),
         machine(subject)
     )
