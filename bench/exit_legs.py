@@ -15,18 +15,18 @@ import contextlib
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
-from downloads import at_once
+import line
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tornet import TorNetwork
 from harness.torours import OurClient, OurRelay
 from harness.webfiles import FileServer
-from tor import Run, cpu_ms
+from legs import Way, ready, row, run
+from tor import Run
 
 # CPU for each byte by two legs, as a share of that by one.
 TARGET = 1.1
@@ -41,24 +41,19 @@ WAYS = {
 Case = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Way:
-    """A client whose circuits end at one exit, and that exit's process."""
-
-    client: OurClient
-    pid: int
-
-
 def main() -> int:
     """Prints a line for each download and a table; 1 if the target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    line.add_option(parser)
     args = parser.parse_args()
+    line.enter(args.mtu)
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         rounds = measure(Path(folder), args.runs, args.mib * MIB)
-    print(table(["exit", "client", "CPU ms/MB", "MB/s"], [row(case, rounds) for case in rounds[0]]))
+    rows = [[*case, *row([one[case] for one in rounds])] for case in rounds[0]]
+    print(table(["exit", "client", "CPU ms/MB", "MB/s"], rows))
     met = [verdict(case, rounds) for case in rounds[0] if case[1] != ONE]
     return int(args.strict and not all(met))
 
@@ -93,38 +88,11 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
         return [one_round(server, ways, folder, length) for _ in range(runs)]
 
 
-def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> None:
-    """Waits until it has as many legs; the first downloads, for nobody's count, open windows."""
-    client.wait_ready()
-    at_once(server, client.proxy, folder, MIB, 1)
-    linked = lambda: len(client.events("circuit_linked")) >= legs  # noqa: E731
-    client.process.wait_until(f"{legs} legs", linked, 60.0)
-    at_once(server, client.proxy, folder, 20 * MIB, 1)
-
-
 def one_round(
     server: FileServer, ways: dict[Case, Way], folder: Path, length: int
 ) -> dict[Case, Run]:
     """As many bytes by each way."""
-    found = {}
-    for case, way in ways.items():
-        before = cpu_ms(way.pid)
-        seconds = at_once(server, way.client.proxy, folder, length, 1)
-        run = Run((cpu_ms(way.pid) - before) / length * 1e6, length / 1e6 / seconds)
-        found[case] = run
-        told = f"{run.cpu_ms_a_mb:.2f} ms/MB, {run.mb_a_second:.1f} MB/s"
-        print(f"  {', '.join(case)}: {told}", file=sys.stderr, flush=True)
-    return found
-
-
-def row(case: Case, rounds: list[dict[Case, Run]]) -> list[object]:
-    """One line of the table: medians and spreads."""
-    runs = [found[case] for found in rounds]
-    return [
-        *case,
-        median_and_spread([run.cpu_ms_a_mb for run in runs], 2),
-        median_and_spread([run.mb_a_second for run in runs]),
-    ]
+    return {case: run(", ".join(case), server, way, folder, length) for case, way in ways.items()}
 
 
 def verdict(case: Case, rounds: list[dict[Case, Run]]) -> bool:

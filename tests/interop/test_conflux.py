@@ -21,7 +21,7 @@ from harness.seeded import MIB
 from harness.tools import tool, wait_for
 from harness.tornet import PATIENT, Node, TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
-from harness.webfiles import FileServer, fetch, fetch_all
+from harness.webfiles import FileServer, fetch, fetch_all, post
 
 pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
 
@@ -98,13 +98,6 @@ def carried(world: World) -> dict[str, int]:
 def by_legs(before: dict[str, int], after: dict[str, int], least: int) -> list[str]:
     """The relays that have carried ``least`` bytes since, or more."""
     return [name for name in before if after[name] - before[name] >= least]
-
-
-def post(proxy: str, body: Path, url: str) -> str:
-    """What the server answers to an upload: the hash of what came."""
-    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", "120"]
-    command += ["-H", "Expect:", "--data-binary", f"@{body}", url]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def upload(proxy: str, folder: Path) -> None:

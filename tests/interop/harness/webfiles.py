@@ -155,6 +155,13 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
     )  # fmt: skip
 
 
+def post(proxy: str, body: Path, url: str, seconds: float = 120.0) -> str:
+    """What the server answers to an upload: the hash of what came."""
+    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", f"{seconds:g}"]
+    command += ["-H", "Expect:", "--data-binary", f"@{body}", url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def interrupted(
     server: FileServer, proxy: str, into: Path, kill: Callable[[], Killed]
 ) -> tuple[Killed, int, float]:

@@ -1,0 +1,98 @@
+"""What the CPU of a relay costs where the legs of clients join, beside a middle's.
+
+A client of ours downloads and uploads through one relay of ours (one thread): as the middle of one
+circuit, and as the joining relay of two legs (``--multipath merged``, `docs/spec/middle-merge.md`).
+Guards and the exit are C tor's. CPU is utime and stime of that relay's process while a file passes,
+divided by the file's bytes: links, their records and the kernel are in it, as in what users run. It
+carries nothing else meanwhile. Runs are interleaved; what counts is the median of the ratios to the
+middle within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+import line
+from harness.report import median_and_spread, table
+from harness.seeded import MIB
+from harness.tornet import TorNetwork
+from harness.torours import OurClient, OurRelay
+from harness.webfiles import FileServer
+from legs import Way, ready, row, run
+from tor import Run
+
+# CPU for each byte where two legs join, as a share of a middle's.
+TARGET = 1.5
+MIDDLE, JOINING = "middle of one circuit", "joins two legs"
+WAYS = {MIDDLE: ["--legs", "1"], JOINING: ["--legs", "2", "--multipath", "merged"]}
+DOWN, UP = "down", "up"
+# What the relay is, and the direction of the file.
+Case = tuple[str, str]
+
+
+def main() -> int:
+    """Prints a line for each run and a table; 1 if the target was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=9, help="rounds (9)")
+    parser.add_argument("--mib", type=int, default=100, help="MiB of a file (100)")
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    line.add_option(parser)
+    args = parser.parse_args()
+    line.enter(args.mtu)
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        rounds = measure(Path(folder), args.runs, args.mib * MIB)
+    rows = [[*case, *row([one[case] for one in rounds])] for case in rounds[0]]
+    print(table(["relay", "file", "CPU ms/MB", "MB/s"], rows))
+    met = [verdict(direction, rounds) for direction in (DOWN, UP)]
+    return int(args.strict and not all(met))
+
+
+def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
+    """Rounds of runs, by what the relay is and by direction."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(TorNetwork(folder, relays=4, exits=1))
+        own = stack.enter_context(OurRelay(network, folder / "ours", "ours", "--threads", "1"))
+        network.others = {"ours": own.fingerprint}
+        server = stack.enter_context(FileServer())
+        network.start()
+        (exit_,) = network.of("exit")
+        guards = [word for node in network.of("relay") for word in ("--entry", node.fingerprint)]
+        pinned = [*guards, "--middle", own.fingerprint, "--exit", exit_.fingerprint]
+        ways = {}
+        for number, (name, how) in enumerate(WAYS.items()):
+            made = OurClient(network, folder / f"client{number}", *how, *pinned)
+            client = stack.enter_context(made)
+            ready(client, server, folder, 2 if name == JOINING else 0)
+            ways[name] = Way(client, own.process.pid)
+        cases = [(name, direction) for direction in (DOWN, UP) for name in ways]
+        return [
+            {
+                (name, direction): run(
+                    f"{name}, {direction}", server, ways[name], folder, length, up=direction == UP
+                )
+                for name, direction in cases
+            }
+            for _ in range(runs)
+        ]
+
+
+def verdict(direction: str, rounds: list[dict[Case, Run]]) -> bool:
+    """Prints what joining costs beside a middle's work, and whether that met the target."""
+    ratios = [
+        one[JOINING, direction].cpu_ms_a_mb / one[MIDDLE, direction].cpu_ms_a_mb for one in rounds
+    ]
+    met = statistics.median(ratios) <= TARGET
+    told = f"{median_and_spread(ratios, 2)} of a middle's (target {TARGET:g})"
+    print(f"{direction}: {told} {'ok' if met else 'MISSED'}")
+    return met
+
+
+if __name__ == "__main__":
+    sys.exit(main())
