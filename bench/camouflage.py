@@ -32,7 +32,7 @@ from harness.tools import anabranch
 LENGTH = 1_000_000
 PROFILES = (
     "direct", "nosteg", "nosteg-short", "http-opaque", "http-opaque-short", "http-text",
-    "http-text-short", "http-image", "nosteg-rr",
+    "http-text-short", "http-image", "nosteg-rr", "embed",
 )  # fmt: skip
 
 LINE = """\

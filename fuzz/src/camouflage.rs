@@ -9,14 +9,22 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_stego::{
-    BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Input as Event, LinkId, Pictures,
-    Profile, Server, ServerConfig, ServerKey, ServerOutput,
+    BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Covers, Input as Event, LinkId, Object,
+    Pictures, Profile, Server, ServerConfig, ServerKey, ServerOutput, Shapes,
 };
 
 use crate::input::Input;
 
-const PROFILES: [&str; 6] =
-    ["nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-text", "http-text-short"];
+const PROFILES: [&str; 8] = [
+    "nosteg",
+    "nosteg-short",
+    "nosteg-rr",
+    "http-opaque",
+    "http-text",
+    "http-text-short",
+    "embed",
+    "http-site",
+];
 /// What a socket takes.
 const ROOM: usize = 32 << 10;
 /// Bytes that may go beyond a socket's room: a handshake and its padding, or a token.
@@ -38,11 +46,14 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// What a bridge line says: what is read is written the same.
+/// What a bridge line says, and a file of shapes: what is read is written the same.
 fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(key) = text.parse::<BridgeKey>() {
         assert_eq!(key.to_string(), text);
+    }
+    if let Ok(shapes) = Shapes::parse(text) {
+        assert_eq!(Shapes::parse(&shapes.to_string()), Ok(shapes));
     }
     match text.parse::<Profile>() {
         Ok(profile) => assert_eq!(profile.to_string(), text),
@@ -54,6 +65,15 @@ fn names(bytes: &[u8]) {
 fn pictures(bytes: &[u8]) {
     let hides = Pictures::default().add(bytes);
     assert!(hides.is_err() || hides.is_ok_and(|count| count < bytes.len()));
+}
+
+/// A server's, with a site of one object.
+fn covers() -> Covers {
+    let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(90)).repeat(9));
+    let head = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+    let mut covers = Covers::default();
+    covers.site.add(Object::new("/list", head, body.as_bytes()).into_iter().collect());
+    covers
 }
 
 /// A client, a server, and what lies between them.
@@ -103,6 +123,7 @@ impl World {
             schedule: schedule.clone(),
             wall: 1_800_000_000,
             aes: aes & 1 == 0,
+            covers: Covers::default(),
         };
         let server = ServerConfig {
             key,
@@ -112,7 +133,7 @@ impl World {
             aes: aes & 2 == 0,
             memory: 4 << 20,
             links: 4,
-            pictures: Pictures::default(),
+            covers: covers(),
         };
         World {
             now: Time::from_secs(1),

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
 LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
 #: An answer hides 2 kB in the picture of our tests.
 SHORT_LENGTHS = (1, 514, 20_000)
-PROFILES = ("nosteg", "nosteg-short", "http-opaque", "http-text-short", "http-image")
+PROFILES = ("nosteg", "nosteg-short", "http-opaque", "http-text-short", "http-image", "embed")
 PICTURES = Path(__file__).resolve().parents[2] / "crates/stego/testdata"
 
 

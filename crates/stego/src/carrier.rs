@@ -121,10 +121,10 @@ impl Carrier {
         Some(sent)
     }
 
-    /// Bytes came by it; `more` is whether others have to follow.
-    pub(crate) fn hears(&mut self, now: Time, more: bool) {
+    /// Bytes came by it; others have to follow after this pause at most, if that is said.
+    pub(crate) fn hears(&mut self, now: Time, more: Option<Duration>) {
         self.heard = now;
-        self.awaited = more.then_some(now);
+        self.awaited = more.map(|pause| now + pause);
     }
 
     /// It stands nowhere any more: only its debts are left.
@@ -262,9 +262,9 @@ mod tests {
         carrier.asked(at(100));
         carrier.asked(at(900));
         assert_eq!(carrier.deadline(at(0)), Some(at(100) + UNKNOWN * ALONE));
-        carrier.hears(at(950), false);
+        carrier.hears(at(950), None);
         assert_eq!((carrier.deadline(at(0)), carrier.heard()), (None, at(950)));
-        carrier.hears(at(960), true);
+        carrier.hears(at(960), Some(Duration::ZERO));
         assert_eq!(carrier.deadline(at(0)), Some(at(960) + UNKNOWN * ALONE));
         carrier.over();
         assert_eq!(carrier.deadline(at(0)), None);

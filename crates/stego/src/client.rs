@@ -14,7 +14,7 @@ use crate::inbox::Budget;
 use crate::keys::BridgeKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::secrets::LinkSecrets;
-use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
+use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
 use crate::token::Purse;
 
 /// How long an answer to a handshake is awaited.
@@ -32,6 +32,8 @@ const LINGERS: Duration = Duration::from_secs(5);
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
 /// Memory of one link beyond its first MiB.
 const MEMORY: usize = 15 << 20;
+/// With so many bytes to be sent new connections are such that carry much upwards.
+const MUCH: u64 = 16 << 10;
 
 /// What a client's driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub struct ClientConfig {
     pub wall: u64,
     /// Whether AES is quick on this machine.
     pub aes: bool,
+    /// What connections look like: a client needs no pictures.
+    pub covers: Covers,
 }
 
 /// A client's end of a link.
@@ -99,6 +103,8 @@ pub struct Client<R> {
     done: Option<Time>,
     /// What was written before the link was up, and whether it ends there.
     early: (Vec<u8>, bool),
+    /// What the server said last to be asked for next, where its answers say so.
+    lead: Option<String>,
 }
 
 /// Bytes that may be written before the link is up.
@@ -141,9 +147,8 @@ impl<R: CryptoRng> Client<R> {
     /// An end that opens its link at once.
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
-        let (names, host) = (Names::of(&config.key), config.host.clone());
-        let pictures = Pictures::default();
-        let scene = Arc::new(Scene { names, host, wall: config.wall, pictures });
+        let (host, covers) = (config.host.clone(), config.covers.clone());
+        let scene = Arc::new(Scene::new(&config.key, host, config.wall, covers));
         Client {
             config,
             scene,
@@ -160,6 +165,7 @@ impl<R: CryptoRng> Client<R> {
             heard: Time::ZERO,
             done: None,
             early: (Vec::new(), false),
+            lead: None,
         }
     }
 
@@ -317,7 +323,7 @@ impl<R: CryptoRng> Client<R> {
         self.begin(now, &mut link, &mut purse);
         self.flush(now, &mut link);
         if self.done.is_none() {
-            self.dial(now, self.wanted(now, &link));
+            self.dial(now, (self.wanted(now, &link), wish(now, &link)));
         }
         let ending = self.ending(now, &link);
         self.stage = Stage::Up(link, purse);
@@ -366,7 +372,7 @@ impl<R: CryptoRng> Client<R> {
             return self.end(Ending::Lost);
         }
         let open = self.conns.iter_mut().find(|(_, conn)| conn.seat.opened);
-        let Some((&id, _)) = open else { return self.dial(now, 1) };
+        let Some((&id, _)) = open else { return self.dial(now, (1, Wish::Quiet)) };
         self.say_hello(now, id);
     }
 
@@ -389,7 +395,7 @@ impl<R: CryptoRng> Client<R> {
     }
 
     /// Opens connections until there are `wanted`.
-    fn dial(&mut self, now: Time, wanted: usize) {
+    fn dial(&mut self, now: Time, (wanted, wish): (usize, Wish)) {
         while self.conns.len() < wanted && now >= self.dial {
             let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
                 self.conns.values().any(|conn| conn.seat.place == *place)
@@ -397,7 +403,8 @@ impl<R: CryptoRng> Client<R> {
             let place = (0..self.config.profile.connections()).find(|place| !taken(place));
             let Some(place) = place else { return };
             self.next_conn += 1;
-            let cover = Cover::new(self.config.profile.client_slot(&self.scene));
+            let draw = draw(&mut self.rng, u16::MAX);
+            let cover = Cover::new(self.config.profile.client_slot(&self.scene, wish, draw));
             let seat =
                 Seat { place, opened: false, heard: false, token: None, exchange: false, skip: 0 };
             self.conns.insert(id, Conn { cover, seat });
@@ -506,6 +513,7 @@ impl<R: CryptoRng> Client<R> {
             if !conn.seat.exchange {
                 continue;
             }
+            conn.cover.slot.lead(&mut self.lead);
             if let Some((out, _)) = conn.cover.emit(now, link, (conn.seat.place, false)) {
                 self.outputs.push_back(ClientOutput::Send(id, out));
             }
@@ -524,6 +532,7 @@ impl<R: CryptoRng> Client<R> {
             broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
         };
         let taken = cover.slot.receive(now, bytes, &mut each);
+        cover.slot.lead(&mut self.lead);
         if taken.is_err() || broken {
             self.outputs.push_back(ClientOutput::Close(id));
             self.conns.insert(id, Conn { cover, seat });
@@ -607,7 +616,18 @@ impl<R: CryptoRng> Client<R> {
     fn link(&mut self, secrets: &LinkSecrets) -> Link {
         let places = self.config.profile.connections();
         let splitter = splitter(&self.config.schedule, places, &mut self.rng);
-        Link::new(secrets, Side::Client, (splitter, places), self.config.profile)
+        let mut link = Link::new(secrets, Side::Client, (splitter, places), self.config.profile);
+        link.allow_pauses(self.config.profile.pauses(&self.config.covers));
+        link
+    }
+}
+
+/// What new connections are to carry.
+fn wish(now: Time, link: &Link) -> Wish {
+    match link.waiting() as u64 {
+        up if up >= MUCH && up > link.backlog() => Wish::Up,
+        _ if link.is_active(now) => Wish::Down,
+        _ => Wish::Quiet,
     }
 }
 

@@ -44,7 +44,9 @@ impl Cover {
 
     /// When it has something to say by itself.
     pub(crate) fn due(&self) -> Option<Time> {
-        [self.waits, self.slot.due()].into_iter().flatten().min()
+        // What waits for its socket comes with the socket's room.
+        let due = self.slot.due().filter(|_| self.socket >= self.slot.needs());
+        [self.waits, due].into_iter().flatten().min()
     }
 
     /// The message that has to be sent now, and whether the exchange is over with it. If `forced`,

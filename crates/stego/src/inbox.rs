@@ -9,6 +9,8 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW};
 
+/// Bytes of an acknowledgement without its lists, and of its block around it.
+const ACK_FIXED: usize = 48;
 /// An acknowledgement waits for others so long, and for so many chunks.
 const DELAY: Duration = Duration::from_millis(20);
 const CHUNKS: u32 = 4;
@@ -224,23 +226,28 @@ impl Inbox {
         }
     }
 
-    /// The acknowledgement; `backlog` is what waits here in the other direction.
-    pub(crate) fn ack(&mut self, backlog: u64) -> Ack {
+    /// The acknowledgement, as far as this room takes it; `backlog` is what waits here in the other
+    /// direction.
+    pub(crate) fn ack(&mut self, backlog: u64, room: usize) -> Ack {
         self.due = Due::default();
         self.told_end = self.ended;
-        let ranges = self.ranges.iter().take(RANGES).map(|(&start, &end)| Range { start, end });
+        // A range or a receipt has two numbers.
+        let lists = room.saturating_sub(ACK_FIXED) / 16;
+        let receipts = self.receipts.len().min(lists.div_ceil(2));
+        let ranges = self.ranges.iter().take(RANGES.min(lists - receipts));
+        let ranges = ranges.map(|(&start, &end)| Range { start, end });
         Ack {
             next: self.merger.next_number(),
             ranges: ranges.collect(),
             limit: self.limit,
             backlog,
-            receipts: self.tell_receipts(),
+            receipts: self.tell_receipts(receipts),
         }
     }
 
     /// Counts of blocks, each told twice: an acknowledgement may be lost with its connection.
-    fn tell_receipts(&mut self) -> Vec<(u64, u64)> {
-        let told = self.receipts.iter_mut().take(RECEIPTS).map(|(&id, (count, told))| {
+    fn tell_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
+        let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
             *told += 1;
             (id, *count)
         });
@@ -270,17 +277,17 @@ mod tests {
         for number in [0, 2, 3, 7, 5, 2] {
             take(&mut inbox, number, &[number as u8]).unwrap();
         }
-        let ack = inbox.ack(0);
+        let ack = inbox.ack(0, 2_000);
         assert_eq!((ack.next, ack.ranges), (1, vec![2..4, 5..6, 7..8]));
         take(&mut inbox, 6, &[6]).unwrap();
-        assert_eq!(inbox.ack(0).ranges, vec![2..4, 5..8]);
+        assert_eq!(inbox.ack(0, 2_000).ranges, vec![2..4, 5..8]);
         take(&mut inbox, 1, &[1]).unwrap();
         take(&mut inbox, 4, &[4]).unwrap();
         inbox.chunk(Time::ZERO, PLACE, 8, None).unwrap();
         let read: Vec<u8> = std::iter::from_fn(|| inbox.read()).flatten().collect();
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7]);
         assert!(inbox.is_done() && inbox.ranges.is_empty());
-        assert_eq!(inbox.ack(0).next, 9);
+        assert_eq!(inbox.ack(0, 2_000).next, 9);
     }
 
     #[test]
@@ -334,9 +341,9 @@ mod tests {
             take(&mut inbox, number.into(), b"x").unwrap();
         }
         assert_eq!(inbox.ack_due(now), Some(now));
-        assert_eq!(inbox.ack(9).receipts, [(5, u64::from(CHUNKS))]);
+        assert_eq!(inbox.ack(9, 2_000).receipts, [(5, u64::from(CHUNKS))]);
         assert_eq!(inbox.ack_due(now), None);
-        assert_eq!(inbox.ack(9).receipts, [(5, u64::from(CHUNKS))], "one may be lost");
-        assert_eq!(inbox.ack(9).receipts, []);
+        assert_eq!(inbox.ack(9, 2_000).receipts, [(5, u64::from(CHUNKS))], "one may be lost");
+        assert_eq!(inbox.ack(9, 2_000).receipts, []);
     }
 }

@@ -42,4 +42,7 @@ pub use cover::{ConnId, Input};
 pub use inbox::Budget;
 pub use keys::{BridgeKey, BridgeKeyError, ServerKey};
 pub use server::{LinkId, Server, ServerConfig, ServerOutput};
-pub use slot::{NotPicture, Pictures, Profile, ProfileError};
+pub use slot::{
+    Covers, Hiding, NotPicture, Object, Passed, Pictures, Profile, ProfileError, Refusal, Shape,
+    ShapeFault, Shapes, Site,
+};

@@ -16,8 +16,6 @@ use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
 use crate::slot::Profile;
 
-/// Room that an acknowledgement needs: more than the longest has.
-const ACK_ROOM: usize = 1_100;
 /// Room that a word needs.
 const WORD_ROOM: usize = block::OVERHEAD + 9;
 /// Before a round trip was measured.
@@ -98,6 +96,10 @@ pub(crate) struct Link {
     /// was told.
     tells_backlog: bool,
     told_backlog: bool,
+    /// How long an end is silent at most though its connection goes on.
+    pauses: Duration,
+    /// Room that an acknowledgement takes at least.
+    ack_room: usize,
     /// Places that others have taken since [`Link::evicted`] was asked.
     evicted: Vec<usize>,
 }
@@ -164,8 +166,15 @@ impl Link {
             awaits_ends: exchanges && side == Side::Client,
             tells_backlog: exchanges && side == Side::Server,
             told_backlog: false,
+            pauses: Duration::ZERO,
+            ack_room: profile.ack_room(),
             evicted: Vec::new(),
         }
+    }
+
+    /// An end may be silent for so long though its connection goes on.
+    pub(crate) fn allow_pauses(&mut self, longest: Duration) {
+        self.pauses = longest;
     }
 
     /// A round trip that was measured elsewhere.
@@ -228,6 +237,11 @@ impl Link {
         now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog > 0
     }
 
+    /// Bytes that wait to be sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.outbox.held()
+    }
+
     /// Bytes that wait at the other end, as it said last.
     pub(crate) fn backlog(&self) -> u64 {
         self.backlog
@@ -252,7 +266,7 @@ impl Link {
         first: &[u8],
     ) {
         self.lost(now, place);
-        let hold = if let Opening::Asks(hold) = opening { hold } else { Duration::ZERO };
+        let hold = if let Opening::Asks(hold) = opening { hold } else { self.pauses };
         let mut carrier = Carrier::new(now, place, self.trip, hold);
         if matches!(opening, Opening::Asks(_)) {
             carrier.asked(now);
@@ -312,9 +326,10 @@ impl Link {
 
     /// Something came by a place, hidden bytes or not.
     pub(crate) fn hears(&mut self, now: Time, place: usize) {
+        let more = self.awaits_ends.then_some(self.pauses);
         let held = self.places.get(place).and_then(Option::as_ref);
         if let Some(carrier) = held.and_then(|held| self.carriers.get_mut(&held.id)) {
-            carrier.hears(now, self.awaits_ends);
+            carrier.hears(now, more);
         }
     }
 
@@ -331,8 +346,9 @@ impl Link {
         let held = self.places.get_mut(place).and_then(Option::as_mut);
         let Some(held) = held else { return Ok(0) };
         let (id, mut partial) = (held.id, std::mem::take(&mut held.partial));
+        let more = self.awaits_ends.then_some(self.pauses);
         if let Some(carrier) = self.carriers.get_mut(&id) {
-            carrier.hears(now, self.awaits_ends);
+            carrier.hears(now, more);
         }
         partial.extend_from_slice(bytes);
         let (mut start, mut blocks) = (0, 0);
@@ -481,13 +497,13 @@ impl Link {
         if !backlog && self.inbox.ack_due(now).is_none_or(|due| due > now) {
             return;
         }
-        let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= ACK_ROOM;
+        let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= self.ack_room;
         let carries = |place: &usize| {
             takes(place) && self.carrier(*place).is_some_and(|one| one.silent().is_none())
         };
         let all = || std::iter::once(self.last).chain(0..self.places.len());
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
-        let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64));
+        let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64, rooms[place]));
         self.told_backlog = !self.outbox.is_empty();
         self.told_by = self.places[place].as_ref().map_or(0, |held| held.id);
         self.put(now, (place, rooms), false, |_, out| {

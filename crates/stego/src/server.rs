@@ -14,7 +14,7 @@ use crate::handshake::{ANSWER, Doorman, HELLO};
 use crate::inbox::Budget;
 use crate::keys::ServerKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
-use crate::slot::{Hidden, Names, Pictures, Profile, Scene};
+use crate::slot::{Covers, Hidden, Profile, Scene};
 use crate::token::{LinkTokens, TOKEN, TokenTable};
 
 /// Connections of one link at a time.
@@ -65,8 +65,8 @@ pub struct ServerConfig {
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
-    /// What answers hide bytes in, where the profile wants pictures.
-    pub pictures: Pictures,
+    /// What connections look like, and what answers hide bytes in.
+    pub covers: Covers,
 }
 
 /// The links of many clients.
@@ -123,12 +123,12 @@ impl<R: CryptoRng> Server<R> {
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
             budget: Budget::new(config.memory),
-            scene: Arc::new(Scene {
-                names: Names::of(&config.key.public()),
-                host: String::new(),
-                wall: config.wall,
-                pictures: config.pictures.clone(),
-            }),
+            scene: Arc::new(Scene::new(
+                &config.key.public(),
+                String::new(),
+                config.wall,
+                config.covers.clone(),
+            )),
             config,
             rng,
             doorman: Doorman::default(),
@@ -469,6 +469,7 @@ impl<R: CryptoRng> Server<R> {
         let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
         let profile = self.config.profile;
         let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
+        link.allow_pauses(profile.pauses(&self.config.covers));
         link.open(now, (0, 0), Opening::Waits, &answer);
         let number = self.next_link;
         self.next_link += 1;

@@ -3,14 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anabranch_drive::files::raise_limit;
 use anabranch_drive::onion::stop_signals;
 use anabranch_drive::pt::{
-    Bridge, ClientSettings, ClientStation, Ending, Ends, Entrance, Limits, Managed, Onward,
-    PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, log_line, managed,
-    pictures, server_key,
+    Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
+    PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line, managed,
+    pictures, server_key, shapes,
 };
 use anabranch_multipath::schedule::Spec;
 use clap::{Args, Subcommand};
@@ -63,7 +63,8 @@ EXIT CODES
 /// What a program sends is cut into encrypted blocks, which go by several connections at a time,
 /// and again by others where one is frozen or dies. What the connections look like is a profile:
 /// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
-/// requests and answers. How far these deceive anybody was not measured.
+/// requests and answers, embed has the sizes and pauses of recorded connections. How far these
+/// deceive anybody was not measured.
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -90,6 +91,10 @@ struct ClientSide {
     /// The bridge of --listen, by its line
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
+    /// The file with the shapes of embed's connections; the server has to have the same [default:
+    /// those that come with the program]
+    #[arg(long, value_name = "FILE")]
+    shapes: Option<PathBuf>,
     #[command(flatten)]
     common: PtCommon,
 }
@@ -108,8 +113,8 @@ struct ServerSide {
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
     /// What connections look like: nosteg, http-opaque or http-text, each with -short behind it for
-    /// many short connections; http-image; nosteg-rr. Clients are told by the bridge line. A bridge
-    /// of tor's has it from ServerTransportOptions [default: nosteg]
+    /// many short connections; http-image; embed; nosteg-rr. Clients are told by the
+    /// bridge line. A bridge of tor's has it from ServerTransportOptions [default: nosteg]
     #[arg(long, value_name = "NAME", requires = "listen")]
     profile: Option<Profile>,
     /// A server of the web that answers whoever is no client of ours; http profiles want one. A
@@ -120,6 +125,10 @@ struct ServerSide {
     /// tor's has it from ServerTransportOptions
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
+    /// The file with the shapes of embed's connections; clients have to have the same. A bridge of
+    /// tor's has it from ServerTransportOptions [default: those that come with the program]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    shapes: Option<PathBuf>,
     /// Links at a time [default: 10000]
     #[arg(long, value_name = "N")]
     links: Option<usize>,
@@ -170,19 +179,23 @@ impl PtCommon {
 impl PtArgs {
     /// Carries until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        raise_limit();
-        let stop = stop_signals().map_err(Failure::trouble)?;
+        let watch = || {
+            raise_limit();
+            stop_signals().map_err(Failure::trouble)
+        };
         match self.side {
-            PtSide::Client(side) => side.run(&stop),
-            PtSide::Server(side) => side.run(&stop),
+            PtSide::Client(side) => side.run(&watch()?),
+            PtSide::Server(side) => side.run(&watch()?),
         }
     }
 }
 
 impl ClientSide {
     fn run(self, stop: &UnixStream) -> Result<(), Failure> {
+        let shapes = set_of(self.shapes.as_deref())?;
         if self.socks.is_empty() && self.listen.is_empty() {
-            return run_managed(&self.common.schedule(), limits(None, None)?, stop, true);
+            let own = (&self.common.schedule(), shapes);
+            return run_managed(own, limits(None, None)?, stop, true);
         }
         let socks = self.socks.into_iter().map(|at| (at, Entrance::Socks));
         let bridge = self.bridge.map(Box::new);
@@ -191,6 +204,7 @@ impl ClientSide {
         let settings = ClientSettings {
             listen: socks.chain(plain).collect(),
             schedule: self.common.schedule(),
+            shapes,
         };
         let mut station = ClientStation::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
@@ -207,10 +221,11 @@ impl ServerSide {
     fn run(self, stop: &UnixStream) -> Result<(), Failure> {
         let limits = limits(self.links, self.memory)?;
         let (Some(listen), Some(to), Some(key)) = (self.listen, self.to, &self.key) else {
-            return run_managed(&self.common.schedule(), limits, stop, false);
+            return run_managed((&self.common.schedule(), Shapes::default()), limits, stop, false);
         };
         let usual = || PROFILE.parse().expect("it is one of ours");
         let found = self.pictures.as_deref().map(pictures).transpose().map_err(Failure::misuse)?;
+        let shapes = set_of(self.shapes.as_deref())?;
         let (pictures, refused) = found.unwrap_or_default();
         let settings = ServerSettings {
             listen,
@@ -221,7 +236,7 @@ impl ServerSide {
             schedule: self.common.schedule(),
             memory: limits.memory,
             links: limits.links,
-            pictures,
+            covers: Covers { pictures, shapes, ..Covers::default() },
         };
         let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
@@ -242,6 +257,11 @@ impl ServerSide {
     }
 }
 
+/// The shapes of a file, or those that come with the program.
+fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
+    Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
+}
+
 fn limits(links: Option<usize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
     let usual = Limits::default();
     let memory = memory(megabytes.unwrap_or(usual.memory >> 20), 1)?;
@@ -250,7 +270,7 @@ fn limits(links: Option<usize>, megabytes: Option<usize>) -> Result<Limits, Fail
 
 /// Does what the program wants that has started us.
 fn run_managed(
-    schedule: &Spec,
+    own: (&Spec, Shapes),
     limits: Limits,
     stop: &UnixStream,
     at_client: bool,
@@ -261,7 +281,7 @@ fn run_managed(
             "no tor has started it (there is no {MANAGED}): by itself it wants {flags}"
         )));
     }
-    let station = managed(|name| std::env::var(name).ok(), &mut io::stdout(), schedule, limits);
+    let station = managed(|name| std::env::var(name).ok(), &mut io::stdout(), own, limits);
     let mut watch = |event: PtEvent| {
         if let PtEvent::Trouble(why) = event {
             // A parent that does not listen any more will end us.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{fmt, fs};
 
 use anabranch_pt::{Args, BridgeError, BridgeLine};
-use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey};
+use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey, Shapes};
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use crate::entropy::generator;
@@ -135,6 +135,16 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
         }
     }
     Ok((pictures, refused))
+}
+
+/// The shapes of connections in a file (`docs/formats.md`).
+///
+/// # Errors
+/// It cannot be read, or says something else.
+pub fn shapes(path: &Path) -> Result<Shapes, StoreError> {
+    let told = |error| StoreError::File(path.to_owned(), error);
+    let text = fs::read_to_string(path).map_err(told)?;
+    Shapes::parse(&text).map_err(|fault| told(std::io::Error::other(fault)))
 }
 
 /// Whether a `Host` header may be this: a name or an address, and a port.

@@ -10,7 +10,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 use anabranch_pt::Args;
-use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Ending, Input};
+use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
 use rand_chacha::ChaCha20Rng;
 
 use super::bridge::Bridge;
@@ -45,6 +45,8 @@ pub struct ClientSettings {
     pub listen: Vec<(SocketAddr, Entrance)>,
     /// Which connection takes the next chunk.
     pub schedule: Spec,
+    /// The shapes of connections, where a profile has any.
+    pub shapes: Shapes,
 }
 
 /// Programs, and the links that carry what they say.
@@ -52,6 +54,7 @@ pub struct ClientStation {
     clock: Clock,
     poller: Poller,
     schedule: Spec,
+    covers: Covers,
     listeners: Vec<(TcpListener, Entrance)>,
     spare: Spare,
     wires: Wires,
@@ -116,6 +119,7 @@ impl ClientStation {
             clock: Clock::start(),
             poller,
             schedule: settings.schedule,
+            covers: Covers { shapes: settings.shapes, ..Covers::default() },
             listeners,
             spare: Spare::new(),
             wires: Wires::new(),
@@ -193,6 +197,7 @@ impl ClientStation {
             schedule: self.schedule.clone(),
             wall: wall(self.clock),
             aes: has_aes(),
+            covers: self.covers.clone(),
         };
         let mut core = Client::new(config, rng);
         if let Some(answer) = &answer {

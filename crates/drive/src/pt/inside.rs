@@ -11,7 +11,7 @@ use anabranch_multipath::schedule::Spec;
 use super::bridge::{Bridge, TRANSPORT};
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{ServerSettings, ServerStation};
-use super::{Ends, PtEvent, Station, carry};
+use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::ways::Transports;
 
 /// A station that runs in a thread, and ends with its owner.
@@ -28,7 +28,7 @@ impl Inside {
     /// The kernel's.
     pub fn client(schedule: Spec, transports: Transports) -> io::Result<Inside> {
         let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
-        let settings = ClientSettings { listen: vec![any], schedule };
+        let settings = ClientSettings { listen: vec![any], schedule, shapes: Shapes::default() };
         let open = || {
             let station = ClientStation::new(settings)?;
             let at = station.addresses()?[0];

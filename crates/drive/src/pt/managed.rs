@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_pt::{self as pt, Environment, Line, Protocol, Side};
+use anabranch_stego::{Covers, Shapes};
 
-use super::bridge::{Bridge, PROFILE, TRANSPORT, pictures, server_key};
+use super::bridge::{Bridge, PROFILE, TRANSPORT, pictures, server_key, shapes};
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{Onward, ServerSettings, ServerStation};
 use crate::onion::store::replace;
@@ -56,14 +57,15 @@ impl Default for Limits {
 }
 
 /// Talks to the parent by `out`: reads what it wants from its environment (`get` has a variable),
-/// and opens what it asks for.
+/// and opens what it asks for. A client's connections have these shapes, a server's those of its
+/// options.
 ///
 /// # Errors
 /// It wants nothing of ours, or what it wants cannot be had.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     out: &mut dyn Write,
-    schedule: &Spec,
+    (schedule, shapes): (&Spec, Shapes),
     limits: Limits,
 ) -> Result<Managed, ManagedFailure> {
     let environment = match Environment::read(get) {
@@ -74,7 +76,7 @@ pub fn managed(
     let ends = environment.ends_with_input;
     match environment.side {
         Side::Client(wanted) => {
-            let station = client(&wanted, out, schedule)?;
+            let station = client(&wanted, out, (schedule, shapes))?;
             Ok(Managed::Client(Box::new(station), ends))
         }
         Side::Server(wanted) => {
@@ -97,7 +99,7 @@ pub fn log_line(out: &mut dyn Write, words: &str) -> io::Result<()> {
 fn client(
     wanted: &pt::Client,
     out: &mut dyn Write,
-    schedule: &Spec,
+    (schedule, shapes): (&Spec, Shapes),
 ) -> Result<ClientStation, ManagedFailure> {
     if wanted.proxy.is_some() {
         return Err(refuse(out, &Line::ProxyError("no proxy is spoken to here".to_owned())));
@@ -105,7 +107,7 @@ fn client(
     let mut station = None;
     for name in &wanted.transports {
         let line = match name.as_str() {
-            TRANSPORT => match socks(schedule) {
+            TRANSPORT => match socks(schedule, shapes.clone()) {
                 Ok((opened, at)) => {
                     station = Some(opened);
                     Line::ClientMethod(name.clone(), Protocol::Socks5, at)
@@ -120,10 +122,13 @@ fn client(
     station.ok_or_else(|| ManagedFailure("nothing that was wanted could be had".to_owned()))
 }
 
-fn socks(schedule: &Spec) -> io::Result<(ClientStation, SocketAddr)> {
+fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(ClientStation, SocketAddr)> {
     let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
-    let station =
-        ClientStation::new(ClientSettings { listen: vec![any], schedule: schedule.clone() })?;
+    let station = ClientStation::new(ClientSettings {
+        listen: vec![any],
+        schedule: schedule.clone(),
+        shapes,
+    })?;
     let at = station.addresses()?[0];
     Ok((station, at))
 }
@@ -178,8 +183,8 @@ fn bridge(
     Ok(station)
 }
 
-/// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`),
-/// whose key is in the folder `state`.
+/// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`,
+/// `shapes`), whose key is in the folder `state`.
 ///
 /// # Errors
 /// An option makes no sense, or a file cannot be had: one line.
@@ -197,8 +202,11 @@ pub fn server_settings(
     let folder = options.get("pictures").map(Path::new);
     let found = folder.map(pictures).transpose().map_err(|error| error.to_string())?;
     let pictures = found.map(|(pictures, _)| pictures).unwrap_or_default();
+    let set = options.get("shapes").map(Path::new).map(shapes).transpose();
+    let shapes = set.map_err(|error| error.to_string())?.unwrap_or_default();
+    let covers = Covers { pictures, shapes, ..Covers::default() };
     let Limits { memory, links } = limits;
-    Ok(ServerSettings { listen, key, profile, onward, site, schedule, memory, links, pictures })
+    Ok(ServerSettings { listen, key, profile, onward, site, schedule, memory, links, covers })
 }
 
 /// What the operator gives to clients: he knows his address and fingerprint, we may not.
@@ -244,7 +252,7 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let (mut out, schedule) = (Vec::new(), Spec::over_windows(super::super::SCHEDULE).unwrap());
-        let station = managed(of, &mut out, &schedule, LIMITS);
+        let station = managed(of, &mut out, (&schedule, Shapes::default()), LIMITS);
         let text = String::from_utf8(out).unwrap();
         (station.is_ok(), text.lines().map(str::to_owned).collect())
     }

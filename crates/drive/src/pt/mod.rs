@@ -35,8 +35,8 @@ use crate::clock::Clock;
 use crate::poller::{Poller, Ready};
 
 pub use anabranch_pt::{BridgeLine, OfferLine, PluginLine, PluginPlace};
-pub use anabranch_stego::{Ending, Profile, ProfileError};
-pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key};
+pub use anabranch_stego::{Covers, Ending, Profile, ProfileError, Shape, ShapeFault, Shapes, Site};
+pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key, shapes};
 pub use client::{ClientSettings, ClientStation, Entrance};
 pub use inside::Inside;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};

@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_pt::{ConnectionInfo, ExtOrClient};
 use anabranch_stego::{
-    ConnId, Ending, Input, LinkId, Pictures, Profile, Server, ServerConfig, ServerKey, ServerOutput,
+    ConnId, Covers, Ending, Input, LinkId, Profile, Server, ServerConfig, ServerKey, ServerOutput,
 };
 use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
@@ -61,8 +61,8 @@ pub struct ServerSettings {
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
-    /// What answers hide bytes in, where the profile wants pictures.
-    pub pictures: Pictures,
+    /// What connections look like, and what answers hide bytes in.
+    pub covers: Covers,
 }
 
 /// Clients, and where their links lead.
@@ -129,8 +129,11 @@ impl ServerStation {
                 settings.profile
             )));
         }
-        if settings.profile.wants_pictures() && settings.pictures.is_empty() {
+        if settings.profile.wants_pictures() && settings.covers.pictures.is_empty() {
             return Err(io::Error::other(format!("{} wants pictures", settings.profile)));
+        }
+        if settings.profile.wants_objects() && settings.covers.site.is_empty() {
+            return Err(io::Error::other(format!("{} wants covers", settings.profile)));
         }
         let (poller, clock) = (Poller::new(1024)?, Clock::start());
         let listener = listen(settings.listen)?;
@@ -144,7 +147,7 @@ impl ServerStation {
             aes: has_aes(),
             memory: settings.memory,
             links: settings.links,
-            pictures: settings.pictures,
+            covers: settings.covers,
         };
         Ok(ServerStation {
             bridge: Bridge { address: listener.local_addr()?, key, profile, host: None },

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_multipath::schedule::Spec;
-use anabranch_stego::{Pictures, ServerKey};
+use anabranch_stego::ServerKey;
 use rand_core::Rng;
 
 use super::*;
@@ -78,6 +78,14 @@ fn server(profile: &str, onward: Onward) -> (Running, Bridge) {
 }
 
 fn server_before(profile: &str, onward: Onward, site: SocketAddr) -> (Running, Bridge) {
+    server_with((profile, Covers::default()), onward, site)
+}
+
+fn server_with(
+    (profile, covers): (&str, Covers),
+    onward: Onward,
+    site: SocketAddr,
+) -> (Running, Bridge) {
     let profile: Profile = profile.parse().unwrap();
     let settings = ServerSettings {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -88,7 +96,7 @@ fn server_before(profile: &str, onward: Onward, site: SocketAddr) -> (Running, B
         schedule: schedule(),
         memory: 64 << 20,
         links: 100,
-        pictures: Pictures::default(),
+        covers,
     };
     let (teller, told) = channel();
     let running = running(move |ends, note| {
@@ -101,7 +109,7 @@ fn server_before(profile: &str, onward: Onward, site: SocketAddr) -> (Running, B
 
 fn client(entrance: Entrance) -> (Running, SocketAddr) {
     let listen = vec![("127.0.0.1:0".parse().unwrap(), entrance)];
-    let settings = ClientSettings { listen, schedule: schedule() };
+    let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
     let (teller, told) = channel();
     let running = running(move |ends, note| {
         let mut station = ClientStation::new(settings).unwrap();
@@ -147,6 +155,22 @@ fn streams_of_any_length_come_back_whole_by_every_profile() {
             assert!(came == bytes, "{profile}: {} of {length} bytes came back", came.len());
         }
     }
+}
+
+/// Sends bytes through two ends of this profile to an echo, and expects them back.
+fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
+    let (_server, bridge) = server_with((profile, covers), Onward::Plain(echo()), echo());
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    for &length in lengths {
+        let bytes = noise(length);
+        let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+        assert!(came == bytes, "{profile}: {} of {length} bytes came back", came.len());
+    }
+}
+
+#[test]
+fn streams_come_back_whole_in_the_shapes_of_recorded_connections() {
+    come_back(("embed", Covers::default()), &[0, 1, 514, 300_000]);
 }
 
 /// Hands connections on to `to`, and ends each after `bytes` have come back by it.
@@ -387,7 +411,7 @@ fn a_profile_of_the_web_wants_a_site() {
         schedule: schedule(),
         memory: 1 << 20,
         links: 1,
-        pictures: Pictures::default(),
+        covers: Covers::default(),
     };
     let error = ServerStation::new(settings).err().unwrap().to_string();
     assert!(error.contains("http-text wants a site"), "{error}");

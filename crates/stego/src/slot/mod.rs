@@ -9,6 +9,7 @@
 //! long exchange (`nosteg`), it has one token; where a proxy stands between that hands on each
 //! request by itself (`http`), each request is an exchange.
 
+mod embed;
 mod http;
 mod nosteg;
 mod profile;
@@ -18,9 +19,48 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-pub(crate) use http::{Names, Scene};
-pub use http::{NotPicture, Pictures, Tier};
+use crate::keys::BridgeKey;
+
+pub(crate) use embed::{Numbers, Wish};
+pub use embed::{Passed, Shape, ShapeFault, Shapes, Step};
+pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
+pub(crate) use http::{Names, Notes};
 pub use profile::{Module, Profile, ProfileError};
+
+/// What the ends of a connection know.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    /// The words of this bridge.
+    pub(crate) names: Names,
+    /// What requests call the server.
+    pub(crate) host: String,
+    /// Seconds since 1970 when the run began.
+    pub(crate) wall: u64,
+    /// What hides bytes.
+    pub(crate) covers: Covers,
+    /// What hides the numbers of shapes.
+    pub(crate) numbers: Numbers,
+    /// What hides paths of a site.
+    pub(crate) notes: Notes,
+}
+
+/// What connections look like beside what the program knows of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Covers {
+    /// What a server's answers hide bytes in, where they are pictures.
+    pub pictures: Pictures,
+    /// The site whose objects they are.
+    pub site: Site,
+    /// The shapes of connections: both ends have to have the same.
+    pub shapes: Shapes,
+}
+
+impl Scene {
+    pub(crate) fn new(key: &BridgeKey, host: String, wall: u64, covers: Covers) -> Scene {
+        let (names, numbers) = (Names::of(key), Numbers::of(key, &covers.shapes));
+        Scene { names, host, wall, covers, numbers, notes: Notes::of(key) }
+    }
+}
 
 /// Bytes that padding has at least.
 pub(crate) const RESERVE: usize = 32;
@@ -82,6 +122,15 @@ pub(crate) trait Slot: Send {
     fn due(&self) -> Option<Time> {
         None
     }
+
+    /// Bytes that the socket has to take before [`Slot::due`] means anything.
+    fn needs(&self) -> usize {
+        0
+    }
+
+    /// Hands on what the server said to be asked for next: to `lead` what it said here, and from
+    /// there what it said by another connection, if it has said nothing here.
+    fn lead(&mut self, _lead: &mut Option<String>) {}
 
     /// Since when the other end (a client) waits for this one's part of an exchange, where several
     /// wait at a time and one is enough to be kept back.

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
-
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Slot;
-use super::http::{ClientSlot as HttpClientSlot, Scene, ServerSlot as HttpServerSlot, Tier};
+use super::embed;
+use super::http::{ClientSlot as HttpClientSlot, ServerSlot as HttpServerSlot, Tier};
 use super::nosteg::NoSteg;
 use super::rr::{ClientSlot, ServerSlot};
+use super::{Covers, Scene, Slot, Wish};
 
 /// A kind of cover traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Module {
     NoSteg,
     /// The same, one request and one answer a connection.
     NoStegRr,
+    /// Recorded shapes of connections.
+    Embed,
     /// Requests and answers of HTTP/1.1, with bodies of this tier.
     Http(Tier),
 }
@@ -24,7 +27,8 @@ pub enum Module {
 /// A kind of traffic, and how connections are used: what both ends have to agree on.
 ///
 /// A bridge line names it: `nosteg`, `nosteg-short`, `nosteg-rr`, `http-opaque`,
-/// `http-opaque-short`, `http-text`, `http-text-short`, `http-image`.
+/// `http-opaque-short`, `http-text`, `http-text-short`, `http-image`, `http-site`,
+/// `embed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The kind of traffic.
@@ -43,14 +47,18 @@ const PROFILES: &[(&str, Profile)] = &[
     ("nosteg", Profile { module: Module::NoSteg, short: false }),
     ("nosteg-short", Profile { module: Module::NoSteg, short: true }),
     ("nosteg-rr", Profile { module: Module::NoStegRr, short: false }),
+    ("embed", Profile { module: Module::Embed, short: false }),
     ("http-opaque", Profile { module: Module::Http(Tier::Opaque), short: false }),
     ("http-opaque-short", Profile { module: Module::Http(Tier::Opaque), short: true }),
     ("http-image", Profile { module: Module::Http(Tier::Image), short: false }),
+    ("http-site", Profile { module: Module::Http(Tier::Site), short: false }),
     ("http-text", Profile { module: Module::Http(Tier::Text), short: false }),
     ("http-text-short", Profile { module: Module::Http(Tier::Text), short: true }),
 ];
 /// Bytes either way by a short connection.
 const SHORT: usize = 12_000;
+/// Room that an acknowledgement needs: more than the longest has.
+const ACK_ROOM: usize = 1_100;
 
 impl Profile {
     /// Connections that any of them has at a time, at a client or at a server.
@@ -59,8 +67,8 @@ impl Profile {
     /// Connections at a time, while there is something to carry.
     pub(crate) fn connections(self) -> usize {
         match (self.module, self.short) {
-            (Module::NoSteg | Module::Http(_), false) => 6,
-            (Module::NoSteg | Module::Http(_), true) => 24,
+            (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 6,
+            (Module::NoSteg | Module::Http(_) | Module::Embed, true) => 24,
             (Module::NoStegRr, _) => 8,
         }
     }
@@ -69,7 +77,7 @@ impl Profile {
     pub(crate) fn idle_connections(self) -> usize {
         match self.module {
             Module::NoSteg | Module::Http(_) => 2,
-            Module::NoStegRr => 1,
+            Module::NoStegRr | Module::Embed => 1,
         }
     }
 
@@ -81,9 +89,9 @@ impl Profile {
     /// Bytes of a chunk: what is sent again if a connection is lost, and what has to fit.
     pub(crate) fn chunk(self) -> usize {
         match (self.module, self.short) {
-            (Module::NoSteg | Module::Http(_), false) => 4_096,
+            (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 4_096,
             (Module::NoSteg, true) => 3_900,
-            (Module::Http(_), true) => 2_600,
+            (Module::Http(_) | Module::Embed, true) => 2_600,
             (Module::NoStegRr, _) => 1_200,
         }
     }
@@ -92,7 +100,21 @@ impl Profile {
     pub(crate) fn padding(self) -> u16 {
         match self.module {
             Module::NoSteg => 512,
-            Module::NoStegRr | Module::Http(_) => 1,
+            Module::NoStegRr | Module::Http(_) | Module::Embed => 1,
+        }
+    }
+
+    /// Room that an acknowledgement takes at least: with less than the longest has, it tells less.
+    pub(crate) fn ack_room(self) -> usize {
+        let little = matches!(self.module, Module::Embed | Module::Http(Tier::Site));
+        if little { 96 } else { ACK_ROOM }
+    }
+
+    /// How long an end is silent at most though the connection goes on, where the covers say so.
+    pub(crate) fn pauses(self, covers: &Covers) -> Duration {
+        match self.module {
+            Module::Embed => covers.shapes.longest_pause(),
+            _ => Duration::ZERO,
         }
     }
 
@@ -109,11 +131,19 @@ impl Profile {
         self.module == Module::Http(Tier::Image)
     }
 
-    pub(crate) fn client_slot(self, scene: &Arc<Scene>) -> Box<dyn Slot> {
+    /// Whether a server needs a site whose objects hide bytes.
+    #[must_use]
+    pub fn wants_objects(self) -> bool {
+        self.module == Module::Http(Tier::Site)
+    }
+
+    /// A client's connection that is to carry this; `draw` is random.
+    pub(crate) fn client_slot(self, scene: &Arc<Scene>, wish: Wish, draw: u16) -> Box<dyn Slot> {
         let most = self.short.then_some(SHORT);
         match self.module {
             Module::NoSteg => Box::new(NoSteg::new(most)),
             Module::NoStegRr => Box::new(ClientSlot::default()),
+            Module::Embed => Box::new(embed::ClientSlot::new(Arc::clone(scene), wish, draw)),
             Module::Http(tier) => Box::new(HttpClientSlot::new(Arc::clone(scene), tier, most)),
         }
     }
@@ -123,6 +153,7 @@ impl Profile {
         match self.module {
             Module::NoSteg => Box::new(NoSteg::new(most)),
             Module::NoStegRr => Box::new(ServerSlot::default()),
+            Module::Embed => Box::new(embed::ServerSlot::new(Arc::clone(scene))),
             Module::Http(tier) => Box::new(HttpServerSlot::new(Arc::clone(scene), tier, most)),
         }
     }

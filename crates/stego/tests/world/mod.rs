@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_stego::{
-    Client, ClientConfig, ClientOutput, ConnId, Ending, Input, LinkId, Pictures, Server,
+    Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, LinkId, Object, Server,
     ServerConfig, ServerKey, ServerOutput,
 };
 
@@ -79,6 +79,8 @@ pub struct World {
     /// Bytes that crossed the line upwards and downwards, headers and all.
     pub crossed: [u64; 2],
     pub dialled: usize,
+    /// What was said by each connection: which way, and how many bytes.
+    pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
     pub most_conns: usize,
     /// Points of time at which anything happened.
     pub steps: u64,
@@ -127,8 +129,26 @@ impl World {
         let key = ServerKey::generate(&mut stream(seed, 1, "key"));
         let profile = profile.parse().unwrap();
         let schedule = anabranch_multipath::schedule::Spec::over_windows("pull").unwrap();
-        let (wall, mut pictures) = (1_800_000_000, Pictures::default());
-        pictures.add(include_bytes!("../../testdata/colour.jpg")).unwrap();
+        let (wall, mut covers) = (1_800_000_000, Covers::default());
+        covers.pictures.add(include_bytes!("../../testdata/colour.jpg")).unwrap();
+        let text = format!("[{}0]", format!("\"{}\",", "aB3_".repeat(90)).repeat(60));
+        let head = |kind: &str| vec![("Content-Type".to_owned(), kind.to_owned())];
+        covers.site.add(
+            vec![
+                Object::new(
+                    "/a.jpg",
+                    head("image/jpeg"),
+                    include_bytes!("../../testdata/colour.jpg"),
+                ),
+                Object::new("/api/list", head("application/json"), text.as_bytes()),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+        );
+        let mut noise = vec![0; 90_000];
+        rand::Rng::fill_bytes(&mut stream(1, 1, "noise"), &mut noise);
+        covers.site.add(Object::new("/one.ts", head("video/mp2t"), &noise).into_iter().collect());
         let client = ClientConfig {
             key: key.public(),
             profile,
@@ -136,6 +156,7 @@ impl World {
             schedule: schedule.clone(),
             wall: wall + 900,
             aes: true,
+            covers: Covers::default(),
         };
         let server = ServerConfig {
             key,
@@ -145,7 +166,7 @@ impl World {
             aes: true,
             memory: 64 << 20,
             links: 1_000,
-            pictures,
+            covers,
         };
         let [up, down] = line;
         World {
@@ -162,6 +183,7 @@ impl World {
             strangers: 0,
             crossed: [0; 2],
             dialled: 0,
+            said: BTreeMap::new(),
             most_conns: 0,
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -267,6 +289,7 @@ impl World {
 
     fn send(&mut self, way: usize, id: ConnId, bytes: &[u8]) {
         self.note(way as u8, bytes);
+        self.said.entry(id).or_default().push((way, bytes.len()));
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
         conn.pipes[way].waits.extend(bytes);
         conn.pipes[way].told = conn.pipes[way].told.saturating_sub(bytes.len());

@@ -3,6 +3,7 @@
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::jpeg::Picture;
+use super::site::Hiding;
 use super::{Hidden, LARGEST, NotCover};
 
 /// Hidden bytes of one text of a list, and its characters.
@@ -18,13 +19,15 @@ pub enum Tier {
     Text,
     /// Pictures that answers bring; requests are as those of the first.
     Image,
+    /// Objects of a site that answers bring; requests are as those of the first.
+    Site,
 }
 
 impl Tier {
     /// The type that heads give.
     pub(super) fn content_type(self) -> &'static str {
         match self {
-            Tier::Opaque => "video/mp4",
+            Tier::Opaque | Tier::Site => "video/mp4",
             Tier::Text => "application/json",
             Tier::Image => "image/jpeg",
         }
@@ -33,21 +36,21 @@ impl Tier {
     /// The type of a POST's body.
     pub(super) fn upload_type(self) -> &'static str {
         match self {
-            Tier::Opaque | Tier::Image => "application/octet-stream",
+            Tier::Opaque | Tier::Image | Tier::Site => "application/octet-stream",
             Tier::Text => "application/json",
         }
     }
 
     /// What requests have where answers have this.
     pub(super) fn upwards(self) -> Tier {
-        if self == Tier::Image { Tier::Opaque } else { self }
+        if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
 
     /// Hidden bytes that a body of this length holds at least; for pictures their own word counts.
     pub(super) fn capacity(self, body: usize) -> usize {
         match self {
             Tier::Opaque => body,
-            Tier::Image => 0,
+            Tier::Image | Tier::Site => 0,
             Tier::Text => {
                 // 32 bytes are what stands around the list at most, and 3 around a text.
                 let (texts, rest) = (
@@ -90,8 +93,10 @@ pub(super) struct Body {
 enum Kind {
     Opaque,
     Text(Text),
-    /// A picture is read as a whole.
+    /// A picture is read as a whole, ...
     Image(Vec<u8>),
+    /// ... and an object of a site.
+    Site(Hiding, Vec<u8>),
 }
 
 /// A text that is coming, in the one form that [`Tier::write`] gives.
@@ -122,8 +127,19 @@ impl Body {
             Tier::Opaque => Kind::Opaque,
             Tier::Text => Kind::Text(Text::default()),
             Tier::Image => Kind::Image(Vec::new()),
+            Tier::Site => Kind::Site(Hiding::Opaque, Vec::new()),
         };
         Ok(Body { left: length, kind })
+    }
+
+    /// An object of a site, of this length and with this type.
+    ///
+    /// # Errors
+    /// None of ours is so short or so long.
+    pub(super) fn of_site(kind: &str, length: usize) -> Result<Body, NotCover> {
+        let mut body = Body::new(Tier::Site, length)?;
+        body.kind = Kind::Site(Hiding::of(kind).unwrap_or(Hiding::Opaque), Vec::new());
+        Ok(body)
     }
 
     /// Takes its part of `bytes`, and gives what is hidden in it to `each`; whether it is whole.
@@ -147,6 +163,12 @@ impl Body {
                 if self.left == 0 {
                     let picture = Picture::read(came).map_err(|_| NotCover)?;
                     each(Hidden::Bytes(&picture.hidden()));
+                }
+            }
+            Kind::Site(hiding, came) => {
+                came.extend_from_slice(part);
+                if self.left == 0 {
+                    each(Hidden::Bytes(&hiding.find(came)?));
                 }
             }
             Kind::Text(text) => {

@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::date::http_date;
-use super::{GETS, LARGEST, NotCover, Pictures, Scene, Tier};
+use super::{GETS, LARGEST, NotCover, Notes, Pictures, Scene, Site, Tier};
 
 /// Bytes of a head at most.
 const HEAD: usize = 8 << 10;
@@ -25,8 +25,8 @@ const SEGMENT_SECONDS: u64 = 4;
 /// The head of a request of ours.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestHead {
-    /// With the hidden bytes of its query.
-    Get(Vec<u8>),
+    /// With its path, and the hidden bytes of its query.
+    Get(String, Vec<u8>),
     /// With the length of its body.
     Post(usize),
 }
@@ -36,6 +36,8 @@ pub(super) enum RequestHead {
 pub(super) struct AnswerHead {
     pub(super) length: usize,
     pub(super) closes: bool,
+    /// Its type.
+    pub(super) kind: String,
 }
 
 /// What writes and reads the heads of a connection.
@@ -72,7 +74,7 @@ impl Heads {
 
     /// The pictures of answers.
     pub(super) fn pictures(&self) -> &Pictures {
-        &self.scene.pictures
+        &self.scene.covers.pictures
     }
 
     /// The name of the list in a text.
@@ -85,11 +87,17 @@ impl Heads {
         REQUEST_MOST + 3 * self.scene.host.len()
     }
 
-    /// Writes a GET with these hidden bytes.
-    pub(super) fn get(&self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
+    /// Writes a GET of a path, or of one of the bridge's own, with these hidden bytes.
+    pub(super) fn get(
+        &self,
+        now: Time,
+        (path, hidden): (Option<String>, &[u8]),
+        out: &mut Vec<u8>,
+    ) {
         let names = &self.scene.names;
         let number = (self.scene.wall + now.since(Time::ZERO).as_secs()) / SEGMENT_SECONDS;
-        let (path, query) = (names.media(self.tier, number), names.query());
+        let path = path.unwrap_or_else(|| names.media(self.tier, number));
+        let query = names.query();
         let (hidden, host) = (Base64UrlUnpadded::encode_string(hidden), &self.scene.host);
         let head = format!(
             "GET {path}?{query}={hidden} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\
@@ -115,7 +123,7 @@ impl Heads {
     /// Writes the head of an answer whose body has this length, and whether the connection closes
     /// behind it.
     pub(super) fn ok(&self, now: Time, (length, closes): (usize, bool), out: &mut Vec<u8>) {
-        let date = http_date(self.scene.wall + now.since(Time::ZERO).as_secs());
+        let date = self.date(now);
         let (kind, connection) =
             (self.tier.content_type(), if closes { "close" } else { "keep-alive" });
         let head = format!(
@@ -123,6 +131,36 @@ impl Heads {
              Content-Length: {length}\r\nConnection: {connection}\r\nCache-Control: no-store\r\n\r\n"
         );
         out.extend_from_slice(head.as_bytes());
+    }
+
+    fn date(&self, now: Time) -> String {
+        http_date(self.scene.wall + now.since(Time::ZERO).as_secs())
+    }
+
+    /// The site of answers.
+    pub(super) fn site(&self) -> &Site {
+        &self.scene.covers.site
+    }
+
+    /// What tells a client of the next request.
+    pub(super) fn notes(&self) -> &Notes {
+        &self.scene.notes
+    }
+
+    /// Writes an answer by an object of the site: its head, and its body with these hidden bytes.
+    /// How long the body is.
+    pub(super) fn object(
+        &self,
+        now: Time,
+        (object, closes): (usize, bool),
+        hidden: &[u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let Some(object) = self.site().objects().get(object) else { return 0 };
+        let body = object.changed(hidden);
+        object.head(&self.date(now), (body.len(), closes), out);
+        out.extend_from_slice(&body);
+        body.len()
     }
 
     /// Reads the head of a request.
@@ -156,8 +194,10 @@ impl Heads {
         let mut buffer = [0; GETS[GETS.len() - 1]];
         let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
         let hidden = read.map_err(|_| NotCover)?;
-        let ours = names.is_media(self.tier, path) && !hidden.is_empty();
-        ours.then(|| RequestHead::Get(hidden.to_vec())).ok_or(NotCover)
+        // Of a site any path may be asked for: what is in the query tells.
+        let asked = self.tier == Tier::Site || names.is_media(self.tier, path);
+        let ours = asked && !hidden.is_empty();
+        ours.then(|| RequestHead::Get(path.to_owned(), hidden.to_vec())).ok_or(NotCover)
     }
 
     /// Reads the head of an answer.
@@ -170,13 +210,14 @@ impl Heads {
         let read = answer.parse(head).map_err(|_| NotCover)?;
         let ok = answer.version == Some(1) && answer.code == Some(200);
         let kind = once(answer.headers, "content-type").ok_or(NotCover)?;
-        let typed = kind == self.tier.content_type().as_bytes();
+        let typed = self.tier == Tier::Site || kind == self.tier.content_type().as_bytes();
         if read != httparse::Status::Complete(head.len()) || !ok || !typed {
             return Err(NotCover);
         }
         let closes = once(answer.headers, "connection")
             .is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
-        Ok(AnswerHead { length: length(answer.headers)?, closes })
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        Ok(AnswerHead { length: length(answer.headers)?, closes, kind })
     }
 }
 

@@ -10,19 +10,22 @@ mod head;
 mod jpeg;
 mod names;
 mod pictures;
+mod site;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use super::{Hidden, NotCover, RESERVE, Slot};
+use super::{Hidden, NotCover, RESERVE, Scene, Slot};
 use body::Body;
 pub use body::Tier;
 use head::{ANSWER_MOST, Heads, RequestHead};
 pub use jpeg::NotPicture;
 pub(crate) use names::Names;
 pub use pictures::Pictures;
+pub(crate) use site::Notes;
+pub use site::{Hiding, Object, Refusal, Site};
 
 /// Hidden bytes of a GET: as many as these, or POST has them. 448 bytes are 598 characters.
 const GETS: [usize; 3] = [128, 256, 448];
@@ -65,19 +68,6 @@ impl Left {
     }
 }
 
-/// What both ends of a connection know.
-#[derive(Clone, Debug)]
-pub(crate) struct Scene {
-    /// The words of this bridge.
-    pub(crate) names: Names,
-    /// What requests call the server.
-    pub(crate) host: String,
-    /// Seconds since 1970 when the run began.
-    pub(crate) wall: u64,
-    /// What a server's answers hide bytes in, where they are pictures.
-    pub(crate) pictures: Pictures,
-}
-
 /// The client's end.
 #[derive(Debug)]
 pub(super) struct ClientSlot {
@@ -87,6 +77,8 @@ pub(super) struct ClientSlot {
     stage: ClientStage,
     /// The server says that it closes behind its answer.
     closes: bool,
+    /// The path that the last answer has told, or one by another connection.
+    told: Option<String>,
 }
 
 #[derive(Debug)]
@@ -100,7 +92,8 @@ impl ClientSlot {
     /// A connection that carries no more than `most` bytes either way, if that is said.
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
-        ClientSlot { heads, left, inbox: Vec::new(), stage: ClientStage::Idle, closes: false }
+        let (inbox, stage, told) = (Vec::new(), ClientStage::Idle, None);
+        ClientSlot { heads, left, inbox, stage, closes: false, told }
     }
 
     fn is_idle(&self) -> bool {
@@ -121,10 +114,27 @@ impl Slot for ClientSlot {
             let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
             let answer = self.heads.answer(&head)?;
             self.closes = answer.closes;
-            self.stage = ClientStage::Body(Body::new(self.heads.tier, answer.length)?);
+            let body = match self.heads.tier {
+                Tier::Site => Body::of_site(&answer.kind, answer.length)?,
+                tier => Body::new(tier, answer.length)?,
+            };
+            self.stage = ClientStage::Body(body);
         }
         let ClientStage::Body(body) = &mut self.stage else { return Err(NotCover) };
-        if body.take(&mut bytes, self.heads.words(), each)? {
+        let (mut read, notes) = (Ok(()), self.heads.tier == Tier::Site);
+        let mut take = |one: Hidden<'_>| match one {
+            Hidden::Bytes(all) if notes => match self.heads.notes().read(all) {
+                Ok((path, hidden)) => {
+                    self.told = Some(path);
+                    each(Hidden::Bytes(&hidden));
+                }
+                Err(fault) => read = Err(fault),
+            },
+            one => each(one),
+        };
+        let whole = body.take(&mut bytes, self.heads.words(), &mut take)?;
+        read?;
+        if whole {
             self.stage = ClientStage::Idle;
             each(Hidden::End);
         }
@@ -148,7 +158,7 @@ impl Slot for ClientSlot {
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
         if hidden.len() <= GETS[GETS.len() - 1] {
-            self.heads.get(now, hidden, out);
+            self.heads.get(now, (self.told.take(), hidden), out);
         } else {
             let mut body = Vec::new();
             self.heads.tier.upwards().write(hidden, self.heads.words(), &mut body);
@@ -159,6 +169,13 @@ impl Slot for ClientSlot {
         self.left.requests = self.left.requests.saturating_sub(1);
         self.stage = ClientStage::Head;
         false
+    }
+
+    fn lead(&mut self, lead: &mut Option<String>) {
+        match &self.told {
+            Some(_) => lead.clone_from(&self.told),
+            None => self.told.clone_from(lead),
+        }
     }
 
     fn begins(&self) -> bool {
@@ -184,6 +201,11 @@ pub(super) struct ServerSlot {
     /// The picture of the next answer, and how many there were.
     picture: usize,
     answers: usize,
+    /// The object of a site that was asked for, and the one that is to be asked for next.
+    object: usize,
+    next: usize,
+    /// What chooses where a site has several, drawn from what clients hide, which is random.
+    turn: u64,
 }
 
 #[derive(Debug)]
@@ -199,7 +221,21 @@ impl ServerSlot {
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage) = (Vec::new(), ServerStage::Head);
-        ServerSlot { heads, left, inbox, stage, picture: 0, answers: 0 }
+        let (picture, answers, object, next, turn) = (0, 0, 0, 0, 0);
+        ServerSlot { heads, left, inbox, stage, picture, answers, object, next, turn }
+    }
+
+    /// Of a site the object is answered that was asked for.
+    fn choose(&mut self, path: &str, hidden: &[u8]) {
+        if self.heads.tier == Tier::Site {
+            let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            // Knuth's generator: pages must not follow the count of answers.
+            let next = self.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
+            self.turn = next.wrapping_add(1_442_695_040_888_963_407);
+            let turn = (self.turn >> 33) as usize;
+            self.object = self.heads.site().at(path, turn);
+            self.next = self.heads.site().next(self.object, turn);
+        }
     }
 
     fn whole(&mut self, now: Time, each: &mut dyn FnMut(Hidden<'_>)) {
@@ -221,11 +257,13 @@ impl Slot for ServerSlot {
             let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
             self.left.requests = self.left.requests.saturating_sub(1);
             match self.heads.request(&head)? {
-                RequestHead::Get(hidden) => {
+                RequestHead::Get(path, hidden) => {
+                    self.choose(&path, &hidden);
                     each(Hidden::Bytes(&hidden));
                     self.whole(now, each);
                 }
                 RequestHead::Post(length) => {
+                    self.choose("", &[]);
                     self.stage = ServerStage::Body(Body::new(self.heads.tier.upwards(), length)?);
                 }
             }
@@ -247,6 +285,9 @@ impl Slot for ServerSlot {
         match self.heads.tier {
             // A picture is longer than what it hides: it may wait for the socket.
             Tier::Image if body > 0 => self.heads.pictures().most().saturating_sub(RESERVE),
+            Tier::Site if body > 0 => {
+                self.heads.site().room(self.object, self.next).saturating_sub(RESERVE)
+            }
             tier => tier.capacity(body).min(MOST),
         }
     }
@@ -254,6 +295,9 @@ impl Slot for ServerSlot {
     fn fit(&mut self, hidden: usize) -> usize {
         // An answer that says nothing still says that it is ours.
         let hidden = hidden.max(RESERVE);
+        if self.heads.tier == Tier::Site {
+            return self.heads.site().room(self.object, self.next);
+        }
         if self.heads.tier != Tier::Image {
             return hidden;
         }
@@ -265,6 +309,14 @@ impl Slot for ServerSlot {
 
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let (mut body, before) = (Vec::new(), out.len());
+        if self.heads.tier == Tier::Site {
+            let next = self.heads.site().objects().get(self.next).map_or("/", Object::path);
+            let (hidden, closes) = (self.heads.notes().write(hidden, next), self.left.is_spent());
+            self.heads.object(now, (self.object, closes), &hidden, out);
+            self.left.take(1, out.len() - before);
+            self.stage = ServerStage::Head;
+            return true;
+        }
         match self.heads.tier {
             Tier::Image => self.heads.pictures().write(self.picture, hidden, &mut body),
             tier => tier.write(hidden, self.heads.words(), &mut body),
@@ -301,11 +353,10 @@ mod tests {
     const NOW: Time = Time::from_secs(7);
 
     fn scene() -> Arc<Scene> {
-        let names = Names::of(&BridgeKey([7; 32]));
-        let mut pictures = Pictures::default();
-        pictures.add(jpeg::tests::COLOUR).unwrap();
+        let mut covers = crate::slot::Covers::default();
+        covers.pictures.add(jpeg::tests::COLOUR).unwrap();
         let (host, wall) = ("media.example.net".to_owned(), 1_800_000_000);
-        Arc::new(Scene { names, host, wall, pictures })
+        Arc::new(Scene::new(&BridgeKey([7; 32]), host, wall, covers))
     }
 
     fn ends(tier: Tier, most: Option<usize>) -> (ClientSlot, ServerSlot) {
@@ -346,6 +397,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn answers_of_a_site_are_its_objects_and_say_what_comes_next() {
+        let text = format!("[{}0]", format!("\"{}\",", "aB3_".repeat(90)).repeat(9));
+        let head = |kind: &str| vec![("Content-Type".to_owned(), kind.to_owned())];
+        let object = |path: &str, kind: &str, body: &[u8]| Object::new(path, head(kind), body);
+        let mut covers = crate::slot::Covers::default();
+        covers.site.add(vec![
+            object("/a.jpg", "image/jpeg", jpeg::tests::COLOUR).unwrap(),
+            object("/b", "application/json", text.as_bytes()).unwrap(),
+        ]);
+        let scene = |covers| {
+            let host = "media.example.net".to_owned();
+            Arc::new(Scene::new(&BridgeKey([7; 32]), host, 1_800_000_000, covers))
+        };
+        let mut near = ClientSlot::new(scene(crate::slot::Covers::default()), Tier::Site, None);
+        let mut far = ServerSlot::new(scene(covers), Tier::Site, None);
+        let lengths = [jpeg::tests::COLOUR.len(), text.len(), jpeg::tests::COLOUR.len()];
+        for (asked, length) in ["", "GET /b?", "GET /a.jpg?"].into_iter().zip(lengths) {
+            let (mut request, mut answer) = (Vec::new(), Vec::new());
+            near.send(NOW, &noise(256), &mut request);
+            assert!(request.starts_with(asked.as_bytes()), "{asked}");
+            assert_eq!(found(&mut far, &request, 7), Ok((noise(256), 1)));
+            let room = far.room(9_000);
+            assert!(far.fit(30) == room + RESERVE && far.fit(room) == room + RESERVE);
+            far.send(NOW, &noise(room + RESERVE), &mut answer);
+            assert!(answer.len().abs_diff(length) < 400, "{} {length}", answer.len());
+            assert_eq!(found(&mut near, &answer, 100), Ok((noise(room + RESERVE), 1)));
+        }
+        near.send(NOW, &noise(300), &mut Vec::new());
+        let foreign = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\nContent-Length: 99\r\n\r\n";
+        let foreign = [&foreign[..], &[0xa5; 99]].concat();
+        assert_eq!(found(&mut near, &foreign, 100), Err(NotCover), "no note of ours");
     }
 
     #[test]

@@ -46,20 +46,20 @@ impl Names {
         match tier {
             Tier::Opaque => format!("/{}/{}-{number}.{}", self.folder, self.part, self.ending),
             Tier::Text => format!("/{}/{}", self.folder, self.list),
-            Tier::Image => format!("/{}/{}-{number}.jpg", self.folder, self.part),
+            Tier::Image | Tier::Site => format!("/{}/{}-{number}.jpg", self.folder, self.part),
         }
     }
 
     /// Whether a path is one of [`Names::media`].
     pub(super) fn is_media(&self, tier: Tier, path: &str) -> bool {
-        let ending = if tier == Tier::Image { "jpg" } else { self.ending };
+        let ending = if matches!(tier, Tier::Image | Tier::Site) { "jpg" } else { self.ending };
         let digits = || {
             let rest = path.strip_prefix('/')?.strip_prefix(self.folder)?.strip_prefix('/')?;
             let rest = rest.strip_prefix(self.part)?.strip_prefix('-')?;
             rest.strip_suffix(ending)?.strip_suffix('.')
         };
         match tier {
-            Tier::Opaque | Tier::Image => digits().is_some_and(|digits| {
+            Tier::Opaque | Tier::Image | Tier::Site => digits().is_some_and(|digits| {
                 let numbers = digits.bytes().all(|byte| byte.is_ascii_digit());
                 numbers && (1..=10).contains(&digits.len())
             }),

@@ -1,0 +1,420 @@
+//! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end says as many bytes
+//! as the recorded one said, after the same pause; all of them are hidden bytes, so no length is
+//! seen and none is in clear.
+//!
+//! The blocks of the chopper are a stream that does not care where a step ends: a block may begin
+//! in one and end in the next. What a step lacks is padding.
+
+mod shape;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use aws_lc_rs::hmac;
+
+use super::{Hidden, NotCover, RESERVE, Scene, Slot};
+use crate::keys::BridgeKey;
+use crate::token::TOKEN;
+pub(crate) use shape::Wish;
+pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
+
+/// Bytes that say which shape it is: its number, and two that are zero.
+const NUMBER: usize = 4;
+
+/// What hides the numbers of shapes: they are XORed with what this gives of the first hidden bytes,
+/// which are random and no other connection's.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers(hmac::Key);
+
+impl Numbers {
+    /// Those of a bridge and a set of shapes: an end that has another set reads no number.
+    pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
+        let all = [b"anabranch stego shapes", &key.0[..], &shapes.digest()].concat();
+        Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
+    }
+
+    fn mask(&self, first: &[u8], number: [u8; NUMBER]) -> [u8; NUMBER] {
+        let mask = hmac::sign(&self.0, first);
+        std::array::from_fn(|place| number[place] ^ mask.as_ref()[place])
+    }
+
+    fn write(&self, first: &[u8], number: usize) -> [u8; NUMBER] {
+        let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+        self.mask(first, [high, low, 0, 0])
+    }
+
+    fn read(&self, first: &[u8], masked: [u8; NUMBER]) -> Option<usize> {
+        match self.mask(first, masked) {
+            [high, low, 0, 0] => Some(u16::from_be_bytes([high, low]).into()),
+            _ => None,
+        }
+    }
+}
+
+/// Where a connection is in its shape.
+#[derive(Debug)]
+struct Course {
+    steps: Vec<Step>,
+    /// Whether this end is the client.
+    up: bool,
+    /// The present step, what came of it, and when the one before ended.
+    at: usize,
+    came: usize,
+    since: Option<Time>,
+    /// Whether the pause is over.
+    ready: bool,
+    /// Hidden bytes that no step had room for: the end of a block.
+    queue: VecDeque<u8>,
+}
+
+impl Course {
+    fn new(shape: &Shape, up: bool) -> Course {
+        let (steps, queue) = (shape.steps().to_vec(), VecDeque::new());
+        Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
+    }
+
+    /// The present step, if this end has the word.
+    fn own(&self) -> Option<Step> {
+        self.steps.get(self.at).copied().filter(|step| step.up == self.up)
+    }
+
+    fn is_over(&self) -> bool {
+        self.at == self.steps.len()
+    }
+
+    fn due(&self) -> Option<Time> {
+        let pause = self.own()?.pause;
+        Some(self.since? + pause)
+    }
+
+    fn wait(&mut self, now: Time) -> Option<Time> {
+        let due = self.due()?;
+        self.ready = now >= due;
+        (!self.ready).then_some(due)
+    }
+
+    fn next(&mut self, now: Time) {
+        (self.at, self.came, self.ready) = (self.at + 1, 0, false);
+        self.since = Some(now);
+    }
+
+    /// Hidden bytes that the present step has room for beside those that wait.
+    fn wants(&self, taken: usize) -> usize {
+        self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
+    }
+
+    fn room(&self, socket: usize, taken: usize) -> usize {
+        match self.own() {
+            // What waits may fill the step by itself: it has to go all the same.
+            Some(step) if self.ready && socket >= step.bytes => self.wants(taken).max(1),
+            _ => 0,
+        }
+    }
+
+    fn fit(&self, hidden: usize, taken: usize) -> usize {
+        match self.wants(taken) {
+            wants if hidden >= wants => hidden,
+            // Padding that is too short for a block ends in the next step.
+            wants => wants.max(hidden + RESERVE),
+        }
+    }
+
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
+        self.queue.extend(hidden);
+        let bytes = self.own().map_or(0, |step| step.bytes).min(self.queue.len());
+        out.extend(self.queue.drain(..bytes));
+        self.next(now);
+    }
+
+    /// Takes bytes of the other end's steps.
+    fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
+        while bytes > 0 {
+            let step = self.steps.get(self.at).filter(|step| step.up != self.up);
+            let left = step.ok_or(NotCover)?.bytes - self.came;
+            let part = left.min(bytes);
+            (self.came, bytes) = (self.came + part, bytes - part);
+            if part == left {
+                self.next(now);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The client's end.
+#[derive(Debug)]
+pub(super) struct ClientSlot {
+    scene: Arc<Scene>,
+    number: usize,
+    course: Course,
+    hold: Duration,
+}
+
+impl ClientSlot {
+    /// One of the scene's shapes, by a draw.
+    pub(super) fn new(scene: Arc<Scene>, wish: Wish, draw: u16) -> ClientSlot {
+        let number = scene.covers.shapes.choose(wish, draw);
+        let (course, hold) = (
+            Course::new(&scene.covers.shapes.all()[number], true),
+            scene.covers.shapes.longest_pause(),
+        );
+        ClientSlot { scene, number, course, hold }
+    }
+
+    /// Bytes of the present step that say which shape it is.
+    fn taken(&self) -> usize {
+        if self.begins() { NUMBER } else { 0 }
+    }
+}
+
+impl Slot for ClientSlot {
+    fn receive(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        self.course.receive(now, bytes.len())?;
+        each(Hidden::Bytes(bytes));
+        if self.course.is_over() {
+            each(Hidden::End);
+        }
+        Ok(())
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        self.course.room(socket, self.taken())
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        self.course.fit(hidden, self.taken())
+    }
+
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some((first, rest)) = hidden.split_at_checked(TOKEN).filter(|_| self.begins()) else {
+            self.course.send(now, hidden, out);
+            return false;
+        };
+        let number = self.scene.numbers.write(first, self.number);
+        self.course.send(now, &[first, &number, rest].concat(), out);
+        false
+    }
+
+    fn wait(&mut self, now: Time) -> Option<Time> {
+        if self.begins() {
+            self.course.ready = true;
+            return None;
+        }
+        self.course.wait(now)
+    }
+
+    fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.course.due()
+    }
+
+    fn needs(&self) -> usize {
+        self.course.own().map_or(0, |step| step.bytes)
+    }
+
+    fn begins(&self) -> bool {
+        self.course.at == 0
+    }
+
+    fn is_spent(&self) -> bool {
+        self.course.is_over()
+    }
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub(super) struct ServerSlot {
+    scene: Arc<Scene>,
+    /// What came before it is known which shape it is.
+    first: Vec<u8>,
+    course: Option<Course>,
+}
+
+impl ServerSlot {
+    /// The other end of any of the scene's shapes.
+    pub(super) fn new(scene: Arc<Scene>) -> ServerSlot {
+        ServerSlot { scene, first: Vec::new(), course: None }
+    }
+
+    /// Reads which shape it is, once it was said.
+    fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
+        let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
+        else {
+            return Ok(None);
+        };
+        let number = self.scene.numbers.read(&self.first[..TOKEN], *number);
+        let shape = number.and_then(|number| self.scene.covers.shapes.all().get(number));
+        let mut course = Course::new(shape.ok_or(NotCover)?, false);
+        course.receive(now, self.first.len())?;
+        self.course = Some(course);
+        Ok(Some([&self.first[..TOKEN], rest].concat()))
+    }
+}
+
+impl Slot for ServerSlot {
+    fn receive(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        if let Some(course) = &mut self.course {
+            course.receive(now, bytes.len())?;
+            each(Hidden::Bytes(bytes));
+            return Ok(());
+        }
+        self.first.extend_from_slice(bytes);
+        if let Some(hidden) = self.begin(now)? {
+            self.first = Vec::new();
+            each(Hidden::Bytes(&hidden));
+        }
+        Ok(())
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        self.course.as_ref().map_or(0, |course| course.room(socket, 0))
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        self.course.as_ref().map_or(hidden, |course| course.fit(hidden, 0))
+    }
+
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(course) = &mut self.course else { return false };
+        course.send(now, hidden, out);
+        course.is_over()
+    }
+
+    fn wait(&mut self, now: Time) -> Option<Time> {
+        self.course.as_mut()?.wait(now)
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.course.as_ref()?.due()
+    }
+
+    fn needs(&self) -> usize {
+        self.course.as_ref().and_then(Course::own).map_or(0, |step| step.bytes)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.course.as_ref().is_some_and(Course::is_over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Covers;
+
+    const NOW: Time = Time::from_secs(7);
+    const TEXT: &str = "shape a\nup 700 0\ndown 20 3\ndown 90 0\nup 10 5\ndown 5000 1000\n";
+
+    fn scene(text: &str) -> Arc<Scene> {
+        let covers = Covers { shapes: Shapes::parse(text).unwrap(), ..Covers::default() };
+        Arc::new(Scene::new(&BridgeKey([7; 32]), String::new(), 0, covers))
+    }
+
+    fn ends() -> (ClientSlot, ServerSlot) {
+        let near = ClientSlot::new(scene(TEXT), Wish::Quiet, 0);
+        (near, ServerSlot::new(scene(TEXT)))
+    }
+
+    /// What a slot finds in bytes, and whether the other end has said its last.
+    fn found(slot: &mut dyn Slot, now: Time, bytes: &[u8]) -> Result<(Vec<u8>, bool), NotCover> {
+        let (mut hidden, mut over) = (Vec::new(), false);
+        for piece in bytes.chunks(7) {
+            slot.receive(now, piece, &mut |one| match one {
+                Hidden::Bytes(bytes) => hidden.extend_from_slice(bytes),
+                Hidden::End => over = true,
+            })?;
+        }
+        Ok((hidden, over))
+    }
+
+    /// The message of an end that has `hidden` to say, when it is due.
+    fn said(slot: &mut dyn Slot, now: Time, hidden: &[u8]) -> Vec<u8> {
+        assert_eq!(slot.wait(now), None);
+        assert!(slot.room(STEP) > 0 && slot.room(4) == 0);
+        let (length, mut out) = (slot.fit(hidden.len()), Vec::new());
+        assert!(length == hidden.len() || length >= hidden.len() + RESERVE);
+        let mut padded = hidden.to_vec();
+        padded.resize(length, 9);
+        slot.send(now, &padded, &mut out);
+        out
+    }
+
+    const STEP: usize = 16 << 10;
+
+    #[test]
+    fn both_ends_say_what_was_recorded_when_it_was() {
+        let ((mut near, mut far), mut now) = (ends(), NOW);
+        let hello: Vec<u8> = (0..80).collect();
+        assert!(near.begins() && near.due().is_none());
+        let out = said(&mut near, now, &hello);
+        assert_eq!(out.len(), 700);
+        let (hidden, over) = found(&mut far, now, &out).unwrap();
+        assert!(hidden.starts_with(&hello) && hidden.len() == 696 && !over);
+        assert!(!far.course.as_ref().unwrap().queue.is_empty() || hidden.ends_with(&[9]));
+        // 52 bytes of an answer do not go into a step of 20: they go on in the next.
+        let mut came = Vec::new();
+        for (bytes, pause) in [(20, 3), (90, 0)] {
+            assert_eq!(far.due(), Some(now + Duration::from_millis(pause)));
+            assert!(pause == 0 || far.wait(now).is_some() && far.room(STEP) == 0);
+            now += Duration::from_millis(pause);
+            let out = said(&mut far, now, if bytes == 20 { &[5; 52] } else { &[] });
+            assert_eq!(out.len(), bytes);
+            came.extend(found(&mut near, now, &out).unwrap().0);
+        }
+        assert!(came.starts_with(&[5; 52]) && came.len() == 110);
+        now = near.due().unwrap();
+        let out = said(&mut near, now, b"");
+        assert_eq!(out.len(), 10);
+        found(&mut far, now, &out).unwrap();
+        assert_eq!((far.due(), far.needs()), (Some(now + Duration::from_secs(1)), 5_000));
+        now += Duration::from_secs(1);
+        let out = said(&mut far, now, &[3; 4_000]);
+        assert_eq!(out.len(), 5_000);
+        assert!(found(&mut near, now, &out).unwrap().1 && near.is_spent() && far.is_spent());
+        assert_eq!((near.hold(), near.room(STEP), far.room(STEP)), (ms(1_005), 0, 0));
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_shape_is_told_to_whoever_has_the_line_and_the_set_alone() {
+        let numbers = |key, text| Numbers::of(&BridgeKey([key; 32]), &Shapes::parse(text).unwrap());
+        let (ours, first) = (numbers(7, TEXT), [8; TOKEN]);
+        let masked = ours.write(&first, 300);
+        assert_eq!(ours.read(&first, masked), Some(300));
+        assert_ne!(ours.write(&[9; TOKEN], 300), masked);
+        assert_eq!(numbers(6, TEXT).read(&first, masked), None);
+        assert_eq!(numbers(7, &TEXT.replace("5000", "5001")).read(&first, masked), None);
+    }
+
+    #[test]
+    fn what_is_of_no_shape_is_no_cover() {
+        let (mut near, mut far) = ends();
+        assert!(found(&mut near, NOW, b"too soon").is_err());
+        assert!(found(&mut far, NOW, &[1; 28]).is_err(), "no number");
+        let (mut near, mut far) = ends();
+        let out = said(&mut near, NOW, &[1; 56]);
+        assert_eq!(found(&mut far, NOW, &[&out[..], b"x"].concat()), Err(NotCover), "out of turn");
+        assert!(found(&mut near, NOW, &[0; 111]).is_err(), "more than the step has");
+        let (_, mut far) = ends();
+        assert_eq!(found(&mut far, NOW, &out[..27]), Ok((Vec::new(), false)));
+        assert_eq!((far.room(STEP), far.due(), far.is_spent()), (0, None, false));
+    }
+}

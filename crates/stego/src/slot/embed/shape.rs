@@ -1,0 +1,417 @@
+//! Recorded shapes of connections: who says how many bytes, and after which pause.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+/// Bytes of a step at most: a socket takes them at once.
+const STEP: usize = 16 << 10;
+/// The client's first step has a handshake or a token, and which shape it is; the server's first
+/// ones its answer.
+const FIRST: usize = 64;
+/// A pause at most.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Steps of a shape at most, shapes of a set, and characters of a name.
+const STEPS: usize = 4_096;
+const SHAPES: usize = 1_024;
+const NAME: usize = 64;
+/// Some step either way has so many bytes: a piece of the stream fits in.
+const PIECE: usize = 600;
+/// Packets of one direction that follow each other so soon are one step.
+const TOGETHER: Duration = Duration::from_millis(1);
+/// The shapes that come with the program: recorded by `bench/shapes.py`.
+const RECORDED: &str = include_str!("recorded.txt");
+
+/// One end says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whether it is the client.
+    pub up: bool,
+    /// How many bytes: 1 to 16,384.
+    pub bytes: usize,
+    /// How long after the step before came to its end: whole milliseconds, up to 10 s.
+    pub pause: Duration,
+}
+
+/// A connection from its first to its last byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    name: String,
+    steps: Vec<Step>,
+}
+
+/// A set of shapes, which both ends have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shapes {
+    shapes: Arc<[Shape]>,
+}
+
+/// Why a text or a record is none, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeFault(String);
+
+impl fmt::Display for ShapeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ShapeFault {}
+
+/// A packet of a recorded connection: whether the client sent it, its bytes of payload, and when
+/// it passed.
+pub type Passed = (bool, usize, Duration);
+
+impl Shape {
+    /// The shape of these steps.
+    ///
+    /// # Errors
+    /// There is no name of up to 64 letters, digits, `-`, `_` and `.`, a step is out of its bounds,
+    /// or an end speaks too soon: the client begins with 64 bytes at least, the server answers with
+    /// as many before the client goes on, and has the last word.
+    pub fn new(name: &str, steps: Vec<Step>) -> Result<Shape, ShapeFault> {
+        let fault = |why: &str| Err(ShapeFault(format!("shape '{name}': {why}")));
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !(1..=NAME).contains(&name.len()) || !name.bytes().all(plain) {
+            return fault("a name has 1 to 64 letters, digits, '-', '_' and '.'");
+        }
+        if steps.len() > STEPS {
+            return fault("it has more than 4,096 steps");
+        }
+        let fits = |step: &Step| (1..=STEP).contains(&step.bytes) && step.pause <= PAUSE;
+        if !steps.iter().all(fits) {
+            return fault("a step has 1 to 16,384 bytes, after 10,000 ms at most");
+        }
+        if !steps.first().is_some_and(|step| step.up && step.bytes >= FIRST) {
+            return fault("the client begins, with 64 bytes at least");
+        }
+        if answer(&steps[1..]) < FIRST {
+            return fault("the server answers the first step with 64 bytes at least");
+        }
+        if steps.last().is_some_and(|step| step.up) {
+            return fault("the server has the last word");
+        }
+        Ok(Shape { name: name.to_owned(), steps })
+    }
+
+    /// The shape of a recorded connection. Packets of one direction that follow each other within
+    /// 1 ms are a step, pauses are cut at 10 s; what comes before the first step that a client can
+    /// begin with is left out, and what the client says last.
+    ///
+    /// # Errors
+    /// Nothing is left, or as [`Shape::new`].
+    pub fn of_record(name: &str, packets: &[Passed]) -> Result<Shape, ShapeFault> {
+        let mut steps = together(packets);
+        let begins = |at: &usize| {
+            steps[*at].up && steps[*at].bytes >= FIRST && answer(&steps[*at + 1..]) >= FIRST
+        };
+        let start = (0..steps.len()).find(begins).unwrap_or(steps.len());
+        steps.drain(..start);
+        while steps.last().is_some_and(|step| step.up) {
+            steps.pop();
+        }
+        if let Some(first) = steps.first_mut() {
+            first.pause = Duration::ZERO;
+        }
+        // A cut may not end in a word of the client's either.
+        while steps.len() > STEPS || steps.last().is_some_and(|step| step.up) {
+            steps.truncate(STEPS.min(steps.len() - 1));
+        }
+        Shape::new(name, steps)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its steps, in order.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// How long each end may be silent at most.
+    fn longest_pause(&self) -> Duration {
+        let longest = |up: bool| {
+            let (mut most, mut since) = (Duration::ZERO, Duration::ZERO);
+            for step in &self.steps {
+                since += step.pause;
+                if step.up == up {
+                    (most, since) = (most.max(since), Duration::ZERO);
+                }
+            }
+            most.max(since)
+        };
+        longest(true).max(longest(false))
+    }
+
+    /// Bytes a second one way, or both ways, were there no line.
+    fn rate(&self, way: Option<bool>) -> u64 {
+        let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
+        let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
+        let took: Duration = self.steps.iter().map(|step| step.pause).sum();
+        bytes as u64 * 1_000 / (took.as_millis() as u64 + 100)
+    }
+}
+
+/// What a connection is to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Next to nothing.
+    Quiet,
+    /// Much of the client's, ...
+    Up,
+    /// ... or of the server's.
+    Down,
+}
+
+/// Bytes that the server says before the client's next word.
+fn answer(steps: &[Step]) -> usize {
+    steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
+}
+
+/// The steps that packets are, each of at most [`STEP`] bytes.
+fn together(packets: &[Passed]) -> Vec<Step> {
+    let (mut steps, mut before): (Vec<Step>, Option<Passed>) = (Vec::new(), None);
+    for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
+        let since = before.map_or(Duration::ZERO, |(_, _, before)| at.saturating_sub(before));
+        let joins = before.is_some_and(|(same, ..)| same == up) && since < TOGETHER;
+        let (mut left, mut pause) = (bytes, Duration::from_millis(millis(since)).min(PAUSE));
+        if joins && let Some(last) = steps.last_mut() {
+            let more = left.min(STEP - last.bytes);
+            (last.bytes, left, pause) = (last.bytes + more, left - more, Duration::ZERO);
+        }
+        while left > 0 {
+            steps.push(Step { up, bytes: left.min(STEP), pause });
+            (left, pause) = (left - left.min(STEP), Duration::ZERO);
+        }
+        before = Some((up, bytes, at));
+    }
+    steps
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from((time + Duration::from_micros(500)).as_millis()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "shape {}", self.name)?;
+        for step in &self.steps {
+            let who = if step.up { "up" } else { "down" };
+            writeln!(f, "{who} {} {}", step.bytes, step.pause.as_millis())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Shapes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shapes.iter().try_for_each(|shape| shape.fmt(f))
+    }
+}
+
+impl Default for Shapes {
+    fn default() -> Shapes {
+        Shapes::recorded()
+    }
+}
+
+impl Shapes {
+    /// The set of these shapes.
+    ///
+    /// # Errors
+    /// There are none or more than 1,024, two have one name, or no step of one direction has room
+    /// for a piece of the stream (600 bytes).
+    pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
+        let fault = |why: String| Err(ShapeFault(why));
+        if !(1..=SHAPES).contains(&shapes.len()) {
+            return fault(format!("{} shapes: a set has 1 to 1,024", shapes.len()));
+        }
+        for (place, shape) in shapes.iter().enumerate() {
+            if shapes[..place].iter().any(|other| other.name == shape.name) {
+                return fault(format!("two shapes are called '{}'", shape.name));
+            }
+        }
+        for up in [true, false] {
+            let all = shapes.iter().flat_map(|shape| &shape.steps);
+            if !all.filter(|step| step.up == up).any(|step| step.bytes >= PIECE) {
+                let way = if up { "up" } else { "down" };
+                return fault(format!("no shape has a step {way} of 600 bytes: nothing can go"));
+            }
+        }
+        Ok(Shapes { shapes: shapes.into() })
+    }
+
+    /// Reads a set's text: lines `shape NAME`, and `up BYTES MILLISECONDS` or `down BYTES
+    /// MILLISECONDS` for its steps; empty ones and those that begin with `#` say nothing.
+    ///
+    /// # Errors
+    /// A line says something else (it is named), or as [`Shape::new`] and [`Shapes::new`].
+    pub fn parse(text: &str) -> Result<Shapes, ShapeFault> {
+        let (mut shapes, mut open): (Vec<Shape>, Option<(&str, Vec<Step>)>) = (Vec::new(), None);
+        for (number, line) in text.lines().enumerate() {
+            let fault = |why: &str| ShapeFault(format!("line {}: {why}", number + 1));
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            match (&words[..], &mut open) {
+                ([], _) => {}
+                ([first, ..], _) if first.starts_with('#') => {}
+                (["shape", name], _) => {
+                    if let Some((name, steps)) = open.replace((*name, Vec::new())) {
+                        shapes.push(Shape::new(name, steps)?);
+                    }
+                }
+                ([way @ ("up" | "down"), bytes, pause], Some((_, steps))) => {
+                    let step = step(*way == "up", bytes, pause);
+                    steps.push(step.ok_or_else(|| fault("bytes and milliseconds are numbers"))?);
+                }
+                ([_, _, _], None) => return Err(fault("a step before any 'shape NAME'")),
+                _ => return Err(fault("it is no 'shape NAME', 'up BYTES MS' or 'down BYTES MS'")),
+            }
+        }
+        if let Some((name, steps)) = open {
+            shapes.push(Shape::new(name, steps)?);
+        }
+        Shapes::new(shapes)
+    }
+
+    /// The set that comes with the program.
+    ///
+    /// # Panics
+    /// Never: a test reads it.
+    #[must_use]
+    pub fn recorded() -> Shapes {
+        Shapes::parse(RECORDED).expect("the recorded set is read by a test")
+    }
+
+    /// The shapes, in the order of their numbers.
+    #[must_use]
+    pub fn all(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// What tells this set from others.
+    pub(crate) fn digest(&self) -> Vec<u8> {
+        digest(&SHA256, self.to_string().as_bytes()).as_ref().to_vec()
+    }
+
+    /// How long an end is silent at most in any of them.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.shapes.iter().map(Shape::longest_pause).max().unwrap_or_default()
+    }
+
+    /// One of them by a draw: of the third that carries most of what is wished, or the quietest.
+    pub(crate) fn choose(&self, wish: Wish, draw: u16) -> usize {
+        let mut order: Vec<usize> = (0..self.shapes.len()).collect();
+        let rate = |number: usize| match wish {
+            Wish::Quiet => self.shapes[number].rate(None),
+            Wish::Up => u64::MAX - self.shapes[number].rate(Some(true)),
+            Wish::Down => u64::MAX - self.shapes[number].rate(Some(false)),
+        };
+        order.sort_by_key(|&number| (rate(number), number));
+        order[usize::from(draw) % order.len().div_ceil(3)]
+    }
+}
+
+fn step(up: bool, bytes: &str, pause: &str) -> Option<Step> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let whole = digits(bytes) && digits(pause) && bytes.len() <= 6 && pause.len() <= 6;
+    let pause = Duration::from_millis(pause.parse().ok()?);
+    whole.then_some(Step { up, bytes: bytes.parse().ok()?, pause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "shape a\nup 700 0\ndown 9000 2\nup 1 3000\ndown 2 250\n";
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_comments_say_nothing() {
+        let shapes = Shapes::parse(&format!("# two\n\n{SMALL}shape b-2\nup 64 0\ndown 64 1\n"));
+        let shapes = shapes.unwrap();
+        assert_eq!(shapes.all().len(), 2);
+        assert_eq!(Shapes::parse(&shapes.to_string()), Ok(shapes.clone()));
+        assert_eq!(shapes.longest_pause(), ms(3_250));
+        let recorded = Shapes::recorded();
+        assert!(recorded.all().len() >= 4 && recorded.digest() != shapes.digest());
+    }
+
+    #[test]
+    fn a_connection_is_of_a_shape_that_carries_what_is_wished() {
+        let shapes = Shapes::recorded();
+        for (wish, names) in [
+            (Wish::Quiet, ["ssh-typed", "https-reading", "https-stream"]),
+            (Wish::Up, ["https-post", "ssh-store", "ssh-fetch"]),
+            (Wish::Down, ["https-file", "ssh-fetch", "https-page"]),
+        ] {
+            let drawn = (0..3).map(|draw| shapes.all()[shapes.choose(wish, draw)].name());
+            assert_eq!(drawn.collect::<Vec<_>>(), names, "{wish:?}");
+        }
+        let one = Shapes::parse(SMALL).unwrap();
+        assert_eq!(one.choose(Wish::Up, 7), 0);
+    }
+
+    #[test]
+    fn every_mistake_is_told_in_one_line() {
+        let cases = [
+            ("", "0 shapes"),
+            ("up 700 0", "line 1: a step before"),
+            ("shape", "line 1: it is no"),
+            ("shape a\nleft 1 2", "line 2: it is no"),
+            ("shape a\nup 1", "line 2: it is no"),
+            ("shape a\nup x 2", "line 2: bytes and"),
+            ("shape a\nup +7 2", "line 2: bytes and"),
+            ("shape a\nup 99999999999999999999 2", "line 2: bytes and"),
+            ("shape a", "'a': the client begins"),
+            ("shape a/b\nup 700 0\ndown 900 1", "letters"),
+            ("shape a\nup 0 0\ndown 900 1", "1 to 16,384"),
+            ("shape a\nup 16385 0\ndown 900 1", "1 to 16,384"),
+            ("shape a\nup 700 0\ndown 900 10001", "10,000 ms"),
+            ("shape a\nup 63 0\ndown 900 1", "the client begins"),
+            ("shape a\ndown 900 1\nup 700 0", "the client begins"),
+            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answers the first"),
+            ("shape a\nup 700 0\ndown 900 1\nup 9 9", "last word"),
+            ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
+            ("shape a\nup 64 0\ndown 900 1", "a step up of 600"),
+            ("shape a\nup 700 0\ndown 64 1", "a step down of 600"),
+        ];
+        for (text, why) in cases {
+            let fault = Shapes::parse(text).unwrap_err().to_string();
+            assert!(fault.contains(why) && !fault.contains('\n'), "{text:?}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_cut_at_its_ends_and_packets_are_put_together() {
+        let at = Duration::from_micros;
+        let packets = [
+            (false, 40, at(0)),
+            (true, 41, at(900)),
+            (true, 1_448, at(50_000)),
+            (true, 52, at(50_300)),
+            (false, 0, at(50_400)),
+            (false, 40_000, at(61_600)),
+            (false, 100, at(64_000)),
+            (true, 30, at(30_064_000)),
+            (false, 20, at(30_065_499)),
+            (true, 9, at(30_070_000)),
+        ];
+        let shape = Shape::of_record("one", &packets).unwrap();
+        let lines = "shape one\nup 1500 0\ndown 16384 11\ndown 16384 0\ndown 7232 0\n\
+            down 100 2\nup 30 10000\ndown 20 1\n";
+        assert_eq!(shape.to_string(), lines);
+        let none = Shape::of_record("none", &packets[..2]).unwrap_err().to_string();
+        assert!(none.contains("the client begins"), "{none}");
+        let long: Vec<Passed> = (0..9_000).map(|n| (n % 2 == 0, 700, ms(n * 5))).collect();
+        assert_eq!(Shape::of_record("long", &long).unwrap().steps().len(), STEPS);
+    }
+}

@@ -1,0 +1,342 @@
+//! A site whose answers hide bytes: objects, in the order in which its pages ask for them.
+
+mod finder;
+mod notes;
+
+use std::fmt;
+
+use super::jpeg::Picture;
+pub use finder::Hiding;
+pub(crate) use notes::Notes;
+
+/// Bytes of a body at most, and what it has to hide at least.
+const LONGEST: usize = 120_000;
+const LEAST: usize = 512;
+/// Bytes of a path at most, of a head, and lines of it.
+const PATH: usize = 200;
+const HEAD: usize = 3_000;
+const LINES: usize = 40;
+
+/// Why an object hides nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// Its path is no plain one, of up to 200 bytes.
+    Path,
+    /// A line of its head is none, or they are too many.
+    Head,
+    /// Nothing hides in bodies of its type.
+    Type,
+    /// It is longer than 120,000 bytes.
+    Long,
+    /// It hides fewer than 512 bytes.
+    Little,
+    /// It is no baseline JPEG of one scan.
+    Picture,
+    /// It is not random, so random bytes are no such thing.
+    Random,
+    /// What is hidden in it is not found again.
+    Lost,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Path => "no plain path of up to 200 bytes",
+            Refusal::Head => "a header that is none",
+            Refusal::Type => "a type that hides nothing",
+            Refusal::Long => "longer than 120,000 bytes",
+            Refusal::Little => "it hides fewer than 512 bytes",
+            Refusal::Picture => "no baseline JPEG of one scan",
+            Refusal::Random => "not encrypted",
+            Refusal::Lost => "what is hidden is not found again",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What hides bytes in a body.
+#[derive(Clone, Debug)]
+enum Slots {
+    Opaque,
+    Text(Vec<u8>, Vec<(usize, usize)>),
+    Image(Box<Picture>),
+}
+
+/// An object of a site that hides bytes.
+#[derive(Clone, Debug)]
+pub struct Object {
+    path: String,
+    headers: Vec<(String, String)>,
+    slots: Slots,
+    capacity: usize,
+}
+
+impl Object {
+    /// An object by its path, the head of its answer in order, and its body. A `Date`, a
+    /// `Content-Length` and a `Connection` stand where they are, and say what is right.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    pub fn new(path: &str, headers: Vec<(String, String)>, body: &[u8]) -> Result<Object, Refusal> {
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+        let usual = path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain);
+        usual.then_some(()).ok_or(Refusal::Path)?;
+        head_is_usual(&headers).then_some(()).ok_or(Refusal::Head)?;
+        let mut kinds =
+            headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let kind = kinds.next().and_then(|(_, kind)| Hiding::of(kind)).ok_or(Refusal::Type)?;
+        kinds.next().is_none().then_some(()).ok_or(Refusal::Head)?;
+        (body.len() <= LONGEST).then_some(()).ok_or(Refusal::Long)?;
+        let (slots, capacity) = match kind {
+            Hiding::Opaque if !finder::is_random(body) => return Err(Refusal::Random),
+            Hiding::Opaque => (Slots::Opaque, body.len()),
+            Hiding::Text => {
+                let runs = finder::runs(body);
+                let capacity = runs.iter().map(|(_, length)| length / 4 * 3).sum();
+                (Slots::Text(body.to_vec(), runs), capacity)
+            }
+            Hiding::Image => {
+                let picture = Picture::read(body).map_err(|_| Refusal::Picture)?;
+                let capacity = picture.capacity();
+                (Slots::Image(Box::new(picture)), capacity)
+            }
+        };
+        (capacity >= LEAST).then_some(()).ok_or(Refusal::Little)?;
+        let object = Object { path: path.to_owned(), headers, slots, capacity };
+        // Extremes, and something between: each has to be found again.
+        let found = |hidden: &Vec<u8>| kind.find(&object.changed(hidden)).as_ref() == Ok(hidden);
+        let noise = (0..capacity).map(|at| (at ^ at >> 7).wrapping_mul(167) as u8).collect();
+        let whole = [vec![0; capacity], vec![0xff; capacity], noise].iter().all(found);
+        whole.then_some(object).ok_or(Refusal::Lost)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The head of its answer.
+    #[must_use]
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    /// Bytes that it hides.
+    #[must_use]
+    pub fn hides(&self) -> usize {
+        self.capacity
+    }
+
+    /// What hides them.
+    #[must_use]
+    pub fn hiding(&self) -> Hiding {
+        match self.slots {
+            Slots::Opaque => Hiding::Opaque,
+            Slots::Text(..) => Hiding::Text,
+            Slots::Image(_) => Hiding::Image,
+        }
+    }
+
+    /// Its body with these bytes hidden in it, as many as [`Object::hides`].
+    #[must_use]
+    pub fn changed(&self, hidden: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match &self.slots {
+            Slots::Opaque => out.extend_from_slice(hidden),
+            Slots::Text(body, runs) => finder::fill(body, runs, hidden, &mut out),
+            Slots::Image(picture) => picture.write(hidden, &mut out),
+        }
+        out
+    }
+
+    /// The head of its answer with a body of this length at this date.
+    pub(in crate::slot::http) fn head(
+        &self,
+        date: &str,
+        (length, closes): (usize, bool),
+        out: &mut Vec<u8>,
+    ) {
+        let connection = if closes { "close" } else { "keep-alive" };
+        let length = length.to_string();
+        let (mut said, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
+        for (name, value) in &self.headers {
+            let value = match &*name.to_ascii_lowercase() {
+                "date" => date,
+                "content-length" => {
+                    said[0] = true;
+                    &length
+                }
+                "connection" => {
+                    said[1] = true;
+                    connection
+                }
+                _ => value,
+            };
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !said[0] {
+            text.push_str(&format!("Content-Length: {length}\r\n"));
+        }
+        if !said[1] && closes {
+            text.push_str("Connection: close\r\n");
+        }
+        text.push_str("\r\n");
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Whether these are lines of a head, none of which says otherwise how long the body is.
+fn head_is_usual(headers: &[(String, String)]) -> bool {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let line = |(name, value): &(String, String)| {
+        let foreign = ["transfer-encoding", "content-encoding", "set-cookie", "content-range"];
+        !name.is_empty()
+            && name.bytes().all(token)
+            && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+            && !foreign.contains(&&*name.to_ascii_lowercase())
+    };
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    headers.len() <= LINES && bytes <= HEAD && headers.iter().all(line)
+}
+
+/// A site: objects that hide bytes, page by page.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    objects: Vec<Object>,
+    /// The objects of each page, in the order in which they are asked for.
+    pages: Vec<Vec<usize>>,
+}
+
+impl Site {
+    /// Adds a page of these objects; those that have the path of another are left out, and a page
+    /// of none is no page.
+    pub fn add(&mut self, page: Vec<Object>) {
+        let mut places = Vec::new();
+        for object in page {
+            let place = self.objects.iter().position(|other| other.path == object.path);
+            places.push(place.unwrap_or(self.objects.len()));
+            if place.is_none() {
+                self.objects.push(object);
+            }
+        }
+        self.pages.extend((!places.is_empty()).then_some(places));
+    }
+
+    /// Whether nothing hides in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// All objects.
+    #[must_use]
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The object of this path; of another path the first of a page, by `turn`, which is a picture
+    /// if there is any.
+    pub(in crate::slot::http) fn at(&self, path: &str, turn: usize) -> usize {
+        if let Some(place) = self.objects.iter().position(|object| object.path == path) {
+            return place;
+        }
+        let pictures = |place: &usize| self.objects[*place].hiding() == Hiding::Image;
+        let pictures: Vec<usize> = (0..self.objects.len()).filter(pictures).collect();
+        let first = |page: &Vec<usize>| page[0];
+        let firsts = || self.pages.get(turn % self.pages.len().max(1)).map_or(0, first);
+        pictures.get(turn % pictures.len().max(1)).copied().unwrap_or_else(firsts)
+    }
+
+    /// What is asked for behind an object: the next of a page that has it, or behind the last of
+    /// that the first of any page, by `turn`.
+    pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
+        let behind = |page: &Vec<usize>| {
+            let at = page.iter().position(|one| *one == object)?;
+            Some(page.get(at + 1).copied())
+        };
+        let all: Vec<Option<usize>> = self.pages.iter().filter_map(behind).collect();
+        let (of, turn) = (turn % all.len().max(1), turn / all.len().max(1));
+        let page = || self.pages.get(turn % self.pages.len().max(1)).map_or(0, |page| page[0]);
+        all.get(of).copied().flatten().unwrap_or_else(page)
+    }
+
+    /// Hidden bytes of an answer by an object, without the note of what is next.
+    pub(in crate::slot::http) fn room(&self, object: usize, next: usize) -> usize {
+        let path = self.objects.get(next).map_or(0, |next| next.path.len());
+        let whole = self.objects.get(object).map_or(0, Object::hides);
+        whole.saturating_sub(Notes::LENGTH + path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jpeg::tests::COLOUR;
+    use super::*;
+
+    fn head(kind: &str) -> Vec<(String, String)> {
+        let line = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        vec![
+            line("Server", "Caddy"),
+            line("Date", "x"),
+            line("Content-Type", kind),
+            line("X-Own", "1"),
+            line("Content-Length", "7"),
+        ]
+    }
+
+    fn text(runs: usize) -> Vec<u8> {
+        format!("[{}\"\"]", format!("\"{}\",", "aB3_".repeat(60)).repeat(runs)).into_bytes()
+    }
+
+    #[test]
+    fn an_object_has_the_head_that_was_recorded() {
+        let object = Object::new("/a.jpg", head("image/jpeg"), COLOUR).unwrap();
+        let mut out = Vec::new();
+        object.head("now", (99, true), &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 200 OK\r\nServer: Caddy\r\nDate: now\r\nContent-Type: image/jpeg\r\n\
+             X-Own: 1\r\nContent-Length: 99\r\nConnection: close\r\n\r\n"
+        );
+        assert_eq!((object.hiding(), object.path()), (Hiding::Image, "/a.jpg"));
+    }
+
+    #[test]
+    fn what_hides_nothing_is_refused_with_the_reason() {
+        let json = "application/json";
+        let refused = |path: &str, kind: &str, body: &[u8]| {
+            Object::new(path, head(kind), body).map(|object| object.hides()).unwrap_err()
+        };
+        assert_eq!(refused("a.json", json, &text(9)), Refusal::Path);
+        assert_eq!(refused("/a b", json, &text(9)), Refusal::Path);
+        assert_eq!(refused("/a?b", json, &text(9)), Refusal::Path);
+        assert_eq!(refused("/a", "text/html", &text(9)), Refusal::Type);
+        assert_eq!(refused("/a", json, &text(2)), Refusal::Little);
+        assert_eq!(refused("/a", json, &text(900)), Refusal::Long);
+        assert_eq!(refused("/a", "image/jpeg", &text(9)), Refusal::Picture);
+        assert_eq!(refused("/a", "video/mp4", &text(9)), Refusal::Random);
+        let two = [head(json), head(json)].concat();
+        assert_eq!(Object::new("/a", two, &text(9)).map(drop), Err(Refusal::Head));
+        for (name, value) in [("Set-Cookie", "a=b"), ("a b", "c"), ("A", "b\r\nC: d")] {
+            let more = [head(json), vec![(name.to_owned(), value.to_owned())]].concat();
+            assert_eq!(Object::new("/a", more, &text(9)).map(drop), Err(Refusal::Head));
+        }
+    }
+
+    #[test]
+    fn pages_are_gone_through_in_their_order() {
+        let object = |path: &str| Object::new(path, head("application/json"), &text(9)).unwrap();
+        let mut site = Site::default();
+        site.add(vec![object("/a"), object("/b")]);
+        site.add(Vec::new());
+        site.add(vec![object("/c"), object("/a")]);
+        assert_eq!((site.objects().len(), site.pages.len()), (3, 2));
+        assert_eq!((site.at("/b", 0), site.at("/x", 0), site.at("/x", 1)), (1, 0, 2));
+        assert_eq!((site.next(0, 0), site.next(1, 1), site.next(2, 0)), (1, 2, 0));
+        // It is the last of the second page, too.
+        assert_eq!((site.next(0, 1), site.next(0, 3)), (0, 2));
+        assert_eq!(site.room(0, 1), 9 * 180 - Notes::LENGTH - 2);
+    }
+}

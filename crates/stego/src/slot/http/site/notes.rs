@@ -1,0 +1,76 @@
+//! What an answer says of the next request: its path, hidden among the hidden bytes.
+
+use aws_lc_rs::hmac;
+
+use super::super::NotCover;
+use crate::keys::BridgeKey;
+
+/// Hidden bytes before a note: they are random, and no other answer's.
+const FIRST: usize = 16;
+
+/// What hides notes: whoever has the bridge line can read them.
+#[derive(Clone, Debug)]
+pub(crate) struct Notes(hmac::Key);
+
+impl Notes {
+    /// Bytes of a note, but for the path.
+    pub(crate) const LENGTH: usize = 1;
+
+    /// Those of a bridge.
+    pub(crate) fn of(key: &BridgeKey) -> Notes {
+        let all = [b"anabranch stego paths", &key.0[..]].concat();
+        Notes(hmac::Key::new(hmac::HMAC_SHA256, &all))
+    }
+
+    /// XORs what the first hidden bytes give.
+    fn mask(&self, first: &[u8], bytes: &mut [u8]) {
+        for (number, part) in (0_u8..).zip(bytes.chunks_mut(32)) {
+            let mask = hmac::sign(&self.0, &[first, &[number]].concat());
+            part.iter_mut().zip(mask.as_ref()).for_each(|(byte, mask)| *byte ^= mask);
+        }
+    }
+
+    /// The hidden bytes of an answer, of which there are 16 at least, and its note.
+    pub(crate) fn write(&self, hidden: &[u8], path: &str) -> Vec<u8> {
+        let (first, rest) = hidden.split_at(FIRST.min(hidden.len()));
+        let length = u8::try_from(path.len()).unwrap_or(0);
+        let mut note = [&[length], path.as_bytes()].concat();
+        self.mask(first, &mut note);
+        [first, &note, rest].concat()
+    }
+
+    /// Takes them apart: the path, and the hidden bytes.
+    ///
+    /// # Errors
+    /// There is no note of ours.
+    pub(crate) fn read(&self, all: &[u8]) -> Result<(String, Vec<u8>), NotCover> {
+        let (first, rest) = all.split_at_checked(FIRST).ok_or(NotCover)?;
+        let mut length = [*rest.first().ok_or(NotCover)?];
+        self.mask(first, &mut length);
+        let (note, rest) = rest.split_at_checked(1 + usize::from(length[0])).ok_or(NotCover)?;
+        let mut note = note.to_vec();
+        self.mask(first, &mut note);
+        let path = String::from_utf8(note.split_off(1)).map_err(|_| NotCover)?;
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+        let usual = path.starts_with('/') && path.bytes().all(plain);
+        usual.then(|| (path, [first, rest].concat())).ok_or(NotCover)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_by_whoever_has_the_line() {
+        let (notes, hidden) = (Notes::of(&BridgeKey([7; 32])), vec![9; 70]);
+        for path in ["/", "/a/b.jpg", &format!("/{}", "x".repeat(199))] {
+            let all = notes.write(&hidden, path);
+            assert_eq!(all.len(), hidden.len() + Notes::LENGTH + path.len());
+            assert_eq!(notes.read(&all), Ok((path.to_owned(), hidden.clone())));
+            assert!(Notes::of(&BridgeKey([6; 32])).read(&all) != notes.read(&all));
+            assert!(notes.read(&all[..16]).is_err());
+        }
+        assert!(notes.read(&notes.write(&hidden, "a b")).is_err(), "no path");
+    }
+}
