@@ -47,6 +47,7 @@ fn main() -> Outcome {
     write(&corpus.join("conflux"), &sets())?;
     write(&corpus.join("consensuses"), &consensuses())?;
     write(&corpus.join("core_driver"), &scripts())?;
+    write(&corpus.join("covers"), &covers())?;
     write(&corpus.join("directory"), &directory()?)?;
     write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
@@ -733,6 +734,7 @@ fn camouflage() -> Seeds {
     vec![
         ("key", text(key)),
         ("profile", text("nosteg-short")),
+        ("shapes", text("# one\nshape a-1\nup 700 0\ndown 9000 2\nup 1 3000\ndown 2 250\n")),
         ("strangers", [&[1, 0, 0][..], &strangers].concat()),
         ("strangers-rr", [&[1, 2, 1][..], &strangers].concat()),
         ("foreign-server", server(0)),
@@ -740,8 +742,65 @@ fn camouflage() -> Seeds {
         ("network", network(0)),
         ("network-short", network(1)),
         ("network-rr", network(2)),
+        ("network-embed", network(6)),
+        ("network-site", network(7)),
         ("reset", [&[3, 0, 3][..], &steps, &[13, 0, 255]].concat()),
     ]
+}
+
+/// As the target reads them: the first byte is the kind.
+fn covers() -> Seeds {
+    let list = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(6));
+    let har = format!(
+        r#"{{"log":{{"entries":[{{"startedDateTime":"2026-03-01T10:00:01.5+01:00","request":
+        {{"method":"GET","url":"https://a/b?c","headers":[{{"name":"Host","value":"a"}}]}},
+        "response":{{"status":200,"httpVersion":"h2","headers":[{{"name":"content-type",
+        "value":"application/json"}}],"content":{{"text":{list:?}}}}}}}]}}}}"#
+    );
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n\
+         {:x}\r\n{list}\r\n0\r\n\r\n",
+        list.len()
+    );
+    let ask = format!("GET /a?b HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "a1B2".repeat(160));
+    let tcp = capture(&[(true, 7, ask.as_bytes()), (false, 90, answer.as_bytes())]);
+    let profile = r#"{"format":"anabranch covers","version":1,"finder":1,"request":[["Host","a"]],
+        "objects":[{"path":"/a","headers":[["Content-Type","image/jpeg"]],"bytes":9,"slots":
+        {"hiding":"image","hides":600,"body":"00000","browser":true}}],"pages":[{"path":"/",
+        "objects":[0],"pause_ms":7}],"left_out":{"no GET":2}}"#;
+    let page = "<!doctype html><base href=/><img src=../a.jpg?x><a href='b#c'><script src=\"//x\">";
+    let noise: Vec<u8> =
+        (0..3_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let seeds: [(_, u8, &[u8]); 7] = [
+        ("har", 0, har.as_bytes()),
+        ("capture", 1, &tcp),
+        ("shape", 2, &tcp),
+        ("page", 3, page.as_bytes()),
+        ("profile", 3, profile.as_bytes()),
+        ("json", 4, list.as_bytes()),
+        ("noise", 6, &noise),
+    ];
+    seeds.map(|(name, kind, bytes)| (name, [&[kind], bytes].concat())).to_vec()
+}
+
+/// A pcap file of raw IPv4: who sends, the sequence number, and the payload of TCP.
+fn capture(segments: &[(bool, u32, &[u8])]) -> Vec<u8> {
+    let head: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101];
+    let mut file: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for (second, &(up, sequence, payload)) in (1u32..).zip(segments) {
+        let [near, far] = if up { [1, 2] } else { [2, 1] };
+        let ports = if up { [0x9c, 0x40, 0, 80] } else { [0, 80, 0x9c, 0x40] };
+        let length = (40 + payload.len()) as u16;
+        let [high, low] = length.to_be_bytes();
+        let ip = [0x45, 0, high, low, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, near, 192, 0, 2, far];
+        let tcp = [0, 0, 0, 0, 0x50, 0x10, 0x20, 0, 0, 0, 0, 0];
+        let packet = [&ip[..], &ports, &sequence.to_be_bytes(), &tcp, payload].concat();
+        for word in [second, 0, u32::from(length), u32::from(length)] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    file
 }
 
 fn texts() -> Seeds {

@@ -12,6 +12,7 @@ pub mod censor;
 pub mod conflux;
 pub mod consensuses;
 pub mod core_driver;
+pub mod covers;
 pub mod directory;
 pub mod dns_wireguard_mosh;
 pub mod documents;
@@ -49,6 +50,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("conflux", conflux::check),
     ("consensuses", consensuses::check),
     ("core_driver", core_driver::check),
+    ("covers", covers::check),
     ("directory", directory::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("documents", documents::check),

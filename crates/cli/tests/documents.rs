@@ -31,6 +31,12 @@ fn folder() -> TempDir {
     }
     let keys = ["key".to_owned(), "far.key".to_owned(), "home.key".to_owned()];
     run(folder.path(), &keys).unwrap();
+    let corpus = guide::root().join("fuzz/corpus/covers");
+    // A byte says what the fuzzer's input is.
+    for (name, seed) in [("ssh.pcap", "shape"), ("www/list.json", "json")] {
+        fs::create_dir_all(at("www")).unwrap();
+        fs::write(at(name), &fs::read(corpus.join(seed)).unwrap()[1..]).unwrap();
+    }
     let example = fs::read_to_string(guide::root().join("examples/tunnel.toml")).unwrap();
     let (settings, _) = example.split_once("[[path]]").unwrap();
     let settings = settings.replace("vpn.example.net", "127.0.0.1").replace("51820\"", "4\"");
@@ -144,6 +150,16 @@ fn programs_of_the_documents_that_serve_begin_and_end() {
             continue;
         }
         let mut words: Vec<String> = typed.words[1..].iter().map(|word| served(word)).collect();
+        if words.get(1).is_some_and(|word| word == "crawl") {
+            // No browser may be here.
+            if let Some(at) = words.iter().position(|word| word == "--browser") {
+                words.drain(at..at + 2);
+            }
+            if let Err(error) = run(folder.path(), &words) {
+                panic!("{}: {words:?}: {error}", typed.place);
+            }
+            continue;
+        }
         words.push("--json".to_owned());
         let more: &[&str] = match kind {
             "up" | "client" => &["--listen", "127.0.0.1:0"],

@@ -5,6 +5,7 @@
 
 mod program;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
@@ -68,10 +69,47 @@ fn a_program_reaches_a_server_and_the_key_is_kept() {
 }
 
 #[test]
+fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::create_dir(at("www")).unwrap();
+    let list = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(90)).repeat(60));
+    fs::write(at("www/list.json"), &list).unwrap();
+    fs::write(at("www/broken.jpg"), "no picture").unwrap();
+    let (www, covers, key) = (at("www"), at("covers"), at("key"));
+    let mut crawl = Program::start(&["pt", "crawl", &www, "--out", &covers, "--json"]);
+    let made = crawl.next("covers");
+    assert_eq!((made["objects"].as_u64(), made["kept"].as_u64()), (Some(2), Some(1)), "{made}");
+    let (status, errors) = crawl.ended();
+    assert!(status.success() && errors.is_empty(), "{errors}");
+    let to = format!("127.0.0.1:{}", echo());
+    let server = ["pt", "server", "--json", "--listen", "127.0.0.1:0", "--to", &to, "--key", &key];
+    let site = ["--profile", "http-site", "--covers", &covers, "--site", "127.0.0.1:9"];
+    let mut far = Program::start(&[&server[..], &site].concat());
+    let line = far.next("listening")["bridge"].as_str().unwrap().to_owned();
+    let mut near =
+        Program::start(&["pt", "client", "--json", "--listen", "127.0.0.1:0", "--bridge", &line]);
+    let listen = near.next("listening")["listen"][0].as_str().unwrap().to_owned();
+    let port = listen.rsplit(':').next().unwrap().parse().unwrap();
+    assert_eq!(said_and_heard(port, list.as_bytes()), list.as_bytes());
+    let again = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .args(["pt", "crawl", &www, "--out", &covers])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(again.status.code(), Some(1), "{said}");
+    assert!(said.contains("it is there already") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
 fn mistakes_are_told_in_a_line() {
     let folder = TempDir::new().unwrap();
     let server = ["server", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key", "k"];
-    let cases: [(Vec<&str>, &str); 7] = [
+    fs::create_dir_all(folder.path().join("empty")).unwrap();
+    fs::write(folder.path().join("half.har"), "{\"log\":").unwrap();
+    fs::write(folder.path().join("own.shapes"), "shape a\nup 9 0\n").unwrap();
+    let crawl = ["crawl", "--out", "new"];
+    let cases: [(Vec<&str>, &str); 14] = [
         (vec!["client"], "--socks, or --listen and --bridge"),
         (vec!["server"], "it wants --listen"),
         (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
@@ -79,6 +117,13 @@ fn mistakes_are_told_in_a_line() {
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
         ([&server[..], &["--profile", "http-opaque"]].concat(), "wants a site"),
         ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),
+        ([&server[..], &["--covers", "empty"]].concat(), "profile.json"),
+        ([&server[..], &["--shapes", "own.shapes"]].concat(), "the client begins"),
+        ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
+        ([&crawl[..], &["half.har"]].concat(), "half.har: it is no HAR file"),
+        ([&crawl[..], &["--shape", "half.har"]].concat(), "it is no capture"),
+        ([&crawl[..], &["empty", "empty"]].concat(), "one source makes a profile"),
+        ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];
     for (words, wanted) in cases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));

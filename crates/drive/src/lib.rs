@@ -11,7 +11,8 @@
 //! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`]
 //!   leads traffic into it and undoes that, [`netlink`] asks and tells the kernel.
 //! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their
-//!   files. [`pt`] is a pluggable transport of ours: links of [`anabranch_stego`] over sockets.
+//!   files. [`pt`] is a pluggable transport of ours: links of [`anabranch_stego`] over sockets;
+//!   [`crawl`] makes covers for it of what an operator has.
 //! * **What observers see.** [`capture`] writes it down for each path; [`metrics`] counts for
 //!   Prometheus, and [`status`] tells a run's owner how it goes.
 //! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of
@@ -26,6 +27,8 @@
 pub mod capture;
 pub mod censor;
 pub mod clock;
+#[cfg(feature = "onion")]
+pub mod crawl;
 pub mod emulate;
 pub mod entropy;
 pub mod far_end;

@@ -4,6 +4,7 @@
 mod authority;
 mod bridges;
 mod client;
+mod crawl;
 mod log;
 mod offers;
 mod pt;

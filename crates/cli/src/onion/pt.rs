@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use anabranch_drive::crawl::site;
 use anabranch_drive::files::raise_limit;
 use anabranch_drive::onion::stop_signals;
 use anabranch_drive::pt::{
@@ -16,6 +17,7 @@ use anabranch_multipath::schedule::Spec;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::crawl::CrawlSide;
 use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
@@ -63,8 +65,8 @@ EXIT CODES
 /// What a program sends is cut into encrypted blocks, which go by several connections at a time,
 /// and again by others where one is frozen or dies. What the connections look like is a profile:
 /// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
-/// requests and answers, embed has the sizes and pauses of recorded connections. How far these
-/// deceive anybody was not measured.
+/// requests and answers, http-site has the objects of a site of yours, embed the sizes and pauses
+/// of recorded connections. How far these deceive anybody was not measured.
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -75,6 +77,7 @@ pub(crate) struct PtArgs {
 enum PtSide {
     Client(Box<ClientSide>),
     Server(Box<ServerSide>),
+    Crawl(CrawlSide),
 }
 
 /// Lead programs to bridges: started by tor, it is told how by its environment
@@ -91,8 +94,8 @@ struct ClientSide {
     /// The bridge of --listen, by its line
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// The file with the shapes of embed's connections; the server has to have the same [default:
-    /// those that come with the program]
+    /// The file with the shapes of embed's connections, made by 'anabranch pt crawl --shape'; the
+    /// server has to have the same [default: those that come with the program]
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -113,7 +116,7 @@ struct ServerSide {
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
     /// What connections look like: nosteg, http-opaque or http-text, each with -short behind it for
-    /// many short connections; http-image; embed; nosteg-rr. Clients are told by the
+    /// many short connections; http-image; http-site; embed; nosteg-rr. Clients are told by the
     /// bridge line. A bridge of tor's has it from ServerTransportOptions [default: nosteg]
     #[arg(long, value_name = "NAME", requires = "listen")]
     profile: Option<Profile>,
@@ -125,6 +128,10 @@ struct ServerSide {
     /// tor's has it from ServerTransportOptions
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
+    /// A profile made by 'anabranch pt crawl', whose objects answers are; http-site wants one. A
+    /// bridge of tor's has it from ServerTransportOptions
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    covers: Option<PathBuf>,
     /// The file with the shapes of embed's connections; clients have to have the same. A bridge of
     /// tor's has it from ServerTransportOptions [default: those that come with the program]
     #[arg(long, value_name = "FILE", requires = "listen")]
@@ -177,7 +184,7 @@ impl PtCommon {
 }
 
 impl PtArgs {
-    /// Carries until it is told to end.
+    /// Carries until it is told to end, or makes covers.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let watch = || {
             raise_limit();
@@ -186,6 +193,7 @@ impl PtArgs {
         match self.side {
             PtSide::Client(side) => side.run(&watch()?),
             PtSide::Server(side) => side.run(&watch()?),
+            PtSide::Crawl(side) => side.run(),
         }
     }
 }
@@ -225,6 +233,7 @@ impl ServerSide {
         };
         let usual = || PROFILE.parse().expect("it is one of ours");
         let found = self.pictures.as_deref().map(pictures).transpose().map_err(Failure::misuse)?;
+        let objects = self.covers.as_deref().map(site).transpose().map_err(Failure::misuse)?;
         let shapes = set_of(self.shapes.as_deref())?;
         let (pictures, refused) = found.unwrap_or_default();
         let settings = ServerSettings {
@@ -236,7 +245,7 @@ impl ServerSide {
             schedule: self.common.schedule(),
             memory: limits.memory,
             links: limits.links,
-            covers: Covers { pictures, shapes, ..Covers::default() },
+            covers: Covers { pictures, site: objects.unwrap_or_default(), shapes },
         };
         let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_pt::{self as pt, Environment, Line, Protocol, Side};
-use anabranch_stego::{Covers, Shapes};
+use anabranch_stego::{Covers, Shapes, Site};
 
 use super::bridge::{Bridge, PROFILE, TRANSPORT, pictures, server_key, shapes};
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{Onward, ServerSettings, ServerStation};
+use crate::crawl;
 use crate::onion::store::replace;
 
 /// The file with a bridge's key, in the folder that a transport may write to.
@@ -184,7 +185,7 @@ fn bridge(
 }
 
 /// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`,
-/// `shapes`), whose key is in the folder `state`.
+/// `covers`, `shapes`), whose key is in the folder `state`.
 ///
 /// # Errors
 /// An option makes no sense, or a file cannot be had: one line.
@@ -204,7 +205,11 @@ pub fn server_settings(
     let pictures = found.map(|(pictures, _)| pictures).unwrap_or_default();
     let set = options.get("shapes").map(Path::new).map(shapes).transpose();
     let shapes = set.map_err(|error| error.to_string())?.unwrap_or_default();
-    let covers = Covers { pictures, shapes, ..Covers::default() };
+    let objects = match options.get("covers").map(Path::new) {
+        Some(folder) => crawl::site(folder).map_err(|error| error.to_string())?,
+        None => Site::default(),
+    };
+    let covers = Covers { pictures, site: objects, shapes };
     let Limits { memory, links } = limits;
     Ok(ServerSettings { listen, key, profile, onward, site, schedule, memory, links, covers })
 }

@@ -1,5 +1,6 @@
 //! Both stations over loopback, and what lies between them.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -171,6 +172,28 @@ fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
 #[test]
 fn streams_come_back_whole_in_the_shapes_of_recorded_connections() {
     come_back(("embed", Covers::default()), &[0, 1, 514, 300_000]);
+}
+
+#[test]
+fn streams_come_back_whole_by_the_objects_of_a_crawled_site() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let list = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(90)).repeat(60));
+    for (name, body) in [
+        ("index.html", &b"<img src=a.jpg><img src=/broken.jpg>"[..]),
+        ("a.jpg", include_bytes!("../../../stego/testdata/colour.jpg")),
+        ("broken.jpg", b"\xff\xd8 no picture"),
+        ("list.json", list.as_bytes()),
+        ("one.ts", &noise(60_000)),
+    ] {
+        fs::write(folder.path().join(name), body).unwrap();
+    }
+    let found = crate::crawl::crawl(folder.path()).unwrap();
+    let judged = crate::crawl::judge(&found);
+    assert_eq!((judged.kept.len(), judged.refused["no baseline JPEG of one scan"]), (3, 1));
+    let made = out.path().join("covers");
+    crate::crawl::write(&made, &found, &judged, false).unwrap();
+    let site = crate::crawl::site(&made).unwrap();
+    come_back(("http-site", Covers { site, ..Covers::default() }), &[0, 1, 514, 2_000_000]);
 }
 
 /// Hands connections on to `to`, and ends each after `bytes` have come back by it.

@@ -1,0 +1,151 @@
+//! `anabranch pt crawl`: covers of an operator's own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anabranch_drive::crawl::{
+    Browser, Found, Hiding, Judged, Kept, Verdict, crawl, judge, shapes, write,
+};
+use clap::Args;
+use serde_json::json;
+
+use super::log::Log;
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  A site's folder, each object looked at by Chromium, for a server of http-site:
+    anabranch pt crawl /var/www/html --out covers --browser chromium
+    anabranch pt server --listen 0.0.0.0:80 --to 127.0.0.1:22 --key bridge.key \\
+        --profile http-site --covers covers --site 127.0.0.1:8080
+
+  Shapes for embed, of connections that tcpdump has recorded; both ends have to have the file:
+    anabranch pt crawl --shape ssh.pcap tls.pcap --out own.shapes
+
+EXIT CODES
+  0 the profile is there   1 trouble on the way, as a full disk   2 what was asked cannot be";
+
+/// Make covers of your own: of a site's folder, a HAR file or a capture, or of recorded connections
+///
+/// What may hide bytes is kept: baseline JPEGs, texts of base64url in JSON and scripts, and bodies
+/// that are encrypted. Each has to be taken again by a strict parser once it is changed; scripts
+/// only by a browser, without which they are left out. Nobody else has these covers: a client needs
+/// none.
+#[derive(Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
+pub(super) struct CrawlSide {
+    /// A site's folder, a HAR file (as a browser's developer tools save it), or a capture (pcap,
+    /// pcapng) with plain HTTP; with --shape captures of any TCP
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// The folder to be made; with --shape the file
+    #[arg(long, value_name = "PROFILE")]
+    out: PathBuf,
+    /// Record sizes and pauses of connections, for embed, instead of objects
+    #[arg(long)]
+    shape: bool,
+    /// A Chromium that opens each changed object; those that it rejects are left out
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
+    browser: Option<PathBuf>,
+    /// Print what was made as a JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+impl CrawlSide {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let log = Log::new("pt", self.json, false)?;
+        if self.shape {
+            return self.shapes(&log);
+        }
+        let [source] = &self.sources[..] else {
+            return Err(Failure::misuse("one source makes a profile; several are for --shape"));
+        };
+        let found = crawl(source).map_err(Failure::misuse)?;
+        let mut judged = judge(&found);
+        let asked = self.ask(&found, &mut judged)?;
+        write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
+        tell(&log, &found, &judged, asked);
+        Ok(())
+    }
+
+    fn shapes(&self, log: &Log) -> Result<(), Failure> {
+        let set = shapes(&self.sources).map_err(Failure::misuse)?;
+        let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
+        if self.out.symlink_metadata().is_ok() {
+            return Err(Failure::trouble(format!("{}: it is there already", self.out.display())));
+        }
+        fs::write(&self.out, set.to_string()).map_err(|error| {
+            // Half a set is none.
+            let _ = fs::remove_file(&self.out);
+            told(error)
+        })?;
+        let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
+        let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
+        let text = format!("{} shapes of {steps} steps: {}", names.len(), names.join(", "));
+        log.say(&json!({"event": "shapes", "names": names, "steps": steps}), &text);
+        Ok(())
+    }
+
+    /// Leaves out what the browser rejects, or scripts without one: how many it took of how many.
+    fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
+        let Some(program) = &self.browser else {
+            judged.retain("a script, of which only a browser can tell", |kept| {
+                !kept.wants_browser(found)
+            });
+            return Ok(None);
+        };
+        // No browser looks into what is encrypted.
+        let asked = judged.kept.iter().filter(|kept| kept.object.hiding() != Hiding::Opaque);
+        let (places, objects): (Vec<usize>, Vec<_>) =
+            asked.map(|kept| (kept.place, &kept.object)).unzip();
+        let verdicts = Browser(program.clone()).ask(&objects).map_err(Failure::trouble)?;
+        let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Takes).count();
+        let verdicts: BTreeMap<usize, Verdict> = places.into_iter().zip(verdicts).collect();
+        judged.retain("the browser rejects it", |kept| {
+            verdicts.get(&kept.place) != Some(&Verdict::Rejects)
+        });
+        Ok(Some([taken, verdicts.len()]))
+    }
+}
+
+fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
+    let (mut kinds, mut hides) = (BTreeMap::<&str, usize>::new(), 0);
+    for Kept { object, .. } in &judged.kept {
+        let kind = match object.hiding() {
+            Hiding::Opaque => "opaque",
+            Hiding::Text => "text",
+            Hiding::Image => "image",
+        };
+        *kinds.entry(kind).or_default() += 1;
+        hides += object.hides();
+    }
+    let (objects, pages, kept) = (found.objects.len(), found.pages.len(), judged.kept.len());
+    let mut left_out = found.left_out.clone();
+    judged
+        .refused
+        .iter()
+        .for_each(|(why, count)| *left_out.entry(why.clone()).or_default() += count);
+    let list = |counts: &mut dyn Iterator<Item = (String, usize)>| {
+        let all: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+        all.join(", ")
+    };
+    let of = list(&mut kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
+    let of = if of.is_empty() { of } else { format!(" ({of})") };
+    let mut text =
+        format!("{objects} objects, {pages} pages; {kept} objects{of} hide {hides} bytes");
+    if !left_out.is_empty() {
+        let why = left_out.iter().map(|(why, count)| (format!("× {why}"), *count));
+        text += &format!("\nleft out: {}", list(&mut why.into_iter()));
+    }
+    if let Some([taken, asked]) = asked {
+        let rate = 100.0 * taken as f64 / asked.max(1) as f64;
+        text += &format!("\nthe browser took {taken} of {asked}, {rate:.1} %");
+    }
+    let event = json!({
+        "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,
+        "hides": hides, "left_out": left_out, "browser": asked,
+    });
+    log.say(&event, &text);
+}

@@ -1,0 +1,198 @@
+//! A browser's word: headless Chromium opens each object as it is once it is changed. Pictures
+//! have to be decoded, JSON and scripts to be parsed; nothing is run.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anabranch_stego::{Hiding, Object};
+use base64ct::{Base64, Encoding};
+
+use super::CrawlError;
+
+/// Bytes of objects that a page of the browser's gets.
+const BATCH: usize = 1 << 20;
+/// How long it may take for one.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What it is told, beside the page.
+const OPTIONS: [&str; 10] = [
+    "--headless=new",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-sync",
+    "--dump-dom",
+    "--virtual-time-budget=60000",
+    // No object of a page can lead it anywhere.
+    "--proxy-server=127.0.0.1:9",
+];
+/// The page: `given` are pairs of a kind and an object in base64; the body becomes their verdicts,
+/// a digit each.
+const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
+const text = data => new TextDecoder('utf-8', {fatal: true})
+  .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
+async function takes([kind, data]) {
+  try {
+    if (kind === 'image') {
+      const one = new Image();
+      one.src = 'data:image/jpeg;base64,' + data;
+      await one.decode();
+      return one.naturalWidth > 0;
+    }
+    if (kind === 'json') JSON.parse(text(data));
+    if (kind === 'script') new Function(text(data));
+    return true;
+  } catch (error) { return false; }
+}
+(async () => {
+  const verdicts = [];
+  for (const one of given) verdicts.push(await takes(one) ? '1' : '0');
+  document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
+})();
+</script>";
+/// Before the verdicts.
+const BEGINS: &str = "verdicts:";
+
+/// A browser that can be asked.
+#[derive(Clone, Debug)]
+pub struct Browser(pub PathBuf);
+
+/// What it says of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It takes it as it is changed.
+    Takes,
+    /// It does not.
+    Rejects,
+}
+
+impl Browser {
+    /// What the browser says of each object, changed: bodies in which nothing was hidden before are
+    /// no test. Of opaque ones it has nothing to say: whoever asks leaves them out.
+    ///
+    /// # Errors
+    /// It does not start, or gives no answer.
+    pub fn ask(&self, objects: &[&Object]) -> Result<Vec<Verdict>, CrawlError> {
+        let (mut verdicts, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for object in objects {
+            let noise: Vec<u8> =
+                (0..object.hides()).map(|at| (at ^ at >> 5).wrapping_mul(193) as u8).collect();
+            let body = object.changed(&noise);
+            bytes += body.len();
+            batch.push((kind(object), Base64::encode_string(&body)));
+            if bytes >= BATCH {
+                verdicts.extend(self.open(&batch)?);
+                (batch, bytes) = (Vec::new(), 0);
+            }
+        }
+        if !batch.is_empty() {
+            verdicts.extend(self.open(&batch)?);
+        }
+        Ok(verdicts)
+    }
+
+    /// Opens a page with these objects.
+    fn open(&self, batch: &[(&str, String)]) -> Result<Vec<Verdict>, CrawlError> {
+        let told = |why: String| CrawlError::Browser(why);
+        let folder = tempfile::tempdir().map_err(|error| told(error.to_string()))?;
+        let page = folder.path().join("page.html");
+        let given = serde_json::to_string(batch).map_err(|error| told(error.to_string()))?;
+        let text = format!("<script>const given = {given};</script>{PAGE}");
+        fs::write(&page, text).map_err(|error| told(error.to_string()))?;
+        let mut command = Command::new(&self.0);
+        // Chromium does not run as root in its sandbox.
+        command.args(rustix::process::geteuid().is_root().then_some("--no-sandbox"));
+        command.args(OPTIONS).arg(format!("--user-data-dir={}/own", folder.path().display()));
+        command.arg(format!("file://{}", page.display())).env("HOME", folder.path());
+        let said = run(&mut command).map_err(|why| told(format!("{}: {why}", self.0.display())))?;
+        let digits = said.split(BEGINS).nth(1).and_then(|rest| rest.split('.').next());
+        let of = |digit: char| if digit == '1' { Verdict::Takes } else { Verdict::Rejects };
+        let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
+        if verdicts.len() != batch.len() {
+            let (came, asked) = (verdicts.len(), batch.len());
+            return Err(told(format!("{came} answers to {asked} objects")));
+        }
+        Ok(verdicts)
+    }
+}
+
+fn kind(object: &Object) -> &'static str {
+    let json = |(name, kind): &(String, String)| {
+        name.eq_ignore_ascii_case("content-type") && kind.to_ascii_lowercase().contains("json")
+    };
+    match object.hiding() {
+        Hiding::Image => "image",
+        Hiding::Text if object.headers().iter().any(json) => "json",
+        Hiding::Text | Hiding::Opaque => "script",
+    }
+}
+
+/// Runs a program to its end, and gives what it prints.
+fn run(command: &mut Command) -> Result<String, String> {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;
+    let mut out = process.stdout.take().ok_or("it has no output")?;
+    let reader = thread::spawn(move || {
+        let mut said = Vec::new();
+        out.read_to_end(&mut said).map(|_| String::from_utf8_lossy(&said).into_owned())
+    });
+    let began = Instant::now();
+    let ended = loop {
+        match process.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if began.elapsed() > PATIENCE => {
+                let group = rustix::process::Pid::from_child(&process);
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                let _ = process.wait();
+                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+            }
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    if !ended.success() {
+        return Err(ended.to_string());
+    }
+    reader.join().map_err(|_| "it cannot be read")?.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn object() -> Object {
+        let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
+        let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+        Object::new("/a.json", headers, body.as_bytes()).unwrap()
+    }
+
+    /// What a program that prints this is taken for.
+    fn said(script: &str) -> Result<Vec<Verdict>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("browser");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        Browser(program).ask(&[&object(), &object()]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn verdicts_are_read_and_a_browser_that_fails_is_told() {
+        use Verdict::{Rejects, Takes};
+        assert_eq!(said("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
+        for (script, why) in [
+            ("echo '<body></body>'", "0 answers to 2 objects"),
+            ("echo verdicts:1.", "1 answers to 2 objects"),
+            ("exit 3", "exit status: 3"),
+        ] {
+            let told = said(script).unwrap_err();
+            assert!(told.starts_with("the browser: ") && told.contains(why), "{told}");
+        }
+        let none = Browser("/nowhere/chromium".into()).ask(&[&object()]).unwrap_err().to_string();
+        assert!(none.contains("/nowhere/chromium: No such file"), "{none}");
+    }
+}

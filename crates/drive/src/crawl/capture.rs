@@ -1,0 +1,214 @@
+//! Captures with plain HTTP: requests and answers of each connection, in the order of their times.
+
+use std::time::Duration;
+
+use super::flows::{Flow, read as read_flows};
+use super::{Fetched, Found, is_of_transfer};
+
+/// Headers of a head at most.
+const HEADERS: usize = 96;
+
+/// Reads a capture: the GETs of all its connections that were answered with 200.
+///
+/// # Errors
+/// It is no capture, is cut, or has no request of HTTP.
+pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
+    let (flows, skipped) = read_flows(bytes)?;
+    let (mut found, mut fetched, mut asked) = (Found::default(), Vec::new(), 0);
+    for flow in &flows {
+        for exchange in exchanges(flow) {
+            asked += 1;
+            match exchange {
+                Ok((object, request, at)) => {
+                    if found.request.is_empty() && object.content_type() == "text/html" {
+                        found.request = request;
+                    }
+                    fetched.push((object, at));
+                }
+                Err(why) => found.leave_out(why),
+            }
+        }
+    }
+    if asked == 0 {
+        let (flows, packets) = (flows.len(), skipped);
+        return Err(format!(
+            "no request of plain HTTP in {flows} TCP connections ({packets} other packets)"
+        ));
+    }
+    fetched.sort_by_key(|(_, at)| *at);
+    let first = fetched.first().map_or(Duration::ZERO, |(_, at)| *at);
+    fetched.iter_mut().for_each(|(_, at)| *at -= first);
+    found.follow(fetched);
+    Ok(found)
+}
+
+/// An object, the head of its request, and when it was asked for.
+type Exchange = Result<(Fetched, Vec<(String, String)>, Duration), &'static str>;
+
+/// Requests and answers of a connection, in turns, as far as they can be followed.
+fn exchanges(flow: &Flow) -> Vec<Exchange> {
+    let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
+    while let Some(request) = Head::request(&flow.said[0][asked..]) {
+        let at = flow.at(0, asked);
+        let sent = request.length + request.body.unwrap_or(0);
+        asked = (asked + sent).min(flow.said[0].len());
+        let Some(rest) = flow.said[1].get(answered..) else { break };
+        let Some(answer) = Head::answer(rest) else {
+            all.push(Err("an answer that is not whole"));
+            break;
+        };
+        let Some((body, length)) = answer.body_in(&rest[answer.length..], &request) else {
+            all.push(Err("an answer that is not whole"));
+            break;
+        };
+        answered += answer.length + length;
+        all.push(taken(&request, &answer, body).map(|object| (object, request.headers, at)));
+    }
+    all
+}
+
+fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'static str> {
+    (request.word == "GET").then_some(()).ok_or("no GET")?;
+    (answer.word == "200").then_some(()).ok_or("no answer with 200")?;
+    let packed = answer.value("content-encoding").is_some_and(|kind| kind != "identity");
+    (!packed).then_some(()).ok_or("compressed")?;
+    let path = request.target.split(['?', '#']).next().unwrap_or_default().to_owned();
+    let own = |(name, _): &&(String, String)| !is_of_transfer(name);
+    Ok(Fetched { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
+}
+
+/// The head of a request or an answer.
+struct Head {
+    /// The method, or the status.
+    word: String,
+    /// Of a request.
+    target: String,
+    headers: Vec<(String, String)>,
+    /// Its bytes.
+    length: usize,
+    /// What it says of its body's length.
+    body: Option<usize>,
+}
+
+impl Head {
+    fn request(bytes: &[u8]) -> Option<Head> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        let httparse::Status::Complete(length) = request.parse(bytes).ok()? else { return None };
+        let (word, target) = (request.method?.to_owned(), request.path?.to_owned());
+        Some(Head::of(word, target, request.headers, length))
+    }
+
+    fn answer(bytes: &[u8]) -> Option<Head> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        let httparse::Status::Complete(length) = answer.parse(bytes).ok()? else { return None };
+        Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
+    }
+
+    fn of(word: String, target: String, from: &[httparse::Header<'_>], length: usize) -> Head {
+        let line = |header: &httparse::Header<'_>| {
+            (header.name.to_owned(), String::from_utf8_lossy(header.value).into_owned())
+        };
+        let headers: Vec<(String, String)> = from.iter().map(line).collect();
+        let mut head = Head { word, target, headers, length, body: None };
+        head.body = head.value("content-length").and_then(|digits| digits.trim().parse().ok());
+        head
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(one, _)| one.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| &**value)
+    }
+
+    /// The body of an answer, of which `rest` begins with it, and how long it was on the wire;
+    /// `None` if it is not all there.
+    fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
+        if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
+            return Some((Vec::new(), 0));
+        }
+        if self.value("transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked")) {
+            return chunks(rest);
+        }
+        let length = self.body.unwrap_or(rest.len());
+        Some((rest.get(..length)?.to_vec(), length))
+    }
+}
+
+/// A body in chunks (RFC 9112, section 7.1), and its length with what is around it.
+fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let (mut body, mut at) = (Vec::new(), 0_usize);
+    loop {
+        let rest = bytes.get(at..)?;
+        let httparse::Status::Complete((head, length)) = httparse::parse_chunk_size(rest).ok()?
+        else {
+            return None;
+        };
+        let length = usize::try_from(length).ok()?;
+        let data = rest.get(head..head.checked_add(length)?)?;
+        body.extend_from_slice(data);
+        at += head + length;
+        // A last chunk is followed by an empty line, unless trailers are.
+        (bytes.get(at..at + 2)? == b"\r\n").then_some(())?;
+        at += 2;
+        if length == 0 {
+            return Some((body, at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flows::tests::capture;
+    use super::*;
+
+    const ASK: &[u8] = b"GET /a.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n";
+
+    #[test]
+    fn requests_and_answers_are_found_however_bodies_end() {
+        let page = b"HTTP/1.1 200 OK\r\nServer: Caddy\r\nContent-Type: text/html\r\n\
+            Content-Length: 3\r\nSet-Cookie: a=b\r\n\r\none";
+        let json = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
+            Transfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2;x=y\r\n2]\r\n0\r\n\r\n";
+        let ask = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let all = [&page[..], json].concat();
+        let mut segments = vec![
+            (1_000, true, 1, &ask[..]),
+            (1_100, false, 1, &all[..60]),
+            (1_150, true, 1 + ask.len() as u32, ASK),
+            (1_200, false, 61, &all[60..]),
+        ];
+        let found = read(&capture(&segments)).unwrap();
+        assert_eq!(found.objects.len(), 2);
+        assert_eq!((&*found.objects[0].path, &*found.objects[0].body), ("/", &b"one"[..]));
+        assert_eq!((&*found.objects[1].path, &*found.objects[1].body), ("/a.json", &b"[1,2]"[..]));
+        assert_eq!(found.objects[0].headers.len(), 3, "no cookie");
+        assert_eq!(found.request, [("Host".to_owned(), "a".to_owned())]);
+        assert_eq!(found.pages.len(), 1);
+        segments.pop();
+        let cut = read(&capture(&segments)).unwrap();
+        assert!(cut.objects.is_empty() && cut.left_out["an answer that is not whole"] == 1);
+    }
+
+    #[test]
+    fn what_is_no_http_is_told() {
+        let why =
+            read(&capture(&[(1, true, 1, b"\x16\x03\x01"), (2, false, 1, b"x")])).unwrap_err();
+        assert!(why.contains("no request of plain HTTP in 1 TCP"), "{why}");
+        for (answer, why) in [
+            (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "no answer with 200"),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
+                "compressed",
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz",
+                "an answer that is not whole",
+            ),
+            (b"nothing\r\n\r\n", "an answer that is not whole"),
+        ] {
+            let found = read(&capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap();
+            assert_eq!(found.left_out.get(why), Some(&1), "{why}");
+        }
+    }
+}

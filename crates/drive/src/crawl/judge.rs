@@ -1,0 +1,114 @@
+//! Which objects may hide bytes: those that strict parsers take as they are, and again once they
+//! are changed.
+
+use std::collections::BTreeMap;
+
+use anabranch_stego::{Hiding, Object};
+use serde::de::IgnoredAny;
+
+use super::{Fetched, Found};
+
+/// An object that may hide bytes.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its place in what was found.
+    pub place: usize,
+    /// The object.
+    pub object: Object,
+}
+
+impl Kept {
+    /// Whether a strict parser of ours can judge it; of a script the browser has to.
+    #[must_use]
+    pub fn wants_browser(&self, found: &Found) -> bool {
+        self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
+    }
+}
+
+/// What became of all that was found.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// Objects that may hide bytes.
+    pub kept: Vec<Kept>,
+    /// Why others may not, and how many.
+    pub refused: BTreeMap<String, usize>,
+}
+
+impl Judged {
+    /// Refuses an object.
+    pub fn refuse(&mut self, why: &str) {
+        *self.refused.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Refuses those kept objects that `keeps` is false for.
+    pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
+        let before = self.kept.len();
+        self.kept.retain(|kept| keeps(kept));
+        for _ in self.kept.len()..before {
+            self.refuse(why);
+        }
+    }
+}
+
+/// Judges all objects.
+#[must_use]
+pub fn judge(found: &Found) -> Judged {
+    let mut judged = Judged::default();
+    for (place, fetched) in found.objects.iter().enumerate() {
+        match object(fetched) {
+            Ok(object) => judged.kept.push(Kept { place, object }),
+            Err(why) => judged.refuse(&why),
+        }
+    }
+    judged
+}
+
+/// The object that hides bytes, if it is one.
+pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
+    let Fetched { path, headers, body } = fetched;
+    let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;
+    if is_json(fetched) {
+        let strict = |bytes: &[u8]| serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+        let changed = object.changed(&vec![0xa5; object.hides()]);
+        if !strict(body) || !strict(&changed) {
+            return Err("no JSON".to_owned());
+        }
+    }
+    Ok(object)
+}
+
+fn is_json(fetched: &Fetched) -> bool {
+    let kind = fetched.content_type().to_ascii_lowercase();
+    kind.ends_with("/json") || kind.ends_with("+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetched(path: &str, kind: &str, body: &str) -> Fetched {
+        let headers = vec![("Content-Type".to_owned(), kind.to_owned())];
+        Fetched { path: path.to_owned(), headers, body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn an_object_stays_only_if_parsers_take_it_changed_too() {
+        let text = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
+        let found = Found {
+            objects: vec![
+                fetched("/a.json", "application/json", &text),
+                fetched("/b.json", "application/json", &text[..text.len() - 1]),
+                fetched("/c.js", "text/javascript", &format!("let x={text}")),
+                fetched("/d.html", "text/html", &text),
+            ],
+            ..Found::default()
+        };
+        let mut judged = judge(&found);
+        assert_eq!(judged.kept.len(), 2);
+        assert_eq!(judged.refused["no JSON"], 1);
+        let wants: Vec<bool> = judged.kept.iter().map(|one| one.wants_browser(&found)).collect();
+        assert_eq!(wants, [false, true]);
+        judged.retain("why", |kept| kept.place == 0);
+        assert_eq!((judged.kept.len(), judged.refused["why"]), (1, 1));
+    }
+}

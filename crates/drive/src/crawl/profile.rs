@@ -1,0 +1,315 @@
+//! A profile: a folder with `profile.json` and the bodies of the objects that hide bytes
+//! (`docs/formats.md`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anabranch_stego::{Hiding, Object, Site};
+use serde::{Deserialize, Serialize};
+
+use super::judge::object;
+use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
+
+/// What a profile calls itself.
+const FORMAT: &str = "anabranch covers";
+const VERSION: u32 = 1;
+/// The rule by which hidden bytes are found: both ends of a link have the same.
+const FINDER: u32 = 1;
+/// The file that says what is there, and the folder with bodies.
+const INDEX: &str = "profile.json";
+const BODIES: &str = "bodies";
+
+/// What the index says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    format: String,
+    version: u32,
+    finder: u32,
+    /// The head of a page's request, in its order.
+    request: Vec<(String, String)>,
+    objects: Vec<Entry>,
+    pages: Vec<PageEntry>,
+    /// What was left out, and how often.
+    left_out: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    path: String,
+    headers: Vec<(String, String)>,
+    bytes: usize,
+    /// Of objects that hide bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slots: Option<SlotsEntry>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlotsEntry {
+    hiding: String,
+    hides: usize,
+    /// The file in the folder of bodies.
+    body: String,
+    /// Whether a browser took it changed.
+    browser: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageEntry {
+    path: String,
+    objects: Vec<usize>,
+    pause_ms: u64,
+}
+
+fn name(hiding: Hiding) -> &'static str {
+    match hiding {
+        Hiding::Opaque => "opaque",
+        Hiding::Text => "text",
+        Hiding::Image => "image",
+    }
+}
+
+/// Writes a profile to a folder that is not there yet: all of it, or nothing. `browser` is whether
+/// a browser has taken what is kept.
+///
+/// # Errors
+/// The folder is there, or cannot be written to: a full disk leaves nothing behind.
+pub fn write(
+    folder: &Path,
+    found: &Found,
+    judged: &Judged,
+    browser: bool,
+) -> Result<(), CrawlError> {
+    let told = |error| CrawlError::File(folder.to_owned(), error);
+    if folder.symlink_metadata().is_ok() {
+        return Err(told(io::Error::new(io::ErrorKind::AlreadyExists, "it is there already")));
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    // Others may not read what somebody's visitors see.
+    let own = fs::Permissions::from_mode(0o700);
+    let mut draft = tempfile::Builder::new();
+    let draft = draft.prefix(".profile-").permissions(own).tempdir_in(parent).map_err(told)?;
+    let bodies = draft.path().join(BODIES);
+    fs::create_dir(&bodies).map_err(told)?;
+    let mut objects: Vec<Entry> = found.objects.iter().map(entry).collect();
+    for kept in &judged.kept {
+        let body = format!("{:05}", kept.place);
+        fs::write(bodies.join(&body), &found.objects[kept.place].body).map_err(told)?;
+        let (hiding, hides) = (name(kept.object.hiding()).to_owned(), kept.object.hides());
+        let browser = browser && kept.object.hiding() != Hiding::Opaque;
+        objects[kept.place].slots = Some(SlotsEntry { hiding, hides, body, browser });
+    }
+    let mut left_out = found.left_out.clone();
+    judged
+        .refused
+        .iter()
+        .for_each(|(why, count)| *left_out.entry(why.clone()).or_default() += count);
+    let page = |page: &super::Page| PageEntry {
+        path: page.path.clone(),
+        objects: page.objects.clone(),
+        pause_ms: u64::try_from(page.pause.as_millis()).unwrap_or(u64::MAX),
+    };
+    let document = Document {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        finder: FINDER,
+        request: found.request.clone(),
+        objects,
+        pages: found.pages.iter().map(page).collect(),
+        left_out,
+    };
+    let text = serde_json::to_string_pretty(&document).map_err(|error| told(error.into()))?;
+    fs::write(draft.path().join(INDEX), text + "\n").map_err(told)?;
+    fs::rename(draft.path(), folder).map_err(told)?;
+    let _ = draft.keep();
+    Ok(())
+}
+
+fn entry(fetched: &Fetched) -> Entry {
+    let Fetched { path, headers, body } = fetched.clone();
+    Entry { path, headers, bytes: body.len(), slots: None }
+}
+
+/// Reads what an index says.
+///
+/// # Errors
+/// It is none: one line.
+pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
+    let document: Document =
+        serde_json::from_slice(bytes).map_err(|error| format!("it is no profile: {error}"))?;
+    let Document { format, version, finder, objects, pages, .. } = &document;
+    if format != FORMAT || *version != VERSION || *finder != FINDER {
+        return Err(format!(
+            "it is '{format}' {version}, finder {finder}: here are '{FORMAT}' {VERSION}, {FINDER}"
+        ));
+    }
+    if objects.len() > OBJECTS || pages.len() > OBJECTS {
+        return Err("it has more than 20,000 objects or pages".to_owned());
+    }
+    let known = |place: &usize| *place < objects.len();
+    if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {
+        return Err(format!("page {}: it has an object that is not there", page.path));
+    }
+    let digits = |slots: &SlotsEntry| {
+        slots.body.len() == 5 && slots.body.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let wrong = |one: &&Entry| one.slots.as_ref().is_some_and(|slots| !digits(slots));
+    match objects.iter().find(wrong) {
+        Some(one) => Err(format!("{}: its body is no file of five digits", one.path)),
+        None => Ok(document),
+    }
+}
+
+/// Reads a profile: what it was made of, as far as it hides anything, and what it keeps.
+///
+/// # Errors
+/// It cannot be read, says something that it may not, or an object does not hide what it says.
+pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
+    let index = folder.join(INDEX);
+    let wrong = |why: String| CrawlError::Source(index.clone(), why);
+    let document = parse(&read_file(&index)?).map_err(wrong)?;
+    let (mut found, mut judged) = (Found::default(), Judged::default());
+    for (place, one) in document.objects.into_iter().enumerate() {
+        let (path, headers) = (one.path, one.headers);
+        let Some(slots) = one.slots else {
+            found.objects.push(Fetched { path, headers, body: Vec::new() });
+            continue;
+        };
+        let file = folder.join(BODIES).join(&slots.body);
+        let body = read_file(&file)?;
+        let fetched = Fetched { path, headers, body };
+        let object = checked(&fetched, &slots, one.bytes)
+            .map_err(|why| CrawlError::Source(file, format!("{}: {why}", fetched.path)))?;
+        found.objects.push(fetched);
+        judged.kept.push(super::Kept { place, object });
+    }
+    found.request = document.request;
+    let page = |page: PageEntry| super::Page {
+        path: page.path,
+        objects: page.objects,
+        pause: std::time::Duration::from_millis(page.pause_ms),
+    };
+    found.pages = document.pages.into_iter().map(page).collect();
+    found.left_out = document.left_out;
+    Ok((found, judged))
+}
+
+/// The object of an entry, if it is what the entry says.
+fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
+    if fetched.body.len() != bytes {
+        return Err(format!("{} bytes, where the profile says {bytes}", fetched.body.len()));
+    }
+    let object = object(fetched)?;
+    let own = (name(object.hiding()), object.hides());
+    if own != (&slots.hiding, slots.hides) {
+        let (hiding, hides) = (&slots.hiding, slots.hides);
+        return Err(format!("{} hides {}, where the profile says {hiding} {hides}", own.0, own.1));
+    }
+    Ok(object)
+}
+
+/// The site that a profile is, for a server.
+///
+/// # Errors
+/// As [`read`]; and there is nothing in it that hides anything.
+pub fn site(folder: &Path) -> Result<Site, CrawlError> {
+    let (found, judged) = read(folder)?;
+    let objects: BTreeMap<usize, Object> =
+        judged.kept.into_iter().map(|kept| (kept.place, kept.object)).collect();
+    let mut site = Site::default();
+    for page in &found.pages {
+        site.add(page.objects.iter().filter_map(|place| objects.get(place).cloned()).collect());
+    }
+    match site.is_empty() {
+        true => Err(CrawlError::Source(PathBuf::from(folder), "nothing hides in it".to_owned())),
+        false => Ok(site),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge;
+    use super::*;
+
+    fn found() -> Found {
+        let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
+        let of = |path: &str, kind: &str, body: &str| Fetched {
+            path: path.to_owned(),
+            headers: vec![("Content-Type".to_owned(), kind.to_owned())],
+            body: body.as_bytes().to_vec(),
+        };
+        let mut found = Found::default();
+        let pause = std::time::Duration::from_secs(3);
+        found.follow(vec![
+            (of("/", "text/html", "page"), std::time::Duration::ZERO),
+            (of("/a.json", "application/json", &body), pause),
+        ]);
+        found
+    }
+
+    #[test]
+    fn a_profile_is_read_as_it_was_written_and_never_twice_to_a_place() {
+        let (at, found) = (tempfile::tempdir().unwrap(), found());
+        let (folder, judged) = (at.path().join("own"), judge(&found));
+        write(&folder, &found, &judged, false).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        let (read_found, read_judged) = read(&folder).unwrap();
+        assert_eq!(read_found.pages, found.pages);
+        assert_eq!(read_found.objects[1], found.objects[1]);
+        assert_eq!(read_found.left_out["a type that hides nothing"], 1);
+        assert_eq!(read_judged.kept.len(), 1);
+        assert_eq!(site(&folder).unwrap().objects().len(), 1);
+        let again = write(&folder, &found, &judged, false).unwrap_err().to_string();
+        assert!(again.ends_with("own: it is there already"), "{again}");
+        let nowhere = write(&at.path().join("a/b"), &found, &judged, false).unwrap_err();
+        assert!(!nowhere.to_string().contains('\n'));
+        let left: Vec<_> = fs::read_dir(at.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "no draft stays");
+        write(&at.path().join("none"), &found, &Judged::default(), false).unwrap();
+        let none = site(&at.path().join("none")).unwrap_err().to_string();
+        assert!(none.ends_with("nothing hides in it"), "{none}");
+    }
+
+    #[test]
+    fn a_profile_that_was_tampered_with_is_refused_in_one_line() {
+        let (at, found) = (tempfile::tempdir().unwrap(), found());
+        let folder = at.path().join("own");
+        write(&folder, &found, &judge(&found), false).unwrap();
+        let (index, body) = (folder.join(INDEX), folder.join("bodies/00001"));
+        let (good, bytes) = (fs::read_to_string(&index).unwrap(), fs::read(&body).unwrap());
+        let says = |what: &str| {
+            let why = site(&folder).unwrap_err().to_string();
+            assert!(why.contains(what) && !why.contains('\n'), "{what}: {why}");
+        };
+        for (from, to, what) in [
+            ("\"format\"", "\"farmat\"", "it is no profile"),
+            ("\"finder\": 1", "\"finder\": 2", "finder 2"),
+            ("      1\n", "      2\n", "not there"),
+            ("\"00001\"", "\"../01\"", "five digits"),
+            ("\"00001\"", "\"00007\"", "00007"),
+            ("\"text\"", "\"image\"", "where the profile says image"),
+            ("\"hides\": 1620", "\"hides\": 99", "where the profile says text 99"),
+            ("/a.json", "/a json", "no plain path"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            fs::write(&index, good.replace(from, to)).unwrap();
+            says(what);
+        }
+        fs::write(&index, &good[..good.len() / 2]).unwrap();
+        says("it is no profile");
+        fs::write(&index, &good).unwrap();
+        fs::write(&body, &bytes[1..]).unwrap();
+        says("where the profile says");
+        fs::write(&body, [&b"x"[..], &bytes[1..]].concat()).unwrap();
+        says("no JSON");
+        fs::remove_file(&body).unwrap();
+        says("00001");
+    }
+}
