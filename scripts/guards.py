@@ -34,7 +34,7 @@ CORES = ("multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "st
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
 # generators, and its clippy.toml forbids the ways around them.
 EXEMPT_CRATES = {
-    "links": {"getrandom", "libc"},
+    "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
 }
 FENCED_METHODS = {
@@ -86,6 +86,8 @@ PARSERS = {
     "crates/drive/src/socks/dialogue.rs": "socks",
     "crates/drive/src/socks/packet.rs": "socks",
     "crates/drive/src/netlink/prefix.rs": "texts",
+    "crates/links/src/quic/endpoint.rs": "quic_lanes",
+    "crates/links/src/quic/units.rs": "quic_lanes",
     "crates/links/src/tls/library.rs": "tls_link",
     "crates/links/src/tls/messages.rs": "tls_records",
     "crates/links/src/tls/mod.rs": "tls_link",
@@ -339,6 +341,10 @@ def tor_crates(repository: Repository) -> Iterator[str]:
             yield f"{name}: depends on a tor-* crate; only crates/onion may"
 
 
+#: Files of cores that may name what the fence forbids: quinn-proto counts in `Instant`.
+UNFENCED = {"crates/links/src/quic/epoch.rs"}
+
+
 def hash_maps(repository: Repository) -> Iterator[str]:
     """Cores have no container whose order changes from run to run, and switch no fence off."""
     for core in repository.cores:
@@ -346,7 +352,7 @@ def hash_maps(repository: Repository) -> Iterator[str]:
             code = blank(text)
             if re.search(r"\bHash(Map|Set)\b", code):
                 yield f"{name}: a HashMap or HashSet in a core"
-            if re.search(r"\b(allow|expect)\([^)]*disallowed_", code):
+            if name not in UNFENCED and re.search(r"\b(allow|expect)\([^)]*disallowed_", code):
                 yield f"{name}: switches the core's fence off"
 
 

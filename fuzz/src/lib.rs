@@ -26,6 +26,7 @@ pub mod onion_relay;
 pub mod onion_services;
 pub mod pluggable;
 pub mod proxy_requests;
+pub mod quic_lanes;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -63,6 +64,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("onion_services", onion_services::check),
     ("pluggable", pluggable::check),
     ("proxy_requests", proxy_requests::check),
+    ("quic_lanes", quic_lanes::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

@@ -6,6 +6,7 @@
 //! be lost or overtake each other, unless it knows how to number them.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
+//! * [`quic`]: QUIC, a stream for each lane: ordered within a lane, and no lane waits for another.
 //! * [`utls`]: what makes an unordered link of it, whose records are opened before their turn.
 //!
 //! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
@@ -15,6 +16,7 @@ use std::fmt;
 
 use anabranch_multipath::Time;
 
+pub mod quic;
 pub mod tls;
 pub mod utls;
 

@@ -25,7 +25,16 @@ pub struct Context {
     provider: Arc<CryptoProvider>,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    quic_client: Arc<ClientConfig>,
+    quic_server: Arc<ServerConfig>,
     own: CertificateDer<'static>,
+}
+
+/// What a QUIC link's handshake is made of: the same key and certificate, TLS 1.3 alone.
+pub(crate) struct QuicTls {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) own: CertificateDer<'static>,
 }
 
 impl Context {
@@ -57,6 +66,8 @@ impl Context {
         key: PrivateKeyDer<'static>,
     ) -> Result<Context, SetupError> {
         let client = client(&provider)?;
+        let quic_client = quic_client(&provider)?;
+        let quic_server = quic_server(&provider, own.clone(), key.clone_key())?;
         let builder = ServerConfig::builder_with_provider(server_provider(&provider))
             .with_protocol_versions(rustls::ALL_VERSIONS)
             .map_err(setup)?
@@ -70,7 +81,23 @@ impl Context {
         server.enable_secret_extraction = true;
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Context { provider, client: Arc::new(client), server: Arc::new(server), own })
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        let (quic_client, quic_server) = (Arc::new(quic_client), Arc::new(quic_server));
+        Ok(Context { provider, client, server, quic_client, quic_server, own })
+    }
+
+    /// What QUIC links are made of.
+    pub(crate) fn quic(&self) -> QuicTls {
+        QuicTls {
+            client: Arc::clone(&self.quic_client),
+            server: Arc::clone(&self.quic_server),
+            own: self.own.clone(),
+        }
+    }
+
+    /// A name that means nothing, as links that we open ask for one.
+    pub(crate) fn hostname(&self) -> Result<String, SetupError> {
+        hostname(&self.provider)
     }
 
     /// A link that we open.
@@ -172,6 +199,32 @@ impl ProducesTickets for EmptyTickets {
 
 fn client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {
     client_of(provider, rustls::ALL_VERSIONS)
+}
+
+/// The application protocol of QUIC links (RFC 9001, 8.1, wants one).
+const ALPN: &[u8] = b"anabranch-or/1";
+
+fn quic_client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {
+    let mut config = client_of(provider, &[&rustls::version::TLS13])?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.enable_secret_extraction = false;
+    Ok(config)
+}
+
+fn quic_server(
+    provider: &Arc<CryptoProvider>,
+    own: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, SetupError> {
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(setup)?
+        .with_no_client_auth();
+    let mut config = builder.with_single_cert(vec![own], key).map_err(setup)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
 }
 
 fn client_of(

@@ -22,7 +22,7 @@ use crate::utls::EarlyCounts;
 use crate::{Fault, Link, Promises, State};
 
 mod certificate;
-mod context;
+pub(crate) mod context;
 pub(crate) mod keys;
 mod library;
 pub(crate) mod messages;
@@ -30,7 +30,7 @@ mod opener;
 mod records;
 mod sealer;
 mod secrets;
-mod setup;
+pub(crate) mod setup;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod verify;

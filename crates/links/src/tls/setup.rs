@@ -14,6 +14,6 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-pub(super) fn setup(error: impl fmt::Display) -> SetupError {
+pub(crate) fn setup(error: impl fmt::Display) -> SetupError {
     SetupError(error.to_string())
 }

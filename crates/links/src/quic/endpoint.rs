@@ -1,0 +1,405 @@
+//! One UDP socket's QUIC links.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Transmit,
+    VarInt,
+};
+use rustls::pki_types::CertificateDer;
+
+use super::config;
+use super::epoch::Epoch;
+use super::link::QuicLink;
+use super::units::Units;
+use crate::State;
+use crate::tls::Context;
+use crate::tls::setup::{SetupError, setup};
+
+/// Handshakes of others under way from which on a newcomer has to show by a Retry that it is at its
+/// address.
+const RETRY_FROM: usize = 16;
+/// Handshakes of others under way from which on nobody is taken.
+const MOST_HALF_OPEN: usize = 1_024;
+/// Answers without a connection that wait: more are not given.
+const MOST_ANSWERS: usize = 256;
+/// Datagrams that leave in one segmented send.
+const SEGMENTS: usize = 32;
+
+/// A link's number at its endpoint, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// A datagram that came.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Our address, if it is known.
+    pub to: Option<IpAddr>,
+    /// Its ECN bits (RFC 3168).
+    pub ecn: u8,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// One or more datagrams that are to be sent: whose bytes stand where they were put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packets {
+    /// To whom.
+    pub to: SocketAddr,
+    /// From which of our addresses, if that matters.
+    pub source: Option<IpAddr>,
+    /// With which ECN bits.
+    pub ecn: u8,
+    /// Bytes of each; the last may be shorter. 0: it is one.
+    pub stride: usize,
+}
+
+/// What an endpoint counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Newcomers that were asked to show that they are at their address.
+    pub retried: u64,
+    /// Newcomers that were not taken.
+    pub refused: u64,
+    /// Links that ended otherwise than by a goodbye.
+    pub broken: u64,
+}
+
+impl EndpointCounts {
+    /// Those of two endpoints.
+    #[must_use]
+    pub fn with(self, other: EndpointCounts) -> EndpointCounts {
+        EndpointCounts {
+            retried: self.retried + other.retried,
+            refused: self.refused + other.refused,
+            broken: self.broken + other.broken,
+        }
+    }
+}
+
+/// The links of one socket. The owner hands it datagrams ([`Endpoint::receive`]) and the time
+/// ([`Endpoint::expire`]), looks at the links that it then names ([`Endpoint::next_touched`]), and
+/// sends what it gives ([`Endpoint::transmit`], [`Endpoint::answer`]).
+pub struct Endpoint {
+    inner: quinn_proto::Endpoint,
+    epoch: Epoch,
+    context: Context,
+    client: ClientConfig,
+    own: CertificateDer<'static>,
+    units: Units,
+    seed: [u8; 32],
+    takes: bool,
+    links: BTreeMap<ConnId, Entry>,
+    by_handle: BTreeMap<usize, ConnId>,
+    due: BTreeSet<(Time, ConnId)>,
+    touched: BTreeSet<ConnId>,
+    answers: VecDeque<(Packets, Vec<u8>)>,
+    last: u64,
+    /// Handshakes of others that are under way.
+    half_open: usize,
+    counts: EndpointCounts,
+}
+
+struct Entry {
+    link: QuicLink,
+    handle: ConnectionHandle,
+    due: Option<Time>,
+    /// Its handshake was others' and is not done.
+    is_half_open: bool,
+    /// The owner knows no more of it; it only says goodbye.
+    left: bool,
+}
+
+impl Endpoint {
+    /// Without links. `takes`: others may open some. All chance but the TLS library's comes from
+    /// `seed`.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn new(
+        context: &Context,
+        units: Units,
+        seed: [u8; 32],
+        takes: bool,
+    ) -> Result<Endpoint, SetupError> {
+        let server = takes.then(|| config::server(context, seed)).transpose()?.map(Arc::new);
+        let inner = quinn_proto::Endpoint::new(config::endpoint(seed), server, true, None);
+        Ok(Endpoint {
+            inner,
+            epoch: Epoch::new(),
+            client: config::client(context)?,
+            own: context.quic().own,
+            context: context.clone(),
+            units,
+            seed,
+            takes,
+            links: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            due: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            answers: VecDeque::new(),
+            last: 0,
+            half_open: 0,
+            counts: EndpointCounts::default(),
+        })
+    }
+
+    /// Links that come from now on are shown another certificate.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings: the former stay.
+    pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
+        if self.takes {
+            let server = config::server(context, self.seed)?;
+            self.inner.set_server_config(Some(Arc::new(server)));
+        }
+        self.client = config::client(context)?;
+        (self.context, self.own) = (context.clone(), context.quic().own);
+        Ok(())
+    }
+
+    /// Opens a link.
+    ///
+    /// # Errors
+    /// [`SetupError`] if that address cannot be reached by anybody.
+    pub fn connect(&mut self, now: Time, to: SocketAddr) -> Result<ConnId, SetupError> {
+        let (now, name) = (self.epoch.instant(now), self.context.hostname()?);
+        let dialled = self.inner.connect(now, self.client.clone(), to, &name);
+        let (handle, connection) = dialled.map_err(setup)?;
+        Ok(self.add(handle, connection, true))
+    }
+
+    fn add(&mut self, handle: ConnectionHandle, connection: Connection, dialled: bool) -> ConnId {
+        self.last += 1;
+        let id = ConnId(self.last);
+        let link = QuicLink::new(connection, self.units, self.own.clone(), dialled);
+        self.half_open += usize::from(!dialled);
+        let entry = Entry { link, handle, due: None, is_half_open: !dialled, left: false };
+        self.links.insert(id, entry);
+        self.by_handle.insert(handle.0, id);
+        self.touched.insert(id);
+        id
+    }
+
+    /// Takes a datagram. `admit` says whether a newcomer from an address may open a link; it is
+    /// asked once for each, and those who must show their address first are asked about then.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        arrival: Arrival<'_>,
+        admit: &mut dyn FnMut(ConnId, SocketAddr) -> bool,
+    ) {
+        let at = self.epoch.instant(now);
+        let Arrival { from, to, ecn, bytes } = arrival;
+        let (ecn, mut answer) = (EcnCodepoint::from_bits(ecn), Vec::new());
+        match self.inner.handle(at, from, to, ecn, BytesMut::from(bytes), &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(entry) = self.links.get_mut(&id)
+                {
+                    entry.link.connection.handle_event(event);
+                    self.touched.insert(id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, admit),
+            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, answer),
+            None => {}
+        }
+    }
+
+    /// Somebody wants to open a link.
+    fn meet(
+        &mut self,
+        now: Time,
+        incoming: Incoming,
+        admit: &mut dyn FnMut(ConnId, SocketAddr) -> bool,
+    ) {
+        let mut answer = Vec::new();
+        let is_proven = incoming.remote_address_validated();
+        if self.half_open >= RETRY_FROM && !is_proven {
+            self.counts.retried += 1;
+            if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
+                self.respond(&transmit, answer);
+            }
+            return;
+        }
+        let next = ConnId(self.last + 1);
+        if self.half_open >= MOST_HALF_OPEN || !admit(next, incoming.remote_address()) {
+            self.counts.refused += 1;
+            let transmit = self.inner.refuse(incoming, &mut answer);
+            return self.respond(&transmit, answer);
+        }
+        match self.inner.accept(incoming, self.epoch.instant(now), &mut answer, None) {
+            Ok((handle, connection)) => drop(self.add(handle, connection, false)),
+            Err(error) => {
+                self.counts.refused += 1;
+                if let Some(transmit) = error.response {
+                    self.respond(&transmit, answer);
+                }
+            }
+        }
+    }
+
+    fn respond(&mut self, transmit: &Transmit, mut bytes: Vec<u8>) {
+        if self.answers.len() < MOST_ANSWERS {
+            bytes.truncate(transmit.size);
+            self.answers.push_back((packets(transmit), bytes));
+        }
+    }
+
+    /// The next datagram that answers somebody who has no link.
+    pub fn answer(&mut self) -> Option<(Packets, Vec<u8>)> {
+        self.answers.pop_front()
+    }
+
+    /// When [`Endpoint::expire`] is to be called.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.due.first().map(|&(at, _)| at)
+    }
+
+    /// The time has come.
+    pub fn expire(&mut self, now: Time) {
+        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, id));
+            if let Some(entry) = self.links.get_mut(&id) {
+                entry.due = None;
+                entry.link.connection.handle_timeout(self.epoch.instant(now.max(at)));
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    /// A link at which something may have changed: it may be open, have bytes or room, have
+    /// something to send, or have ended.
+    pub fn next_touched(&mut self) -> Option<ConnId> {
+        loop {
+            let id = self.touched.pop_first()?;
+            self.settle(id);
+            match self.links.get(&id) {
+                // It says goodbye, of which nobody needs to know but who sends.
+                Some(_) => return Some(id),
+                None => continue,
+            }
+        }
+    }
+
+    /// Carries events between a connection and the library's endpoint.
+    fn settle(&mut self, id: ConnId) {
+        let Some(entry) = self.links.get_mut(&id) else { return };
+        while let Some(event) = entry.link.connection.poll_endpoint_events() {
+            if let Some(answer) = self.inner.handle_event(entry.handle, event) {
+                entry.link.connection.handle_event(answer);
+            }
+        }
+        let was_over = entry.link.state() == State::Ended;
+        entry.link.work();
+        let is_over = entry.link.state() == State::Ended;
+        if is_over && !was_over && entry.link.fault().is_some() {
+            self.counts.broken += 1;
+        }
+        if entry.is_half_open && entry.link.state() != State::Handshaking {
+            entry.is_half_open = false;
+            self.half_open -= 1;
+        }
+        if entry.link.connection.is_drained() {
+            self.by_handle.remove(&entry.handle.0);
+            if entry.left {
+                self.remove(id);
+            }
+        }
+    }
+
+    /// A link.
+    pub fn link(&mut self, id: ConnId) -> Option<&mut QuicLink> {
+        self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
+    }
+
+    /// Puts datagrams of a link into `into`, which is emptied before; `None` if it has none.
+    pub fn transmit(&mut self, now: Time, id: ConnId, into: &mut Vec<u8>) -> Option<Packets> {
+        into.clear();
+        let at = self.epoch.instant(now);
+        let entry = self.links.get_mut(&id)?;
+        if entry.link.state() == State::Open {
+            entry.link.flush();
+        }
+        let transmit = entry.link.connection.poll_transmit(at, SEGMENTS, into);
+        self.note_due(id);
+        let transmit = transmit?;
+        into.truncate(transmit.size);
+        Some(packets(&transmit))
+    }
+
+    /// Notes when a link wants to be called.
+    fn note_due(&mut self, id: ConnId) {
+        let Some(entry) = self.links.get_mut(&id) else { return };
+        let due = entry.link.connection.poll_timeout().map(|at| self.epoch.time(at));
+        if due != entry.due {
+            if let Some(at) = std::mem::replace(&mut entry.due, due) {
+                self.due.remove(&(at, id));
+            }
+            self.due.extend(due.map(|at| (at, id)));
+        }
+    }
+
+    /// Says goodbye on a link, of which the owner knows no more.
+    pub fn close(&mut self, now: Time, id: ConnId) {
+        let now = self.epoch.instant(now);
+        let Some(entry) = self.links.get_mut(&id) else { return };
+        entry.left = true;
+        if entry.link.connection.is_drained() {
+            return self.remove(id);
+        }
+        entry.link.connection.close(now, VarInt::from_u32(0), Bytes::new());
+        self.touched.insert(id);
+    }
+
+    fn remove(&mut self, id: ConnId) {
+        let Some(entry) = self.links.remove(&id) else { return };
+        self.half_open -= usize::from(entry.is_half_open);
+        if let Some(at) = entry.due {
+            self.due.remove(&(at, id));
+        }
+        self.touched.remove(&id);
+    }
+
+    /// Links that there are, those that say goodbye among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> EndpointCounts {
+        self.counts
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Endpoint").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+fn packets(transmit: &Transmit) -> Packets {
+    Packets {
+        to: transmit.destination,
+        source: transmit.src_ip,
+        ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+        stride: transmit.segment_size.unwrap_or(0),
+    }
+}

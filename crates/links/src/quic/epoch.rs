@@ -1,0 +1,26 @@
+//! Our time as the library counts it.
+
+#![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
+
+use std::time::Instant;
+
+use anabranch_multipath::Time;
+
+/// The library's beginning of time. Which it is matters to nobody: differences alone count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epoch(Instant);
+
+impl Epoch {
+    #[allow(clippy::disallowed_methods, reason = "nothing else makes an `Instant`")]
+    pub(super) fn new() -> Epoch {
+        Epoch(Instant::now())
+    }
+
+    pub(super) fn instant(self, time: Time) -> Instant {
+        self.0 + time.since(Time::ZERO)
+    }
+
+    pub(super) fn time(self, instant: Instant) -> Time {
+        Time::ZERO + instant.saturating_duration_since(self.0)
+    }
+}

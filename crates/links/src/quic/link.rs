@@ -1,0 +1,496 @@
+//! One QUIC connection as a link.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+use anabranch_multipath::LinkView;
+use bytes::Bytes;
+use quinn_proto::{
+    Connection, ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, VarInt, WriteError,
+};
+use rustls::pki_types::CertificateDer;
+
+use super::lanes::{Held, Lanes};
+use super::units::{Head, UnitReader, Units, fault};
+use crate::{Fault, State};
+
+/// Lanes that the peer may make at first. Twice as many as it has, when it has made half of them.
+pub(super) const LANES: u32 = 256;
+/// Lanes that it may ever have at a time.
+const MOST_LANES: u32 = 1 << 16;
+/// Bytes beyond the congestion window that are taken: what the next acknowledgements let out.
+const SLACK: u64 = 32 << 10;
+/// Units that the connection has not taken: no more is written then.
+const MOST_PENDING: usize = 16 << 10;
+/// Lanes of ours that wait until the peer lets us open more streams.
+const MOST_UNOPENED: usize = 1_024;
+/// Why a stream is not read any more, or was given up: its lane has ended.
+const ENDED: VarInt = VarInt::from_u32(0);
+
+/// A QUIC link to one neighbour.
+pub struct QuicLink {
+    pub(super) connection: Connection,
+    units: Units,
+    own: CertificateDer<'static>,
+    peers: Option<CertificateDer<'static>>,
+    dialled: bool,
+    state: State,
+    fault: Option<Fault>,
+    /// The stream of lane 0, its reader, and whether we have said anything.
+    own_lane: Option<StreamId>,
+    own_reader: UnitReader,
+    said: bool,
+    /// Other lanes are read.
+    admits: bool,
+    lanes: Lanes,
+    most_lanes: u32,
+    readable: BTreeSet<StreamId>,
+    /// What the connection has not taken, and streams that end behind it.
+    pending: BTreeMap<StreamId, Pending>,
+    pending_bytes: usize,
+    /// Units that make lanes for which there is no stream yet, and what is to be read in place of
+    /// those that there is no room for.
+    unopened: VecDeque<(u32, Bytes)>,
+    refused: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    chunks: VecDeque<Bytes>,
+    finish: bool,
+}
+
+impl QuicLink {
+    pub(super) fn new(
+        connection: Connection,
+        units: Units,
+        own: CertificateDer<'static>,
+        dialled: bool,
+    ) -> QuicLink {
+        QuicLink {
+            connection,
+            units,
+            own,
+            peers: None,
+            dialled,
+            state: State::Handshaking,
+            fault: None,
+            own_lane: None,
+            own_reader: UnitReader::own(),
+            said: false,
+            admits: false,
+            lanes: Lanes::default(),
+            most_lanes: LANES,
+            readable: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            unopened: VecDeque::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// Where the link is in its life.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why it has ended, if that was not in order.
+    #[must_use]
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// Whether we opened it.
+    #[must_use]
+    pub fn is_dialled(&self) -> bool {
+        self.dialled
+    }
+
+    /// The DER form of the certificate that the peer showed, if we opened the link and it is open.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.peers.as_deref()
+    }
+
+    /// The DER form of the certificate that we show to who opens a link.
+    #[must_use]
+    pub fn own_certificate(&self) -> &[u8] {
+        &self.own
+    }
+
+    /// Keying material of this connection (RFC 5705, RFC 8446 7.5), 32 bytes, the same on both
+    /// sides.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] before the handshake is done.
+    pub fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
+        let mut secret = [0; 32];
+        let session = self.connection.crypto_session();
+        let exported = session.export_keying_material(&mut secret, label, context);
+        let early = Fault::Misuse("a link exports no keys before its handshake is done");
+        exported.map(|()| secret).map_err(|_| early)
+    }
+
+    /// From now on other lanes than the link's own are read: what made them is known to be whom it
+    /// should. What came of them has waited.
+    pub fn admit_lanes(&mut self) {
+        self.admits = true;
+    }
+
+    /// How the connection is doing.
+    #[must_use]
+    pub fn view(&self) -> LinkView {
+        let path = self.connection.stats().path;
+        let mss = u32::from(path.current_mtu).max(1);
+        let window = u32::try_from(path.cwnd).unwrap_or(u32::MAX);
+        LinkView { snd_cwnd: window / mss, mss, rtt: path.rtt, ..LinkView::default() }
+    }
+
+    /// Lanes that there are.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Bytes that may be written now: about what the congestion window lets out, and a little more,
+    /// so that the rest stays where its order may change.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        match self.state {
+            State::Open => MOST_PENDING.saturating_sub(self.pending_bytes),
+            _ => 0,
+        }
+    }
+
+    /// Appends the units that have arrived, of a lane in order: how many bytes that was.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the peer said what it must not, and the link is to be closed.
+    pub fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
+        let before = into.len();
+        into.append(&mut self.refused);
+        let mut readable = std::mem::take(&mut self.readable);
+        if let Some(own) = self.own_lane.filter(|own| readable.remove(own)) {
+            self.read_own(own, into)?;
+        }
+        if !self.admits {
+            self.readable = readable;
+            return Ok(into.len() - before);
+        }
+        while let Some(stream) = readable.pop_first() {
+            readable.extend(self.read_lane(stream, into)?);
+        }
+        Ok(into.len() - before)
+    }
+
+    /// Takes whole units for the peer. Those of a lane that nobody has made, or that has ended, are
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] before the link is open, and for what is no whole unit.
+    pub fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+        if self.state != State::Open {
+            return Err(Fault::Misuse("units go by an open link"));
+        }
+        let mut rest = Bytes::copy_from_slice(plain);
+        while !rest.is_empty() {
+            let head = (self.units.head)(&rest, !self.said);
+            let Some(head) = head.filter(|head| head.length <= rest.len()) else {
+                return Err(Fault::Misuse("what is written is whole units"));
+            };
+            self.said = true;
+            let unit = rest.split_to(head.length);
+            self.write_unit(head, unit);
+        }
+        Ok(())
+    }
+
+    fn write_unit(&mut self, head: Head, unit: Bytes) {
+        if head.lane == 0 {
+            return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
+        }
+        match self.lanes.of(head.lane) {
+            Some(stream) => {
+                self.send(stream, unit);
+                if head.ends {
+                    self.finish(stream);
+                    self.leave(stream);
+                }
+            }
+            None if head.makes => self.make(head.lane, unit),
+            None => self.unopened.retain(|(lane, _)| *lane != head.lane || !head.ends),
+        }
+    }
+
+    /// Makes a lane, or has it wait for a stream.
+    fn make(&mut self, lane: u32, unit: Bytes) {
+        if let Some(stream) = self.connection.streams().open(Dir::Bi) {
+            self.lanes.made(lane, stream);
+            self.send(stream, unit);
+        } else if self.unopened.len() < MOST_UNOPENED {
+            self.unopened.push_back((lane, unit));
+        } else {
+            self.refused.extend((self.units.end)(lane));
+        }
+    }
+
+    /// Gives a stream bytes, behind those that wait.
+    fn send(&mut self, stream: StreamId, unit: Bytes) {
+        if self.pending.contains_key(&stream) {
+            self.pending_bytes += unit.len();
+            let pending = self.pending.entry(stream).or_default();
+            return pending.chunks.push_back(unit);
+        }
+        let mut chunks = [unit];
+        match self.connection.send_stream(stream).write_chunks(&mut chunks) {
+            // The peer does not read it any more: its end is under way.
+            Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
+            Err(WriteError::Blocked) | Ok(_) => {
+                let [rest] = chunks;
+                if !rest.is_empty() {
+                    self.pending_bytes += rest.len();
+                    self.pending.entry(stream).or_default().chunks.push_back(rest);
+                }
+            }
+        }
+    }
+
+    /// Nothing follows on a stream.
+    fn finish(&mut self, stream: StreamId) {
+        match self.pending.get_mut(&stream) {
+            Some(pending) => pending.finish = true,
+            // One that the peer has stopped needs no end.
+            None => drop(self.connection.send_stream(stream).finish()),
+        }
+    }
+
+    /// A lane has ended: its stream is not read any more, and the next lane of its number is.
+    fn leave(&mut self, stream: StreamId) {
+        // One that was read to its end is closed already.
+        let _ = self.connection.recv_stream(stream).stop(ENDED);
+        self.readable.remove(&stream);
+        self.readable.extend(self.lanes.gone(stream));
+    }
+
+    /// Writes what waited for room, as far as there is.
+    pub(super) fn flush(&mut self) {
+        self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
+        for (stream, mut waiting) in std::mem::take(&mut self.pending) {
+            for chunk in &waiting.chunks {
+                self.pending_bytes -= chunk.len();
+            }
+            let finish = waiting.finish;
+            waiting.chunks.drain(..).for_each(|chunk| self.send(stream, chunk));
+            if finish {
+                self.finish(stream);
+            }
+        }
+        while !self.unopened.is_empty() {
+            let Some(stream) = self.connection.streams().open(Dir::Bi) else { return };
+            if let Some((lane, unit)) = self.unopened.pop_front() {
+                self.lanes.made(lane, stream);
+                self.send(stream, unit);
+            }
+        }
+    }
+
+    /// Takes what the connection tells.
+    pub(super) fn work(&mut self) {
+        while let Some(event) = self.connection.poll() {
+            match event {
+                Event::Connected => self.connected(),
+                Event::ConnectionLost { reason } => self.lost(&reason),
+                Event::Stream(StreamEvent::Opened { .. }) => self.accept(),
+                Event::Stream(StreamEvent::Readable { id }) => drop(self.readable.insert(id)),
+                Event::Stream(StreamEvent::Stopped { id, .. }) => {
+                    if let Some(dropped) = self.pending.remove(&id) {
+                        let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
+                        self.pending_bytes -= bytes;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn connected(&mut self) {
+        self.state = State::Open;
+        if self.dialled {
+            self.own_lane = self.connection.streams().open(Dir::Bi);
+            let shown = self.connection.crypto_session().peer_identity();
+            let shown = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+            self.peers = shown.and_then(|chain| chain.into_iter().next());
+            if self.own_lane.is_none() {
+                self.end(fault("it grants no stream"));
+            }
+        }
+    }
+
+    fn lost(&mut self, reason: &ConnectionError) {
+        match reason {
+            ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {}
+            other => self.fault = Some(fault(&other.to_string())),
+        }
+        self.state = State::Ended;
+    }
+
+    fn end(&mut self, fault: Fault) {
+        (self.state, self.fault) = (State::Ended, Some(fault));
+    }
+
+    fn accept(&mut self) {
+        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
+            if !self.dialled && self.own_lane.is_none() {
+                self.own_lane = Some(stream);
+            } else {
+                self.lanes.came(stream);
+            }
+            self.readable.insert(stream);
+        }
+    }
+
+    /// Lets the peer make more lanes: it has half of those that it may, and we know them.
+    fn grant(&mut self) {
+        if self.lanes.len() > self.most_lanes as usize / 2 && self.most_lanes < MOST_LANES {
+            self.most_lanes *= 2;
+            self.connection.set_max_concurrent_streams(Dir::Bi, self.most_lanes.into());
+        }
+    }
+
+    fn read_own(&mut self, stream: StreamId, into: &mut Vec<u8>) -> Result<(), Fault> {
+        let QuicLink { connection, own_reader, units, .. } = self;
+        let ended = read_all(connection, stream, |mut came| {
+            while own_reader.next(units, &mut came, into)?.is_some() {}
+            Ok(true)
+        })?;
+        if ended {
+            self.state = State::Ended;
+        }
+        Ok(())
+    }
+
+    /// Reads a lane; the stream that is to be read next on its account.
+    fn read_lane(
+        &mut self,
+        stream: StreamId,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<StreamId>, Fault> {
+        let QuicLink { connection, lanes, units, .. } = self;
+        let mut fed = Fed::All;
+        if let Some(held) = lanes.get_mut(stream).and_then(|lane| lane.held.take()) {
+            into.extend_from_slice(&held.unit);
+            fed = feed(lanes, units, stream, &held.rest, into)?;
+        }
+        let ended = fed == Fed::All
+            && read_all(connection, stream, |came| {
+                fed = feed(lanes, units, stream, came, into)?;
+                Ok(fed == Fed::All)
+            })?;
+        match (fed, ended) {
+            (Fed::Over, _) => {
+                self.finish(stream);
+                Ok(self.leave_for(stream))
+            }
+            (Fed::All, true) => self.broke_off(stream, into),
+            _ => {
+                self.grant();
+                Ok(None)
+            }
+        }
+    }
+
+    /// A stream ended before its lane.
+    fn broke_off(
+        &mut self,
+        stream: StreamId,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<StreamId>, Fault> {
+        let lane = self.lanes.get_mut(stream);
+        let number = lane.and_then(|lane| lane.reader.lane());
+        if let Some(number) = number.filter(|number| self.lanes.of(*number) == Some(stream)) {
+            into.extend((self.units.end)(number));
+        }
+        self.finish(stream);
+        Ok(self.leave_for(stream))
+    }
+
+    fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
+        let _ = self.connection.recv_stream(stream).stop(ENDED);
+        self.lanes.gone(stream)
+    }
+}
+
+/// What became of bytes of a lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fed {
+    /// They were taken.
+    All,
+    /// They wait for the end of another lane.
+    Held,
+    /// The lane's last unit is among them.
+    Over,
+}
+
+/// Takes bytes of a lane's stream.
+///
+/// # Errors
+/// [`Fault::Peer`] for what breaks the rules of lanes.
+fn feed(
+    lanes: &mut Lanes,
+    units: &Units,
+    stream: StreamId,
+    mut came: &[u8],
+    into: &mut Vec<u8>,
+) -> Result<Fed, Fault> {
+    loop {
+        let Some(lane) = lanes.get_mut(stream) else { return Ok(Fed::Held) };
+        let is_named = lane.reader.lane().is_some();
+        let start = into.len();
+        let Some(head) = lane.reader.next(units, &mut came, into)? else { return Ok(Fed::All) };
+        if !is_named && !lanes.name(head.lane, stream)? {
+            let held = Held { unit: into.split_off(start), rest: came.to_vec() };
+            lanes.hold(stream, held);
+            return Ok(Fed::Held);
+        }
+        if head.ends {
+            return Ok(Fed::Over);
+        }
+    }
+}
+
+/// Gives the bytes of a stream, in order, until `take` wants no more of them or there are none:
+/// whether the stream has ended.
+///
+/// # Errors
+/// `take`'s.
+fn read_all(
+    connection: &mut Connection,
+    stream: StreamId,
+    mut take: impl FnMut(&[u8]) -> Result<bool, Fault>,
+) -> Result<bool, Fault> {
+    // One that was stopped or read to its end.
+    let mut receiving = connection.recv_stream(stream);
+    let Ok(mut chunks) = receiving.read(true) else { return Ok(false) };
+    let outcome = loop {
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => match take(&chunk.bytes) {
+                Ok(true) => {}
+                Ok(false) => break Ok(false),
+                Err(fault) => break Err(fault),
+            },
+            Ok(None) | Err(ReadError::Reset(_)) => break Ok(true),
+            Err(ReadError::Blocked) => break Ok(false),
+        }
+    };
+    // Credit goes with the next packet that goes.
+    let _ = chunks.finalize();
+    outcome
+}
+
+impl fmt::Debug for QuicLink {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys and payload have no business in a log.
+        out.debug_struct("QuicLink").field("state", &self.state).finish_non_exhaustive()
+    }
+}

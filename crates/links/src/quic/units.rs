@@ -1,0 +1,131 @@
+//! Units: what a QUIC link carries whole, and how a stream's bytes become units again.
+
+use crate::Fault;
+
+/// What the beginning of a unit tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its lane; 0 is the link's own.
+    pub lane: u32,
+    /// Bytes of the whole unit.
+    pub length: usize,
+    /// Whether it makes its lane: a lane's first unit does, and no other.
+    pub makes: bool,
+    /// Whether it ends its lane: nothing follows in its direction, nor is read in the other.
+    pub ends: bool,
+}
+
+/// How the layer above cuts what it says into units.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    /// Reads the beginning of a unit; `None` if there are too few bytes to tell. True: nothing came
+    /// before it on lane 0 in its direction.
+    pub head: fn(&[u8], bool) -> Option<Head>,
+    /// The unit that ends a lane, for one whose stream broke off.
+    pub end: fn(u32) -> Vec<u8>,
+    /// No unit is longer, in bytes.
+    pub longest: usize,
+}
+
+/// The units of one stream, in one direction.
+#[derive(Debug)]
+pub struct UnitReader {
+    /// The beginning of a unit that is not whole.
+    rest: Vec<u8>,
+    /// Nothing was read yet.
+    first: bool,
+    lane: Option<u32>,
+}
+
+impl UnitReader {
+    /// Of the link's own lane.
+    #[must_use]
+    pub fn own() -> UnitReader {
+        UnitReader { rest: Vec::new(), first: true, lane: Some(0) }
+    }
+
+    /// Of a lane that its first unit will name.
+    #[must_use]
+    pub fn unnamed() -> UnitReader {
+        UnitReader { rest: Vec::new(), first: false, lane: None }
+    }
+
+    /// Of this lane, which a unit of ours has made.
+    #[must_use]
+    pub fn of(lane: u32) -> UnitReader {
+        UnitReader { lane: Some(lane), ..UnitReader::unnamed() }
+    }
+
+    /// The lane, if it is known.
+    #[must_use]
+    pub fn lane(&self) -> Option<u32> {
+        self.lane
+    }
+
+    /// Whether the stream is within a unit.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Takes bytes from the front of `came` until a unit is whole, which is appended to `into`;
+    /// `None` if more are needed, and then `came` is empty.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the unit is too long, of another lane, or does not make the lane that it
+    /// begins.
+    pub fn next(
+        &mut self,
+        units: &Units,
+        came: &mut &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<Option<Head>, Fault> {
+        loop {
+            let known = if self.rest.is_empty() { *came } else { &self.rest[..] };
+            let head = (units.head)(known, self.first);
+            let wanted = match head {
+                Some(head) => self.checked(units, head)?.length,
+                None if self.rest.len() > units.longest => return Err(fault("an endless unit")),
+                None => self.rest.len() + 1,
+            };
+            if let Some(head) = head.filter(|_| self.rest.is_empty() && came.len() >= wanted) {
+                let (unit, behind) = came.split_at(wanted);
+                into.extend_from_slice(unit);
+                *came = behind;
+                return Ok(Some(self.passed(head)));
+            }
+            if let Some(head) = head.filter(|head| self.rest.len() >= head.length) {
+                into.append(&mut self.rest);
+                return Ok(Some(self.passed(head)));
+            }
+            if came.is_empty() {
+                return Ok(None);
+            }
+            let (more, behind) = came.split_at(came.len().min(wanted - self.rest.len()));
+            self.rest.extend_from_slice(more);
+            *came = behind;
+        }
+    }
+
+    fn passed(&mut self, head: Head) -> Head {
+        (self.first, self.lane) = (false, Some(head.lane));
+        head
+    }
+
+    fn checked(&self, units: &Units, head: Head) -> Result<Head, Fault> {
+        if head.length > units.longest || head.length == 0 {
+            return Err(fault("a unit of a length that none has"));
+        }
+        match self.lane {
+            Some(lane) if lane != head.lane => Err(fault("a unit of another lane in a stream")),
+            None if head.lane == 0 => Err(fault("a second stream for the link's own lane")),
+            None if !head.makes => Err(fault("a lane that begins with what makes none")),
+            Some(lane) if lane != 0 && head.makes => Err(fault("a lane made twice")),
+            _ => Ok(head),
+        }
+    }
+}
+
+pub(super) fn fault(what: &str) -> Fault {
+    Fault::Peer(what.to_owned())
+}

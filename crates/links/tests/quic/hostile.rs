@@ -1,0 +1,220 @@
+//! Peers that break the rules, and strangers that send what they like.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anabranch_links::quic::{Arrival, Endpoint, Head, UnitReader, Units};
+use anabranch_links::{Context, Fault, State};
+use anabranch_multipath::seed::stream;
+use anabranch_netem::LinkSettings;
+use rand::{Rng, RngExt};
+
+use crate::world::{self, DATA, ENDS, MAKES, NOW, UNIT, UNITS, World, head, line, unit, units_of};
+
+const DELAY: Duration = Duration::from_millis(50);
+
+/// A peer that thinks that every unit makes its lane.
+fn all_make(bytes: &[u8], first: bool) -> Option<Head> {
+    head(bytes, first).map(|head| Head { makes: true, ..head })
+}
+
+/// One that puts all lanes into one stream.
+fn all_one(bytes: &[u8], first: bool) -> Option<Head> {
+    head(bytes, first).map(|head| Head { lane: head.lane.min(1), ..head })
+}
+
+/// One whose units are longer than anybody takes.
+fn all_long(bytes: &[u8], first: bool) -> Option<Head> {
+    let length = |head: Head| if bytes[4] > 127 { 7 + 60_000 } else { head.length };
+    head(bytes, first).map(|head| Head { length: length(head), ..head })
+}
+
+/// One that ends each lane behind its second unit.
+fn none_ends(bytes: &[u8], first: bool) -> Option<Head> {
+    head(bytes, first).map(|head| Head { ends: bytes[4] == DATA, ..head })
+}
+
+/// How a peer reads its own units, a name for that, and what it says.
+type Case = (&'static str, fn(&[u8], bool) -> Option<Head>, Vec<Vec<u8>>);
+
+fn against(head: fn(&[u8], bool) -> Option<Head>) -> World {
+    let units = [Units { head, longest: 100_000, ..UNITS }, UNITS];
+    World::with_units(units, &line(DELAY), 1).opened()
+}
+
+#[test]
+fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
+    let mut long = vec![0; 7 + 60_000];
+    long[4..7].copy_from_slice(&[200, 0xea, 0x60]);
+    let cases: [Case; 4] = [
+        ("nothing made it", all_make, vec![unit(5, DATA, 0)]),
+        ("another lane's", all_one, vec![unit(1, MAKES, 0), unit(7, DATA, 1)]),
+        ("made again", all_one, vec![unit(1, MAKES, 0), unit(1, MAKES, 1)]),
+        ("too long", all_long, vec![long]),
+    ];
+    for (name, head, said) in cases {
+        let mut world = against(head);
+        said.iter().for_each(|unit| world.write(0, unit));
+        world.run(Duration::from_secs(3));
+        assert_eq!(world.state(0), Some(State::Ended), "{name}");
+        assert_eq!(world.state(1), None, "{name}: closed");
+    }
+}
+
+#[test]
+fn a_lane_whose_stream_breaks_off_has_ended() {
+    let mut world = against(none_ends);
+    world.write(0, &unit(1, MAKES, 0));
+    world.write(0, &unit(1, DATA, 1));
+    world.run(Duration::from_secs(1));
+    assert_eq!(units_of(&world.came[1]), [(1, MAKES, 0), (1, DATA, 1), (1, ENDS, 0)]);
+    assert_eq!(world.state(1), Some(State::Open), "others go on");
+    assert_eq!(world.link(1).lanes(), 0);
+}
+
+#[test]
+fn garbage_makes_no_link_and_no_answer_larger_than_itself() {
+    let mut world = World::open(&LinkSettings::default(), 1);
+    let mut dice = stream(1, 0, "garbage");
+    let (mut sent, mut answered) = (0, 0);
+    for number in 0..20_000u32 {
+        let mut bytes = vec![0; dice.random_range(0..1_500)];
+        dice.fill_bytes(&mut bytes);
+        if let Some(first) = bytes.first_mut().filter(|_| number % 2 == 0) {
+            // A long header of version 1 behind it.
+            *first |= 0xc0;
+            bytes.iter_mut().skip(1).zip([0, 0, 0, 1]).for_each(|(byte, version)| *byte = version);
+        }
+        sent += bytes.len();
+        let from = SocketAddr::from((Ipv4Addr::new(198, 51, 100, 7), 1_000));
+        world.deliver(1, from, &bytes);
+        while let Some((packets, answer)) = world.ends[1].answer() {
+            assert_eq!(packets.to, from);
+            assert!(answer.len() <= bytes.len(), "it amplifies");
+            answered += answer.len();
+        }
+    }
+    assert!(answered <= sent);
+    assert_eq!((world.ends[1].len(), world.state(1)), (1, Some(State::Open)));
+}
+
+/// First datagrams of clients that never go on, from addresses that may be forged.
+fn initials(count: u64) -> Vec<Vec<u8>> {
+    let context = Context::new(NOW).unwrap();
+    let first = |number: u64| {
+        let seed = [number.to_le_bytes(); 4].concat().try_into().unwrap();
+        let mut client = Endpoint::new(&context, UNITS, seed, false).unwrap();
+        let id = client.connect(anabranch_multipath::Time::ZERO, world::address(1)).unwrap();
+        let mut bytes = Vec::new();
+        client.transmit(anabranch_multipath::Time::ZERO, id, &mut bytes).unwrap();
+        bytes
+    };
+    (0..count).map(first).collect()
+}
+
+#[test]
+fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
+    let mut world = World::new(&line(DELAY), 1);
+    let mut taken = 0;
+    for (number, bytes) in initials(200).iter().enumerate() {
+        let from = SocketAddr::from((Ipv4Addr::new(198, 51, 100, number as u8), 1_000));
+        let arrival = Arrival { from, to: None, ecn: 0, bytes };
+        world.ends[1].receive(world.now, arrival, &mut |_, _| {
+            taken += 1;
+            true
+        });
+        let mut said = 0;
+        while let Some(id) = world.ends[1].next_touched() {
+            let mut out = Vec::new();
+            while world.ends[1].transmit(world.now, id, &mut out).is_some() {
+                said += out.len();
+            }
+        }
+        while let Some((_, answer)) = world.ends[1].answer() {
+            said += answer.len();
+        }
+        assert!(said <= 3 * bytes.len(), "RFC 9000, 8.1: {said} for {}", bytes.len());
+    }
+    assert_eq!((taken, world.ends[1].counts().retried), (16, 184));
+    assert_eq!(world.ends[1].len(), 16, "no state for the others");
+    // Somebody who is where it says comes in all the same, by a Retry.
+    let id = world.ends[0].connect(world.now, world::address(1)).unwrap();
+    let mut out = Vec::new();
+    for _ in 0..20 {
+        while world.ends[0].transmit(world.now, id, &mut out).is_some() {
+            world.deliver(1, world::address(0), &out.clone());
+        }
+        let mut answers = Vec::new();
+        while let Some(there) = world.ends[1].next_touched() {
+            while let Some(packets) = world.ends[1].transmit(world.now, there, &mut out) {
+                let stride = if packets.stride == 0 { out.len() } else { packets.stride };
+                answers.extend(
+                    out.chunks(stride)
+                        .map(<[u8]>::to_vec)
+                        .filter(|_| packets.to == world::address(0)),
+                );
+            }
+        }
+        while let Some((packets, answer)) = world.ends[1].answer() {
+            answers.extend((packets.to == world::address(0)).then_some(answer));
+        }
+        answers.iter().for_each(|bytes| world.deliver(0, world::address(1), bytes));
+        while world.ends[0].next_touched().is_some() {}
+    }
+    assert_eq!(world.ends[0].link(id).unwrap().state(), State::Open);
+    // The flood's handshakes end by themselves.
+    world.run(Duration::from_secs(120));
+    assert!(world.ends[1].counts().broken >= 16);
+}
+
+#[test]
+fn who_is_not_admitted_gets_no_link() {
+    let mut world = World::new(&line(DELAY), 1);
+    let bytes = initials(1).remove(0);
+    let arrival = Arrival { from: world::address(0), to: None, ecn: 0, bytes: &bytes };
+    world.ends[1].receive(world.now, arrival, &mut |_, _| false);
+    assert_eq!((world.ends[1].len(), world.ends[1].counts().refused), (0, 1));
+    assert!(world.ends[1].answer().is_some(), "it is told");
+}
+
+#[test]
+fn nobody_opens_links_at_an_endpoint_that_takes_none() {
+    let mut world = World::new(&line(DELAY), 1);
+    let bytes = initials(1).remove(0);
+    world.deliver(0, world::address(1), &bytes);
+    assert!(world.ends[0].is_empty());
+}
+
+#[test]
+fn units_come_back_from_any_pieces() {
+    let mut dice = stream(2, 0, "pieces");
+    for round in 0..200u32 {
+        let mut said = unit(3, MAKES, 0);
+        (1..20).for_each(|number| said.extend(unit(3, DATA, number)));
+        let (mut reader, mut came) = (UnitReader::unnamed(), Vec::new());
+        let mut rest = &said[..];
+        while !rest.is_empty() {
+            let most = if round % 2 == 0 { 3 } else { 3 * UNIT };
+            let (mut piece, behind) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
+            rest = behind;
+            while reader.next(&UNITS, &mut piece, &mut came).unwrap().is_some() {}
+            assert!(piece.is_empty());
+        }
+        assert_eq!(came, said);
+        assert!(!reader.is_within());
+    }
+}
+
+#[test]
+fn units_out_of_place_are_faults() {
+    let refuses = |mut reader: UnitReader, said: &[u8]| {
+        let mut came = said;
+        matches!(reader.next(&UNITS, &mut came, &mut Vec::new()), Err(Fault::Peer(_)))
+    };
+    assert!(refuses(UnitReader::own(), &unit(1, MAKES, 0)), "a lane's in the link's own stream");
+    assert!(refuses(UnitReader::unnamed(), &unit(0, MAKES, 0)), "the link's in a lane's");
+    assert!(refuses(UnitReader::unnamed(), &unit(1, DATA, 0)), "made by nothing");
+    assert!(refuses(UnitReader::of(1), &unit(2, DATA, 0)), "another's");
+    assert!(refuses(UnitReader::of(1), &unit(1, MAKES, 0)), "made twice");
+    assert!(refuses(UnitReader::own(), &[0, 0, 0, 0, 200, 0xff, 0xff]), "too long");
+}

@@ -1,0 +1,281 @@
+//! QUIC links in memory: two endpoints over lines that lose, delay and double, and strangers.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
+mod hostile;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_links::{Context, Fault, Link as _, State, Tls};
+use anabranch_multipath::Time;
+use anabranch_netem::{LinkSettings, Loss};
+
+use world::{DATA, ENDS, MAKES, NOW, UNIT, World, line, unit, units_of};
+
+const DELAY: Duration = Duration::from_millis(50);
+
+fn carriers() -> Vec<(&'static str, LinkSettings)> {
+    let jitter = Duration::from_millis(20);
+    vec![
+        ("ordered", line(DELAY)),
+        ("lossy", LinkSettings { loss: Loss::Bernoulli(0.05), ..line(DELAY) }),
+        ("reordering", LinkSettings { jitter, reorder: true, ..line(DELAY) }),
+        (
+            "all of it",
+            LinkSettings { jitter, reorder: true, loss: Loss::Bernoulli(0.1), ..line(DELAY) },
+        ),
+    ]
+}
+
+/// Both ends say 60 units on each of 10 lanes that either has made; all come, each once, a lane's
+/// in order.
+#[test]
+fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
+    for (name, settings) in carriers() {
+        for doubles in [false, true] {
+            let mut world = World::open(&settings, 3);
+            world.doubles = doubles;
+            let lanes: Vec<u32> = (1..=5).flat_map(|n| [n, 0x8000_0000 | n]).collect();
+            for lane in &lanes {
+                let maker = usize::from(lane & 0x8000_0000 != 0);
+                world.write(maker, &unit(*lane, MAKES, 0));
+            }
+            world.write(0, &unit(0, DATA, 0));
+            world.run(Duration::from_secs(2));
+            for number in 1..60 {
+                for end in 0..2 {
+                    let batch: Vec<u8> =
+                        lanes.iter().flat_map(|lane| unit(*lane, DATA, number)).collect();
+                    world.write(end, &batch);
+                }
+                world.run(Duration::from_millis(10));
+            }
+            world.run(Duration::from_secs(60));
+            for end in 0..2 {
+                let mut by_lane = BTreeMap::<u32, Vec<u32>>::new();
+                for (lane, _, number) in units_of(&world.came[end]) {
+                    by_lane.entry(lane).or_default().push(number);
+                }
+                by_lane.remove(&0);
+                assert_eq!(by_lane.len(), 10, "{name}");
+                for (lane, numbers) in by_lane {
+                    let made_here = usize::from(lane & 0x8000_0000 != 0) == end;
+                    let first = u32::from(made_here);
+                    assert!(numbers.into_iter().eq(first..60), "{name}: lane {lane:#x}");
+                }
+            }
+        }
+    }
+}
+
+/// The datagram with a unit of the first of ten lanes is lost: the nine others' units, sent behind
+/// it, come after one way, the lost one's after it was sent again.
+#[test]
+fn a_lost_datagram_delays_its_own_lane_alone() {
+    let mut world = World::open(&line(DELAY), 5);
+    for lane in 1..=10 {
+        world.write(0, &unit(lane, MAKES, 0));
+        world.run(Duration::from_millis(5));
+    }
+    world.run(Duration::from_secs(1));
+    world.came[1].clear();
+    let before = world.sent[0];
+    world.lose.push((0, before));
+    for lane in 1..=10 {
+        world.write(0, &unit(lane, DATA, 1));
+        world.run(Duration::from_millis(1));
+    }
+    assert_eq!(world.sent[0], before + 10, "a datagram each");
+    world.run(DELAY);
+    let came: Vec<u32> = units_of(&world.came[1]).into_iter().map(|unit| unit.0).collect();
+    assert_eq!(came, (2..=10).collect::<Vec<u32>>(), "all but the lost one");
+    world.run(4 * DELAY);
+    assert_eq!(units_of(&world.came[1]).last(), Some(&(1, DATA, 1)), "sent again");
+}
+
+/// The twin: over TLS the nine wait for the lost one.
+#[test]
+fn over_tls_all_lanes_wait_for_a_lost_segment() {
+    let context = Context::new(NOW).unwrap();
+    let mut ends: [Tls; 2] = [context.connect().unwrap(), context.accept().unwrap()];
+    let carry = |ends: &mut [Tls; 2]| {
+        for (from, to) in [(0, 1), (1, 0)].repeat(3) {
+            let mut wire = Vec::new();
+            ends[from].transmit(Time::ZERO, &mut wire);
+            ends[to].receive(Time::ZERO, &wire).unwrap();
+        }
+    };
+    carry(&mut ends);
+    let mut segments = Vec::new();
+    for lane in 1..=10 {
+        ends[0].write(&unit(lane, DATA, 1)).unwrap();
+        let mut wire = Vec::new();
+        ends[0].transmit(Time::ZERO, &mut wire);
+        segments.push(wire);
+    }
+    // The first is lost: the kernel gives out no byte behind it, so nothing can be received.
+    let mut came = Vec::new();
+    ends[1].read(&mut came);
+    assert!(came.is_empty(), "nine lanes wait");
+    segments.iter().for_each(|segment| ends[1].receive(Time::ZERO, segment).unwrap());
+    ends[1].read(&mut came);
+    let lanes: Vec<u32> = units_of(&came).into_iter().map(|unit| unit.0).collect();
+    assert_eq!(lanes, (1..=10).collect::<Vec<u32>>());
+    assert!(ends[1].receive(Time::ZERO, &segments[1]).is_err(), "no record comes out of turn");
+}
+
+#[test]
+fn both_ends_have_the_same_keys_and_another_link_has_others() {
+    let mut world = World::open(&line(DELAY), 1);
+    let mut other = World::open(&line(DELAY), 2);
+    let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
+    let export = |world: &mut World, end| world.link(end).export(label, b"id").unwrap();
+    let secret = export(&mut world, 0);
+    assert_eq!(secret, export(&mut world, 1));
+    assert_ne!(secret, export(&mut other, 0));
+    let shown = world.link(0).peer_certificate().map(<[u8]>::to_vec);
+    assert_eq!(shown.as_deref(), Some(world.link(1).own_certificate()));
+    assert_eq!(world.link(1).peer_certificate(), None, "a client shows none");
+}
+
+#[test]
+fn what_a_link_says_before_others_are_admitted_waits() {
+    let mut world = World::new(&line(DELAY), 1);
+    world.ids[0] = Some(world.ends[0].connect(world.now, world::address(1)).unwrap());
+    assert!(matches!(world.link(0).write(&unit(0, DATA, 1)), Err(Fault::Misuse(_))));
+    assert!(world.link(0).export(b"label", b"").is_err());
+    world.run(Duration::from_secs(1));
+    // A variable-length unit of the link's own, cut over several datagrams.
+    let mut certs = vec![7; 7 + 3_000];
+    certs[..7].copy_from_slice(&[0, 0, 0, 0, 129, 0x0b, 0xb8]);
+    world.write(0, &certs);
+    world.write(0, &unit(1, MAKES, 0));
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.came[1], certs, "the lane waits");
+    world.link(1).admit_lanes();
+    world.write(0, &unit(0, DATA, 2));
+    world.run(Duration::from_secs(1));
+    assert_eq!(units_of(&world.came[1][certs.len()..]), [(0, DATA, 2), (1, MAKES, 0)]);
+    assert!(matches!(world.link(0).write(&certs[..9]), Err(Fault::Misuse(_))), "no whole unit");
+}
+
+#[test]
+fn a_lane_of_a_number_that_has_not_ended_waits_until_it_has() {
+    for lost in 0..6 {
+        let mut world = World::open(&line(DELAY), 4);
+        world.write(0, &unit(9, MAKES, 0));
+        world.run(Duration::from_secs(1));
+        world.write(1, &unit(9, DATA, 100));
+        world.came[1].clear();
+        // The end, and the next lane of that number, in datagrams of which one is lost.
+        world.lose.push((0, world.sent[0] + lost));
+        for said in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
+            world.write(0, &said);
+        }
+        world.run(Duration::from_secs(5));
+        let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+        assert_eq!(commands, [1, 2, 3, 4], "{lost}");
+        // What was said to the first lane does not reach the second.
+        assert!(world.came[0].is_empty(), "{lost}");
+        world.write(1, &unit(9, DATA, 101));
+        world.write(1, &unit(9, ENDS, 102));
+        world.run(Duration::from_secs(1));
+        let numbers: Vec<u32> = units_of(&world.came[0]).iter().map(|unit| unit.2).collect();
+        assert_eq!(numbers, [101, 102], "{lost}");
+        assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0, 0], "{lost}");
+    }
+}
+
+#[test]
+fn thousands_of_lanes_are_made_and_end() {
+    let mut world = World::open(&line(Duration::from_millis(5)), 6);
+    let many = 3_000;
+    for lane in 1..=many {
+        world.write(0, &unit(lane, MAKES, 0));
+        world.run(Duration::from_millis(1));
+    }
+    world.run(Duration::from_secs(5));
+    assert_eq!([0, 1].map(|end| world.link(end).lanes()), [many as usize; 2]);
+    let made = units_of(&world.came[1]);
+    assert_eq!(made.iter().filter(|unit| unit.1 == MAKES).count(), many as usize);
+    for lane in 1..=many {
+        world.write((lane % 2) as usize, &unit(lane, ENDS, 1));
+        world.run(Duration::from_millis(1));
+    }
+    world.run(Duration::from_secs(5));
+    assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0; 2]);
+    assert_eq!([0, 1].map(|end| world.state(end)), [Some(State::Open); 2]);
+}
+
+#[test]
+fn lanes_for_which_there_are_no_streams_end_at_once_or_wait() {
+    let mut world = World::open(&line(Duration::from_millis(5)), 6);
+    for lane in 1..=2_000 {
+        world.link(0).write(&unit(lane, MAKES, 0)).unwrap();
+    }
+    // 255 have streams beside the link's own, 1,024 wait.
+    let mut refused = Vec::new();
+    world.link(0).read(&mut refused).unwrap();
+    let ended = units_of(&refused);
+    assert_eq!(ended.len(), 2_000 - 255 - 1_024);
+    assert!(ended.iter().all(|unit| unit.1 == ENDS && unit.0 > 1_279));
+    // One that waits may end before.
+    world.write(0, &unit(1_000, ENDS, 1));
+    world.run(Duration::from_secs(20));
+    assert_eq!(world.link(1).lanes(), 1_278);
+}
+
+#[test]
+fn a_link_takes_no_more_than_its_window_and_then_goes_on() {
+    let slow = LinkSettings { queue: 20_000, ..LinkSettings::with_rate(2_000_000) };
+    let mut world = World::open(&LinkSettings { delay: DELAY, ..slow }, 8);
+    world.write(0, &unit(1, MAKES, 0));
+    let (mut said, mut most) = (1, 0);
+    while said < 2_000 {
+        let room = world.link(0).room() / UNIT;
+        let batch: Vec<u8> =
+            (0..room.min(2_000 - said)).flat_map(|n| unit(1, DATA, (said + n) as u32)).collect();
+        said += batch.len() / UNIT;
+        if batch.is_empty() {
+            world.run(Duration::from_millis(1));
+        } else {
+            world.write(0, &batch);
+        }
+        let come = units_of(&world.came[1]).len();
+        most = most.max(said - come);
+        assert!(world.now < Time::from_secs(60), "it stands still: {said} said, {come} came");
+    }
+    world.run(Duration::from_secs(20));
+    let numbers: Vec<u32> = units_of(&world.came[1]).into_iter().map(|unit| unit.2).collect();
+    assert!(numbers.into_iter().eq(0..2_000));
+    // A path of 50 ms and 2 Mbit/s, its queue, and what is taken beyond the window.
+    assert!(most * UNIT < 160_000, "{most} units were under way");
+}
+
+#[test]
+fn a_goodbye_ends_a_link_and_silence_does() {
+    let mut world = World::open(&line(DELAY), 1);
+    let id = world.ids[0].unwrap();
+    world.ends[0].close(world.now, id);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.state(1), Some(State::Ended));
+    assert_eq!(world.link(1).fault(), None);
+    assert!(world.ends[0].link(id).is_none());
+    let there = world.ids[1].unwrap();
+    world.ends[1].close(world.now, there);
+    world.run(Duration::from_secs(10));
+    assert_eq!([0, 1].map(|end: usize| world.ends[end].len()), [0, 0], "nothing is left");
+
+    let mut world = World::open(&line(DELAY), 1);
+    world.run(Duration::from_secs(300));
+    assert_eq!(world.state(1), Some(State::Open), "it is kept alive");
+    world.ways[0].change(world.now, |settings| settings.down = true);
+    world.run(Duration::from_secs(100));
+    for end in 0..2 {
+        assert_eq!(world.state(end), Some(State::Ended));
+        assert!(matches!(world.link(end).fault(), Some(Fault::Peer(_))));
+        assert_eq!(world.ends[end].counts().broken, 1);
+    }
+}

@@ -1,0 +1,210 @@
+//! A QUIC link's streams and datagrams, be they anybody's: units are the same whatever pieces they
+//! come in, and whatever strangers send and lines change, a link brings what was said, each lane's
+//! in order.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anabranch_links::quic::{Arrival, ConnId, Endpoint, Head, UnitReader, Units};
+use anabranch_links::{Context, Fault, State};
+use anabranch_multipath::Time;
+
+use crate::input::Input;
+
+/// Bytes of a unit: lane, what it is for, number.
+const UNIT: usize = 9;
+const MAKES: u8 = 10;
+const ENDS: u8 = 4;
+const UNITS: Units = Units { head, end, longest: 100 };
+
+/// From 128 on a length follows.
+fn head(bytes: &[u8], first: bool) -> Option<Head> {
+    let (lane, rest) = bytes.split_first_chunk()?;
+    let (&command, rest) = rest.split_first()?;
+    let length = match command {
+        128.. => 6 + usize::from(*rest.first()?),
+        // As a cell's that comes before widths are agreed.
+        _ => UNIT - usize::from(first),
+    };
+    let lane = u32::from_be_bytes(*lane);
+    Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
+}
+
+fn end(lane: u32) -> Vec<u8> {
+    unit(lane, ENDS, u32::MAX)
+}
+
+fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
+    [&lane.to_be_bytes()[..], &[command], &number.to_be_bytes()].concat()
+}
+
+/// The first byte says what is tried.
+pub fn check(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.below(2) {
+        0 => streams(input),
+        _ => Play::new().run(input),
+    }
+}
+
+/// The same bytes at once and in pieces.
+fn streams(mut input: Input<'_>) {
+    let kind = input.below(3);
+    let make = || match kind {
+        0 => UnitReader::own(),
+        1 => UnitReader::unnamed(),
+        _ => UnitReader::of(1),
+    };
+    let (mut pieces, mut all) = (Vec::new(), Vec::new());
+    while !input.is_empty() {
+        let length = input.below(30);
+        let piece = input.take(length);
+        all.extend_from_slice(piece);
+        pieces.push(piece);
+    }
+    let at_once = read(make(), &[&all]);
+    assert_eq!(at_once, read(make(), &pieces));
+    let (heads, came, _) = at_once;
+    assert_eq!(heads.iter().map(|head| head.length).sum::<usize>(), came.len());
+    assert!(all.starts_with(&came), "units are what came");
+    assert!(heads.iter().all(|head| head.length <= UNITS.longest));
+    assert!(heads.windows(2).all(|pair| pair[0].lane == pair[1].lane), "of one lane");
+}
+
+fn read(mut reader: UnitReader, pieces: &[&[u8]]) -> (Vec<Head>, Vec<u8>, Option<Fault>) {
+    let (mut heads, mut came) = (Vec::new(), Vec::new());
+    for mut piece in pieces.iter().copied() {
+        loop {
+            match reader.next(&UNITS, &mut piece, &mut came) {
+                Ok(Some(head)) => heads.push(head),
+                Ok(None) => break,
+                Err(fault) => return (heads, came, Some(fault)),
+            }
+        }
+        assert!(piece.is_empty());
+    }
+    (heads, came, None)
+}
+
+/// Two ends, and what is under way between them.
+struct Play {
+    now: Time,
+    ends: [Endpoint; 2],
+    ids: [Option<ConnId>; 2],
+    under_way: Vec<(usize, Vec<u8>)>,
+    /// By lane, what was said and what came; whether it has ended.
+    said: BTreeMap<u32, (u32, u32, bool)>,
+}
+
+fn address(end: usize) -> SocketAddr {
+    (Ipv4Addr::new(192, 0, 2, 1 + end as u8), 9001).into()
+}
+
+impl Play {
+    fn new() -> Play {
+        static CONTEXT: OnceLock<Context> = OnceLock::new();
+        let context = CONTEXT.get_or_init(|| Context::new(1_800_000_000).expect("settings hold"));
+        let make = |end: u8| Endpoint::new(context, UNITS, [end; 32], end == 1);
+        let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
+        let now = Time::from_secs(1);
+        let id = ends[0].connect(now, address(1)).expect("an address");
+        let (under_way, said) = (Vec::new(), BTreeMap::new());
+        Play { now, ends, ids: [Some(id), None], under_way, said }
+    }
+
+    fn run(mut self, mut input: Input<'_>) {
+        // Open, with the first unit of the link's own, which is shorter.
+        (0..6).for_each(|_| self.carry(None));
+        self.write(&unit(0, 3, 0)[..UNIT - 1]);
+        self.carry(None);
+        while !input.is_empty() {
+            match input.below(6) {
+                0 => {
+                    let length = input.below(256);
+                    let bytes = input.take(length).to_vec();
+                    self.deliver(1, address(input.below(3)), &bytes);
+                }
+                1 => self.carry(Some(&mut input)),
+                2 => {
+                    self.now += Duration::from_millis(u64::from(input.byte()) * 4);
+                    (0..2).for_each(|end| self.ends[end].expire(self.now));
+                }
+                3 => self.under_way.truncate(input.below(4)),
+                _ => self.say(input.below(8) as u32 + 1, input.coin()),
+            }
+            self.look();
+        }
+    }
+
+    /// One more unit of a lane, or its last.
+    fn say(&mut self, lane: u32, ends: bool) {
+        let (next, _, over) = self.said.entry(lane).or_insert((0, 0, false));
+        if *over {
+            return;
+        }
+        let number = std::mem::replace(next, *next + 1);
+        let command = if number == 0 { MAKES } else { [3, ENDS][usize::from(ends)] };
+        *over = command == ENDS;
+        self.write(&unit(lane, command, number));
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let link = self.ids[0].and_then(|id| self.ends[0].link(id));
+        if let Some(link) = link.filter(|link| link.state() == State::Open) {
+            link.write(bytes).expect("whole units");
+        }
+        self.look();
+    }
+
+    /// Hands over what is under way, changed as the input says.
+    fn carry(&mut self, mut input: Option<&mut Input<'_>>) {
+        self.look();
+        for (from, mut bytes) in std::mem::take(&mut self.under_way) {
+            let place = input.as_mut().map(|input| input.word());
+            if let Some(byte) = place.and_then(|place| bytes.get_mut(usize::from(place))) {
+                *byte ^= 1;
+            }
+            self.deliver(1 - from, address(from), &bytes);
+        }
+        self.look();
+    }
+
+    fn deliver(&mut self, to: usize, from: SocketAddr, bytes: &[u8]) {
+        let arrival = Arrival { from, to: None, ecn: 0, bytes };
+        self.ends[to].receive(self.now, arrival, &mut |_, from| from == address(0));
+    }
+
+    fn look(&mut self) {
+        for end in 0..2 {
+            while let Some(id) = self.ends[end].next_touched() {
+                self.ids[end].get_or_insert(id);
+                let (mut came, mut out) = (Vec::new(), Vec::new());
+                if let Some(link) = self.ends[end].link(id) {
+                    link.admit_lanes();
+                    link.read(&mut came).expect("an honest peer");
+                }
+                self.take(end, &came);
+                while let Some(packets) = self.ends[end].transmit(self.now, id, &mut out) {
+                    let stride = if packets.stride == 0 { out.len() } else { packets.stride };
+                    self.under_way.extend(out.chunks(stride).map(|bytes| (end, bytes.to_vec())));
+                }
+            }
+            while self.ends[end].answer().is_some() {}
+        }
+    }
+
+    fn take(&mut self, end: usize, came: &[u8]) {
+        // The link's own unit is the first, and shorter.
+        let came = &came[came.len() % UNIT..];
+        assert!(came.is_empty() || end == 1, "the other says nothing");
+        for unit in came.chunks(UNIT) {
+            let lane = u32::from_be_bytes(*unit.first_chunk().expect("a unit"));
+            let number = u32::from_be_bytes(*unit[5..].first_chunk().expect("a unit"));
+            let (said, next, _) = self.said.get_mut(&lane).expect("a lane that was made");
+            assert!(number == *next && number < *said, "in order, and nothing false");
+            *next += 1;
+        }
+    }
+}
