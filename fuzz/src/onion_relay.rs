@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, LinkKind, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
 use anabranch_onion::handshake::extension::{self, Wish};
@@ -173,6 +173,9 @@ impl World {
                 | Output::Resolve { stream, .. }
                 | Output::Directory { stream, .. } => self.wanted.push_back(stream),
                 Output::Link(LinkOutput::FixRecords { .. }) => unreachable!("no link is unordered"),
+                Output::Link(LinkOutput::OpenBeside { .. } | LinkOutput::AdmitCircuits { .. }) => {
+                    unreachable!("nobody speaks of QUIC")
+                }
                 Output::Link(LinkOutput::Export { .. }) | Output::Stream(_) | Output::Event(_) => {}
             }
         }
@@ -239,8 +242,10 @@ impl Neighbour {
             own: Vec::new(),
             peer_certificate,
             own_certificate: None,
+            kind: LinkKind::Tls,
             whole: true,
             unordered: false,
+            beside: None,
         };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {

@@ -27,8 +27,18 @@ pub const HANDSHAKE: Duration = Duration::from_secs(60);
 const VERSIONS: [u16; 3] = [3, 4, 5];
 /// The same, and one of ours (`docs/spec/unordered-links.md`), on links that can be unordered.
 const WITH_OURS: [u16; 4] = [3, 4, 5, UNORDERED];
+/// The same with those of ours in which who was reached may say where QUIC links come in
+/// (`docs/spec/quic-links.md`), on links in order and on others.
+const WITH_QUIC: [u16; 4] = [3, 4, 5, BESIDE_QUIC];
+const WITH_BOTH: [u16; 6] = [3, 4, 5, UNORDERED, BESIDE_QUIC, UNORDERED_BESIDE_QUIC];
+/// On QUIC links: nothing older speaks there.
+const OVER_QUIC: [u16; 1] = [WITH_PADDING];
 /// Cells bear numbers, and records of one size each hold one, behind NETINFO in each direction.
 const UNORDERED: u16 = 100;
+/// As 5, and QUIC cells may come.
+const BESIDE_QUIC: u16 = 101;
+/// As 100, and QUIC cells may come.
+const UNORDERED_BESIDE_QUIC: u16 = 102;
 /// The first one with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
 /// The first one with padding.
@@ -76,6 +86,16 @@ pub enum Ids {
     None,
 }
 
+/// What a link is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// TLS over TCP: all cells in order, unless they bear numbers.
+    #[default]
+    Tls,
+    /// QUIC: those of a circuit in order, and those of the link itself.
+    Quic,
+}
+
 /// What is known when a link's TLS handshake is done.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -92,11 +112,25 @@ pub struct Start {
     /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
     /// relay has another from time to time.
     pub own_certificate: Option<[u8; 32]>,
-    /// Whether all bytes arrive by the link, in the order in which they were sent, or it ends.
+    /// What the link is made of.
+    pub kind: LinkKind,
+    /// Whether all bytes arrive by the link, in the order in which they were sent, or it ends; of a
+    /// QUIC link, those of each circuit.
     pub whole: bool,
     /// Whether records of the link can be opened before their turn, and we want that, if the
     /// neighbour does.
     pub unordered: bool,
+    /// If we want a QUIC link beside this one, and the neighbour does.
+    pub beside: Option<QuicWish>,
+}
+
+/// How a QUIC link beside another is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicWish {
+    /// The UDP port at which QUIC links come in here; 0: at none.
+    pub port: u16,
+    /// Only where the other link's cells are in order.
+    pub unless_unordered: bool,
 }
 
 /// What became of a cell.
@@ -108,6 +142,8 @@ pub enum CellOutcome {
     Opened,
     /// It is of a circuit (or of a command that nobody knows).
     Circuit,
+    /// QUIC links come in at this UDP port of the neighbour.
+    Offered(u16),
     /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by
     /// [`Channel::exported`], before the next cell.
     Export([u8; 32]),
@@ -167,6 +203,8 @@ pub struct Channel {
     unfixed: Option<usize>,
     /// Somebody was asked to make them so.
     asked: bool,
+    /// The neighbour has said where QUIC links come in.
+    was_offered: bool,
     /// Bytes to send before anything else: see [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
     /// The address at which the neighbour sees us.
@@ -189,7 +227,13 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
-        let versions: &[u16] = if start.unordered { &WITH_OURS } else { &VERSIONS };
+        let versions: &[u16] = match (start.kind, start.unordered, start.beside) {
+            (LinkKind::Quic, ..) => &OVER_QUIC,
+            (_, false, None) => &VERSIONS,
+            (_, true, None) => &WITH_OURS,
+            (_, false, Some(_)) => &WITH_QUIC,
+            (_, true, Some(_)) => &WITH_BOTH,
+        };
         Channel::speaking(versions, role, start)
     }
 
@@ -214,8 +258,10 @@ impl Channel {
             own: Vec::new(),
             peer_certificate: None,
             own_certificate: None,
+            kind: LinkKind::Tls,
             whole: true,
             unordered: false,
+            beside: None,
         };
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
     }
@@ -236,6 +282,7 @@ impl Channel {
             order: None,
             unfixed: None,
             asked: false,
+            was_offered: false,
             outbox: Vec::new(),
             seen_as: None,
             skew: None,
@@ -297,6 +344,20 @@ impl Channel {
     /// Whether a client is at one of its ends.
     pub fn is_clients(&self) -> bool {
         matches!(self.role, Role::Client) || self.identity().is_none()
+    }
+
+    /// What the link is made of.
+    pub fn kind(&self) -> LinkKind {
+        self.start.kind
+    }
+
+    /// Says where QUIC links come in, if the neighbour reached us and both speak of it.
+    pub(crate) fn offer(&mut self) {
+        let speaks = matches!(self.version, BESIDE_QUIC | UNORDERED_BESIDE_QUIC);
+        let port = self.start.beside.map(|wish| wish.port).filter(|port| *port > 0);
+        if let Some(port) = port.filter(|_| speaks && !self.is_initiator()) {
+            self.say(0, Command::QUIC, &link::put_quic(port));
+        }
     }
 
     /// Whether the link protocol has padding.
@@ -409,6 +470,9 @@ impl Channel {
             (Stage::Proofs, command) if command.is_variable() => Ok(CellOutcome::Own),
             (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
+            (Stage::Open, Command::QUIC) if self.version >= BESIDE_QUIC => {
+                self.take_offer(cell.body)
+            }
             (Stage::Open, Command::NETINFO | Command::CERTS | Command::AUTH_CHALLENGE) => {
                 Err(Fault::OutOfPlace(cell.command))
             }
@@ -446,7 +510,8 @@ impl Channel {
     ) -> Result<CellOutcome, Fault> {
         self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         self.stage = Stage::Proofs;
-        self.order = (self.version >= UNORDERED).then(Box::default);
+        let numbers = matches!(self.version, UNORDERED | UNORDERED_BESIDE_QUIC);
+        self.order = numbers.then(Box::default);
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
             let versions = link::put_versions(self.versions);
@@ -530,6 +595,18 @@ impl Channel {
         Ok(CellOutcome::Own)
     }
 
+    fn take_offer(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
+        if !self.is_initiator() || std::mem::replace(&mut self.was_offered, true) {
+            return Err(Fault::OutOfPlace(Command::QUIC));
+        }
+        let port = link::read_quic(body).ok_or(Fault::Malformed(Command::QUIC))?;
+        let wish = self.start.beside.unwrap_or_default();
+        Ok(match wish.unless_unordered && self.order.is_some() {
+            true => CellOutcome::Own,
+            false => CellOutcome::Offered(port),
+        })
+    }
+
     fn binding(&self, secret: [u8; 32]) -> Option<link::Binding> {
         let them = self.certified?;
         let (us, initiator) = match &self.role {
@@ -595,8 +672,19 @@ mod tests {
         let (now, peer) = (Time::ZERO, Ipv4Addr::LOCALHOST.into());
         let own_certificate = None;
         let (own, whole) = (Vec::new(), true);
-        let unordered = false;
-        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole, unordered }
+        let (kind, unordered, beside) = (LinkKind::Tls, false, None);
+        Start {
+            now,
+            unix: UNIX,
+            peer,
+            own,
+            peer_certificate,
+            own_certificate,
+            kind,
+            whole,
+            unordered,
+            beside,
+        }
     }
 
     /// Gives what one says to the other, which may want the secret that both have.
@@ -641,5 +729,115 @@ mod tests {
         assert!(ends.iter().all(|end| end.width() == Width::Four && end.has_padding()));
         let ends = pair(&[3], Role::Client, &large);
         assert_eq!(ends.each_ref().map(Channel::ids), [Ids::Any, Ids::None]);
+    }
+
+    /// Two ends that have agreed, of which these want QUIC beside it and cells with numbers.
+    fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
+        let them = credentials(2);
+        let of = |(port, unordered): (Option<u16>, bool), certificate| {
+            let beside = port.map(|port| QuicWish { port, unless_unordered: port == 1 });
+            let start = start(certificate);
+            Start { beside, unordered, ..start }
+        };
+        let role = Role::Initiator(credentials(1));
+        let mut ends = [
+            Channel::new(role, of(one, Some(them.tls_certificate))),
+            Channel::new(Role::Responder(them), of(two, None)),
+        ];
+        for _ in 0..3 {
+            let [one, two] = &mut ends;
+            carry(one, two);
+            carry(two, one);
+        }
+        ends
+    }
+
+    #[test]
+    fn the_highest_protocol_that_both_want_is_spoken() {
+        for (one, two, version) in [
+            ((None, false), (Some(9), false), 5),
+            ((Some(0), false), (None, true), 5),
+            ((None, true), (Some(9), true), UNORDERED),
+            ((Some(0), true), (Some(9), false), BESIDE_QUIC),
+            ((Some(0), true), (Some(9), true), UNORDERED_BESIDE_QUIC),
+        ] {
+            let ends = wanting(one, two);
+            assert!(ends.iter().all(|end| end.version == version), "{one:?} {two:?}");
+            let numbers = ends.each_ref().map(|end| end.order.is_some());
+            assert_eq!(numbers, [version == UNORDERED || version == UNORDERED_BESIDE_QUIC; 2]);
+        }
+    }
+
+    /// What a channel makes of a cell of its own.
+    fn takes(channel: &mut Channel, body: &[u8]) -> Result<CellOutcome, Fault> {
+        let mut bytes = Vec::new();
+        cell::put_fixed(&mut bytes, 0, Command::QUIC, body);
+        let mut cells = Cells::new(&mut bytes, Width::Four, 0);
+        channel.take(&mut stream(1, 0, "offer"), &cells.next_cell().unwrap().unwrap())
+    }
+
+    #[test]
+    fn where_quic_comes_in_is_said_once_and_to_who_asked_alone() {
+        let [mut one, mut two] = wanting((Some(0), false), (Some(9), false));
+        one.offer();
+        assert!(one.outbox.is_empty(), "nothing comes in at who opened the link");
+        two.offer();
+        assert_eq!(two.outbox[..7], [0, 0, 0, 0, 72, 0, 9]);
+        assert_eq!(takes(&mut one, &[0, 9]), Ok(CellOutcome::Offered(9)));
+        let again = Err(Fault::OutOfPlace(Command::QUIC));
+        assert_eq!(takes(&mut one, &[0, 9]), again);
+        assert_eq!(takes(&mut two, &[0, 9]), again, "who was reached is told nothing");
+        let [mut one, _] = wanting((Some(0), false), (Some(9), false));
+        assert_eq!(takes(&mut one, &[0, 0]), Err(Fault::Malformed(Command::QUIC)));
+        // Who wants it beside ordered links alone (port 1) opens none beside others.
+        for unordered in [false, true] {
+            let [mut one, _] = wanting((Some(1), unordered), (Some(9), unordered));
+            let outcome = [CellOutcome::Offered(9), CellOutcome::Own][usize::from(unordered)];
+            assert_eq!(takes(&mut one, &[0, 9]), Ok(outcome));
+        }
+        let [mut one, mut two] = wanting((None, false), (Some(9), false));
+        two.offer();
+        assert!(two.outbox.is_empty());
+        // As any command that nobody knows.
+        assert_eq!(takes(&mut one, &[0, 9]), Ok(CellOutcome::Circuit));
+    }
+
+    #[test]
+    fn a_proof_for_one_connection_proves_nothing_on_another() {
+        let them = credentials(2);
+        let quic = |certificate| Start { kind: LinkKind::Quic, ..start(certificate) };
+        let shown = Some(them.tls_certificate);
+        let mut one = Channel::new(Role::Initiator(credentials(1)), quic(shown));
+        let mut two = Channel::new(Role::Responder(Arc::clone(&them)), quic(None));
+        assert_eq!(one.outbox[5..], [0, 5], "no older protocol");
+        let mut rng = stream(9, 0, "link");
+        let mut outcome = Ok(());
+        for turn in 0..4 {
+            let [from, to] =
+                if turn % 2 == 0 { [&mut one, &mut two] } else { [&mut two, &mut one] };
+            let mut bytes = std::mem::take(&mut from.outbox);
+            let mut cells = Cells::new(&mut bytes, to.width(), to.longest());
+            while let Some(cell) = cells.next_cell().unwrap() {
+                // Each end has the exporter of another connection.
+                if let CellOutcome::Export(_) = to.take(&mut rng, &cell).unwrap() {
+                    outcome = to.exported(&mut rng, [turn; 32]);
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
+                cells.set_width(to.width());
+            }
+        }
+        assert_eq!(outcome, Err(Fault::NotAuthentic));
+        // And a certificate that the connection did not show binds nobody to it.
+        let mut one = Channel::new(Role::Initiator(credentials(1)), quic(Some([7; 32])));
+        let mut two = Channel::new(Role::Responder(them), quic(None));
+        carry(&mut one, &mut two);
+        let mut cells = Cells::new(&mut two.outbox, Width::Two, 9_000);
+        let versions = cells.next_cell().unwrap().unwrap();
+        one.take(&mut rng, &versions).unwrap();
+        cells.set_width(Width::Four);
+        let certs = cells.next_cell().unwrap().unwrap();
+        assert_eq!(one.take(&mut rng, &certs), Err(Fault::Certificates(BadCerts::Bad(5))));
     }
 }

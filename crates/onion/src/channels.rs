@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anabranch_multipath::{LinkView, Time};
 use rand_core::CryptoRng;
 
-use crate::channel::{Channel, Ids};
+use crate::channel::{Channel, Ids, LinkKind};
 use crate::circuitmux::{self, Policy};
 use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
@@ -70,6 +70,8 @@ pub(crate) struct Link {
     pub(crate) wanted: Option<Target>,
     /// How long nothing has moved.
     pub(crate) quiet: Quiet,
+    /// Where QUIC links come in at the neighbour, if it has told.
+    pub(crate) beside: Option<Beside>,
     /// A cell of padding is among what the channel has to say.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
@@ -80,6 +82,16 @@ pub(crate) struct Link {
     busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
+}
+
+/// Where QUIC links come in at a neighbour, and what came of that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    pub(crate) port: u16,
+    /// Attempts that failed, one after the other.
+    pub(crate) failed: u32,
+    /// When the next is due, if one waits.
+    pub(crate) again: Option<Time>,
 }
 
 impl Link {
@@ -131,6 +143,7 @@ impl Channels {
             waits: false,
             wanted,
             quiet: Quiet::default(),
+            beside: None,
             padded: false,
             lanes: BTreeMap::new(),
             transport: Transport::default(),
@@ -189,10 +202,30 @@ impl Channels {
         }
     }
 
-    /// An open link to a relay, or `None`. The oldest is taken.
+    /// An open link to a relay, or `None`. A QUIC link is taken before others, then the oldest.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
-        let mut links = self.reached.get(&target.rsa)?.iter().copied();
-        links.find(|id| self.links.get(id).is_some_and(|link| link.leads_to(target)))
+        let links = self.reached.get(&target.rsa)?.iter().copied();
+        let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
+        let mut links = links.filter(leads);
+        let first = links.next()?;
+        [first].into_iter().chain(links).find(|id| self.is_quic(*id)).or(Some(first))
+    }
+
+    fn is_quic(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.channel.kind() == LinkKind::Quic)
+    }
+
+    /// The open links to a relay of this RSA identity.
+    pub(crate) fn reaching(&self, rsa: &[u8; 20]) -> impl Iterator<Item = (LinkId, &Link)> {
+        let links = self.reached.get(rsa).into_iter().flatten();
+        links.filter_map(|id| Some((*id, self.links.get(id)?)))
+    }
+
+    /// Open QUIC links, and circuits on them.
+    pub(crate) fn quic(&self) -> [usize; 2] {
+        let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic;
+        let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
+        open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
 
     /// Links of this address whose handshake is not done.

@@ -333,6 +333,11 @@ impl Client {
         self.padding
     }
 
+    /// Open QUIC links, and circuits on them.
+    pub fn quic(&self) -> [usize; 2] {
+        self.channels.quic()
+    }
+
     /// The congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;

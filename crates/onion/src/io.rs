@@ -43,6 +43,11 @@ pub enum LinkInput<'a> {
         /// The link.
         link: LinkId,
     },
+    /// What [`LinkOutput::OpenBeside`] asked for cannot be had now.
+    NoneBeside {
+        /// The link beside which it was to be opened.
+        link: LinkId,
+    },
     /// What [`Core::wants_look`] asked for.
     Seen {
         /// The link.
@@ -100,6 +105,19 @@ pub enum LinkOutput {
         link: LinkId,
         /// Bytes of a record's content.
         content: usize,
+    },
+    /// Open a QUIC link to the neighbour of a link, too. [`LinkInput::Opened`] tells of it, or
+    /// [`LinkInput::NoneBeside`].
+    OpenBeside {
+        /// The link that is there.
+        link: LinkId,
+        /// Who the neighbour is, and where QUIC links come in.
+        target: Target,
+    },
+    /// A QUIC link's neighbour is known: cells of circuits may come by it from now on.
+    AdmitCircuits {
+        /// The link.
+        link: LinkId,
     },
     /// The link has something to send: call [`Core::transmit`] when it has room.
     Transmit {

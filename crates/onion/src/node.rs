@@ -24,6 +24,7 @@ use crate::wire::cell::{BODY, Body, CELL, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::{self, Message, RelayCommand};
 
+mod beside;
 mod links;
 mod padding;
 mod passing;
@@ -45,6 +46,8 @@ pub(crate) enum Timer {
     Padding(LinkId),
     /// The link may have been without circuits for too long.
     Rest(LinkId),
+    /// A QUIC link beside this one may be tried again.
+    Beside(LinkId),
 }
 
 /// Why a circuit is torn down that did not ask for it.
@@ -215,6 +218,7 @@ impl<R: NodeRole> Node<R> {
                 Timer::Linking(set) => self.look_for_late_legs(now, set),
                 Timer::LegActions(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
+                Timer::Beside(id) => self.beside_due(now, id),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {
                         self.closed(now, id);
@@ -369,6 +373,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
+            LinkInput::NoneBeside { link } => self.none_beside(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.closed(now, link),
             LinkInput::Sibling { link, first, shard } => {

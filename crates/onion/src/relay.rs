@@ -237,6 +237,10 @@ pub struct Stats {
     pub unordered_links: usize,
     /// Cells that came by them before their turn, since the beginning.
     pub early_cells: u64,
+    /// Open QUIC links, and circuits on them.
+    pub quic_links: usize,
+    /// See [`Stats::quic_links`].
+    pub quic_circuits: usize,
 }
 
 impl Stats {
@@ -264,6 +268,8 @@ impl Stats {
             padding: [0, 1].map(|way| self.padding[way] + other.padding[way]),
             unordered_links: self.unordered_links + other.unordered_links,
             early_cells: self.early_cells + other.early_cells,
+            quic_links: self.quic_links + other.quic_links,
+            quic_circuits: self.quic_circuits + other.quic_circuits,
         }
     }
 }
@@ -365,6 +371,7 @@ impl Relay {
         let sets = || self.sets.iter().filter_map(|set| set.linked());
         let linked: Vec<_> = self.legs_of_sets().filter(|leg| leg.is_linked).collect();
         let (unordered_links, early_cells) = self.channels.unordered();
+        let [quic_links, quic_circuits] = self.channels.quic();
         let micros = |rtt: Duration| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
         Stats {
             sets: sets().count(),
@@ -383,6 +390,8 @@ impl Relay {
             padding: self.padding,
             unordered_links,
             early_cells,
+            quic_links,
+            quic_circuits,
             ..self.role.stats
         }
     }

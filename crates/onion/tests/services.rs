@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
-use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, LinkKind, Role, Start};
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::ServiceParams;
@@ -75,8 +75,10 @@ impl Party {
             own: Vec::new(),
             peer_certificate: Some(world.relays[node].tls_certificate),
             own_certificate: None,
+            kind: LinkKind::Tls,
             whole: true,
             unordered: false,
+            beside: None,
         };
         let rng = seed::stream(u64::from(number), node as u64, "party");
         let channel = Channel::new(role, start);

@@ -20,9 +20,10 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::bridges::Bridges;
+use super::link::{self, LinkKind, LinkWishes, tapped};
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
-use super::{Common, LinkKind, either, fingerprints, memory, read, tapped};
+use super::{Common, either, fingerprints, memory, read};
 use crate::failure::Failure;
 use crate::split::check_file;
 
@@ -156,10 +157,12 @@ pub(crate) struct ClientArgs {
     /// most, is closed [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Of which kind links to guards are that know it: utls lets circuits pass each other's lost
-    /// segments; such a guard sees that this client is Anabranch's [default: tls]
-    #[arg(long, value_enum, value_name = "KIND")]
-    link: Option<LinkKind>,
+    /// Of which kinds links to guards are that know them, the first before the others: with utls
+    /// and quic circuits pass each other's lost packets; such a guard sees that this client is
+    /// Anabranch's [default: tls]
+    #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
+    #[serde(deserialize_with = "link::kinds")]
+    link: Vec<LinkKind>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
     ///
     /// Whoever reaches that address reads how much is sent by how many circuits and when, though
@@ -199,7 +202,8 @@ impl ClientArgs {
         let flags = self.clone();
         let args = self.merged()?;
         // Before there are threads, which would keep the capabilities.
-        let taps = args.link.unwrap_or_default().taps(1);
+        let links = LinkWishes::new(&args.link)?;
+        let taps = links.taps(1);
         let told = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
@@ -238,6 +242,7 @@ impl ClientArgs {
             design: args.design()?,
             dealing: args.dealing()?,
             tap: taps.into_iter().next(),
+            quic: links.quic,
             trace: args.trace()?,
         };
         let mut screen =
@@ -392,7 +397,7 @@ impl ClientArgs {
             schedule: old.schedule.clone(),
             every: old.every.clone(),
             redraw: old.redraw.clone(),
-            link: old.link,
+            link: old.link.clone(),
             metrics: old.metrics,
             trace: old.trace.clone(),
             replace: old.replace,
@@ -422,7 +427,7 @@ impl ClientArgs {
             every: self.every.or(file.every),
             redraw: self.redraw.or(file.redraw),
             memory: self.memory.or(file.memory),
-            link: self.link.or(file.link),
+            link: either(self.link, file.link),
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             replace: self.replace || file.replace,

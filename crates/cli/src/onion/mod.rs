@@ -5,6 +5,7 @@ mod authority;
 mod bridges;
 mod client;
 mod crawl;
+mod link;
 mod log;
 mod offers;
 mod pt;
@@ -19,7 +20,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::onion::authorities::{Authority, digest};
-use anabranch_drive::onion::tap::{Tap, TapKind};
 use anabranch_drive::toml_keys::{self, Section};
 use anabranch_onion::circuitmux;
 use clap::{Args, ValueEnum};
@@ -33,28 +33,6 @@ pub(crate) use client::ClientArgs;
 pub(crate) use pt::PtArgs;
 pub(crate) use relay::RelayArgs;
 pub(crate) use up::UpArgs;
-
-/// Of which kind links to other relays are, where the neighbour knows it too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum LinkKind {
-    /// All bytes in order, as everybody's.
-    #[default]
-    Tls,
-    /// Circuits do not wait for each other's lost segments.
-    Utls,
-}
-
-impl LinkKind {
-    /// What shows segments before their turn, for so many threads that will carry cells. To be
-    /// called before any thread is started: what it takes is given up then.
-    fn taps(self, threads: usize) -> Vec<Tap> {
-        match self {
-            LinkKind::Tls => Vec::new(),
-            LinkKind::Utls => Tap::open_all(threads),
-        }
-    }
-}
 
 /// Which circuit's cell a link sends next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -80,19 +58,6 @@ impl CircuitPolicy {
             CircuitPolicy::Kist => circuitmux::Kind::Kist,
         }
     }
-}
-
-/// What of links that may be unordered is to be said in the log: which tap is at work.
-fn tapped(taps: &[Tap]) -> Option<String> {
-    let kind = taps.first()?.kind();
-    let hint = match kind {
-        TapKind::None => {
-            ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
-        }
-        TapKind::Packets => ": CAP_BPF would do better",
-        TapKind::SocketFilter => "",
-    };
-    Some(format!("links may be unordered; tap: {kind}{hint}"))
 }
 
 /// What a client and a relay are told alike.

@@ -21,13 +21,12 @@ use anabranch_onion::wire::text::hex;
 use clap::Args;
 use serde::Deserialize;
 
+use super::link::{self, LinkKind, LinkWishes, tapped};
 use super::log::Log;
 use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
 use super::watch::{Limit, Model, Screen};
-use super::{
-    CircuitPolicy, Common, LinkKind, either, fingerprints, memory, platform, read, tapped,
-};
+use super::{CircuitPolicy, Common, either, fingerprints, memory, platform, read};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -132,10 +131,12 @@ pub(crate) struct RelayArgs {
     /// each core of the machine]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Of which kind links to relays and clients are that know it: utls lets circuits pass each
-    /// other's lost segments, and wants CAP_BPF (docs/guide/operate.md) [default: tls]
-    #[arg(long, value_enum, value_name = "KIND")]
-    link: Option<LinkKind>,
+    /// Of which kinds links to relays and clients are that know them, the first before the others:
+    /// with utls and quic circuits pass each other's lost packets; utls wants CAP_BPF, quic UDP at
+    /// the same ports (docs/guide/operate.md) [default: tls]
+    #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
+    #[serde(deserialize_with = "link::kinds")]
+    link: Vec<LinkKind>,
     /// Whose cell a link sends next: round-robin, random, ewma (who sent least lately), or kist
     /// (that one, and cells wait until the kernel has room for them) [default: ewma]
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
@@ -166,7 +167,8 @@ impl RelayArgs {
         let flags = self.clone();
         let args = self.merged()?;
         // Before there are threads, which would keep the capabilities.
-        let taps = args.link.unwrap_or_default().taps(args.threads().get());
+        let links = LinkWishes::new(&args.link)?;
+        let taps = links.taps(args.threads().get());
         let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
         let mut screen = Screen::live(log, Model::new(nickname, limit.clone()));
@@ -203,6 +205,7 @@ impl RelayArgs {
             live,
             bridge,
             taps,
+            quic: links.quic,
             threads: args.threads().get(),
             circuitmux: args.circuit_policy.unwrap_or_default().kind(),
             ..Settings::new(args.listen.clone(), ring, dirclient, description)
@@ -327,7 +330,7 @@ impl RelayArgs {
             metrics: self.metrics.or(file.metrics),
             memory: self.memory.or(file.memory),
             threads: self.threads.or(file.threads),
-            link: self.link.or(file.link),
+            link: either(self.link, file.link),
             circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
@@ -395,7 +398,7 @@ impl RelayArgs {
             metrics: old.metrics,
             threads: old.threads,
             no_directory: old.no_directory,
-            link: old.link,
+            link: old.link.clone(),
             bridge: old.bridge,
             pt: old.pt.clone(),
             circuit_policy: old.circuit_policy,

@@ -27,6 +27,7 @@ use sd_notify::NotifyState;
 
 use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
+use super::quic::QuicLinking;
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
 use super::state::ClientState;
@@ -90,6 +91,9 @@ pub struct Settings {
     /// What shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
     /// guard that knows such links sees that this client asks for them.
     pub tap: Option<Tap>,
+    /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
+    /// ones, too.
+    pub quic: Option<QuicLinking>,
     /// Where what each guard sees is written, if anywhere.
     pub trace: Option<PathBuf>,
 }
@@ -223,6 +227,9 @@ impl<'r> ClientLoop<'r> {
         // A client tells nobody its addresses.
         let mut station = Station::new(clock, core, context, &settings.listen, Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
+        if let Some(linking) = settings.quic {
+            station.open_quic(linking == QuicLinking::UnlessUnordered, None);
+        }
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
@@ -263,6 +270,7 @@ impl<'r> ClientLoop<'r> {
         for event in &ready {
             self.take(now, *event, watch);
         }
+        self.station.resume(now);
         if self.station.is_due(now) {
             self.station.core.handle(now, Input::Timeout);
         }
@@ -284,7 +292,6 @@ impl<'r> ClientLoop<'r> {
         if self.network.is_none() {
             self.programs.give_up(now, &mut self.circmgr);
         }
-        self.station.resume(now);
     }
 
     fn status(&self, now: Time) -> Status {
@@ -313,14 +320,15 @@ impl<'r> ClientLoop<'r> {
             design: self.settings.design,
             programs: self.programs.len(),
             streams: self.programs.streams(),
-            links: self.station.links.len(),
-            wire: self.station.links.carried(),
+            links: self.station.link_count(),
+            wire: self.station.carried(),
             padding: self.station.core.padding(),
             waiting: [waiting, reordered],
             most_reordered,
             memory: self.settings.memory,
             tap: self.station.links.tap(),
             early: self.station.links.early(),
+            quic: self.station.quic_counts().map(|_| self.station.core.quic()),
         }
     }
 
@@ -385,6 +393,7 @@ impl<'r> ClientLoop<'r> {
                 }
             }
             Token::Link(link) => station.take_link(now, link, ready),
+            Token::Quic(place) => station.take_quic(now, place),
             Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
         }
         self.obey(now, watch);
@@ -704,6 +713,7 @@ mod tests {
         };
         let settings = Settings {
             tap: None,
+            quic: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dirclient: DirClient::start(dirclient, crate::entropy::generator().unwrap()).unwrap(),
             data: data.to_owned(),

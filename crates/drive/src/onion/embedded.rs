@@ -470,6 +470,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         design: Design::default(),
         dealing: None,
         tap: None,
+        quic: None,
         trace: None,
     })
 }

@@ -87,6 +87,8 @@ pub(super) struct Opened {
     pub(super) whole: bool,
     /// Whether its records can be opened before their turn, and we want that.
     pub(super) unordered: bool,
+    /// Whether nothing stands between, so that the neighbour's address is the neighbour's.
+    pub(super) straight: bool,
 }
 
 impl Links {
@@ -166,6 +168,11 @@ impl Links {
             conn.take_early(&mut self.plain, &mut self.tap);
         }
         &self.plain
+    }
+
+    /// What links show now.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Links that are opened from now on show another certificate.
@@ -363,6 +370,7 @@ impl Links {
             unordered: self.may_be_unordered
                 && !conn.by_transport
                 && conn.link().can_be_unordered(),
+            straight: !conn.by_transport && self.ways.is_none(),
         });
         News { opened, bytes: &self.plain, ended }
     }

@@ -13,6 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::quic::QuicCounts;
 use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;
@@ -97,6 +98,7 @@ impl Collector for Relay {
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
         of_unordered(encoder, &numbers)?;
+        of_quic(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
@@ -119,6 +121,21 @@ fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::
     count(encoder, "relay_early_records", help, early.opened)?;
     let help = "Records that did not open before their turn: changed, or forged";
     count(encoder, "relay_early_records_failed", help, early.failed)
+}
+
+/// Of QUIC links, where a relay has such; see docs/formats.md.
+fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Some(QuicCounts { endpoints, failed }) = numbers.quic else { return Ok(()) };
+    let Numbers { stats, .. } = numbers;
+    level(encoder, "relay_quic_links", "QUIC links to other relays and clients", stats.quic_links)?;
+    level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
+    let help = "QUIC links that could not be opened: circuits stay on TLS";
+    count(encoder, "relay_quic_failed", help, failed)?;
+    count(encoder, "relay_quic_broken", "QUIC links that broke", endpoints.broken)?;
+    let help = "Newcomers over QUIC that had to show their address first";
+    count(encoder, "relay_quic_retried", help, endpoints.retried)?;
+    let help = "Newcomers over QUIC that were not taken";
+    count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
 /// Of sets of several circuits: all together, for one set is one client's.
@@ -154,6 +171,8 @@ mod tests {
     fn the_page_has_the_latest_numbers() {
         let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
         (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
+        numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });
+        numbers.stats.quic_circuits = 13;
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
         numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
@@ -171,6 +190,8 @@ mod tests {
             "anabranch_relay_tap{kind=\"socket filter\"} 1.0",
             "anabranch_relay_early_records_total 11",
             "anabranch_relay_unordered_links 0",
+            "anabranch_relay_quic_circuits 13",
+            "anabranch_relay_quic_failed_total 12",
             "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
             "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",
             "anabranch_relay_leg_rtt_seconds{of=\"most\"} 0.05",

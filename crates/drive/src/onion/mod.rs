@@ -34,6 +34,7 @@ mod meter;
 pub mod metrics;
 mod newcomers;
 mod outside;
+mod quic;
 pub mod relay;
 pub mod reload;
 mod siblings;
@@ -44,6 +45,8 @@ pub mod store;
 pub mod tap;
 mod tcp_info;
 pub mod ways;
+
+pub use quic::{QuicCounts, QuicLinking};
 
 pub(crate) use conn::{connecting, is_passing};
 

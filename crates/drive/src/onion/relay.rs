@@ -23,6 +23,7 @@ use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
 use super::meter::Meter;
 use super::newcomers::Entrance;
+use super::quic::{QuicCounts, QuicLinking};
 use super::reload::{Outcome, Reload, in_words};
 use super::siblings::{self, Siblings};
 use super::skew::Skew;
@@ -41,7 +42,7 @@ use limiter::Limiter;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
 use self_test::{SelfTest, Tested};
-use shard::{Newcomer, Parts, Shard};
+use shard::{Newcomer, Parts, QuicSide, Shard};
 use workers::{WorkerOrder, Workers};
 
 mod answers;
@@ -88,6 +89,8 @@ pub struct Settings {
     /// For each event loop what shows segments before their turn ([`Tap::open_all`]); where there
     /// is none, links are in order.
     pub taps: Vec<Tap>,
+    /// Whether there are QUIC links beside others, and if, whether beside unordered ones, too.
+    pub quic: Option<QuicLinking>,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.
     pub threads: usize,
@@ -113,6 +116,7 @@ impl Settings {
             dirclient,
             live: Live::new(description),
             taps: Vec::new(),
+            quic: None,
             threads: 1,
             bridge: None,
         }
@@ -137,6 +141,8 @@ pub struct Numbers {
     pub tap: Option<TapKind>,
     /// Records that were opened before their turn.
     pub early: EarlyCounts,
+    /// What came of QUIC links, if there may be any.
+    pub quic: Option<QuicCounts>,
     /// Sets that end here, those first in which most waits; so many that a line holds them.
     pub sets: Vec<SetNumbers>,
 }
@@ -156,6 +162,10 @@ impl Numbers {
             refused: self.refused + other.refused,
             tap: self.tap.or(other.tap),
             early: self.early.with(other.early),
+            quic: match (self.quic, other.quic) {
+                (Some(one), Some(other)) => Some(one.with(other)),
+                (one, other) => one.or(other),
+            },
         }
     }
 }
@@ -253,8 +263,13 @@ impl<'r> MainShard<'r> {
         let key = link_key(settings.keys.keys())?;
         let [rate, burst, _] = settings.live.description.bandwidth;
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
-        let mut parts = shards(&mut settings, &meters, &key)?;
+        let entrance = Entrance::default();
+        let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
         let shard = Shard::new(parts.remove(0))?;
+        // All shards take QUIC links where the first takes others.
+        let at = shard.station.addresses()?;
+        let sides = parts.iter_mut().filter_map(|parts| parts.quic.as_mut());
+        sides.for_each(|side| side.listen.clone_from(&at));
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
@@ -266,7 +281,7 @@ impl<'r> MainShard<'r> {
         let main = MainShard {
             shard,
             workers,
-            entrance: Entrance::default(),
+            entrance,
             settings,
             history_file,
             self_test: SelfTest::default(),
@@ -342,6 +357,8 @@ impl<'r> MainShard<'r> {
         let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
         self.ends = Some([from, now + self.settings.live.grace]);
         self.shard.station.listeners.clear();
+        self.shard.station.refuse_quic();
+        self.workers.tell(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         let circuits = self.numbers().stats.circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
@@ -401,8 +418,7 @@ impl<'r> MainShard<'r> {
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
         self.workers.tell(|| WorkerOrder::Tls(context.clone()));
-        self.shard.station.links.set_context(context);
-        Ok(())
+        self.shard.station.set_context(context)
     }
 
     /// Uses new keys where the present ones have grown old.
@@ -472,7 +488,12 @@ fn roles(credentials: Credentials) -> (Role, Role) {
 }
 
 /// All shards, the first of which listens.
-fn shards(settings: &mut Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result<Vec<Parts>> {
+fn shards(
+    settings: &mut Settings,
+    meters: &[Meter; 2],
+    key: &LinkKey,
+    entrance: &Entrance,
+) -> io::Result<Vec<Parts>> {
     let clock = Clock::start();
     let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
     let config = config(settings, &credentials);
@@ -494,6 +515,11 @@ fn shards(settings: &mut Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Re
             hsdir: hsdir.clone(),
             tap: taps.next(),
             by_room: settings.circuitmux.waits_for_room(),
+            quic: settings.quic.map(|linking| QuicSide {
+                listen: Vec::new(),
+                entrance: entrance.clone(),
+                unless_unordered: linking == QuicLinking::UnlessUnordered,
+            }),
         })
     };
     siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()

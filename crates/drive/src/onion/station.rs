@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::channel::Start;
+use anabranch_onion::channel::{LinkKind, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
+use super::meter::Meter;
+use super::newcomers::Entrance;
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
+use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinks, is_quic};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
 use crate::clock::Clock;
@@ -43,10 +46,14 @@ pub(super) struct Station<C> {
     pub(super) core: C,
     pub(super) poller: Poller,
     pub(super) links: Links,
+    /// QUIC links, if there may be any.
+    pub(super) quic: Option<QuicLinks>,
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
     /// The addresses that neighbours are told are ours; none for a client.
     pub(super) own: Vec<IpAddr>,
+    /// Bytes that a QUIC link brought.
+    plain: Vec<u8>,
     /// The other shards of a relay that has any.
     siblings: Option<Siblings>,
     /// When links were last looked through for those that do not open, and for those that rest.
@@ -63,6 +70,8 @@ pub(super) enum Token {
     Listener(usize),
     /// A link.
     Link(LinkId),
+    /// The QUIC socket at this place.
+    Quic(usize),
     /// A stream's socket, by the role's number.
     Stream(u64),
 }
@@ -72,7 +81,8 @@ impl Token {
     pub(super) fn of(token: u64) -> Token {
         match token {
             0..LISTENERS => Token::File(token),
-            LISTENERS..LINKS => Token::Listener((token - LISTENERS) as usize),
+            LISTENERS..QUIC => Token::Listener((token - LISTENERS) as usize),
+            QUIC..LINKS => Token::Quic((token - QUIC) as usize),
             LINKS..STREAMS => Token::Link(LinkId(token - LINKS)),
             _ => Token::Stream(token - STREAMS),
         }
@@ -103,9 +113,11 @@ impl<C: Core> Station<C> {
             core,
             poller,
             links,
+            quic: None,
             listeners,
             spare: Spare::new(),
             own,
+            plain: Vec::new(),
             siblings,
             swept,
             rested,
@@ -122,6 +134,126 @@ impl<C: Core> Station<C> {
         self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
         self.links.set_tap(tap);
         Ok(())
+    }
+
+    /// QUIC links may be opened beside others from now on; `unless_unordered`: not beside those
+    /// whose cells are out of order. They are held to the same meters as others, if there are any.
+    pub(super) fn open_quic(&mut self, unless_unordered: bool, meters: Option<[Meter; 2]>) {
+        let mut quic = QuicLinks::new(self.links.context().clone(), unless_unordered);
+        meters.into_iter().for_each(|meters| quic.limit(meters));
+        self.quic = Some(quic);
+    }
+
+    /// QUIC links come in at these addresses from now on, and are counted with others.
+    ///
+    /// # Errors
+    /// An address cannot be had.
+    pub(super) fn listen_quic(&mut self, at: &[SocketAddr], entrance: Entrance) -> io::Result<()> {
+        let Some(quic) = &mut self.quic else { return Ok(()) };
+        quic.listen(&self.poller, at, entrance)
+    }
+
+    /// Takes no QUIC links any more; those that there are go on.
+    pub(super) fn refuse_quic(&mut self) {
+        self.quic.iter_mut().for_each(QuicLinks::refuse);
+    }
+
+    /// Links that are opened from now on show another certificate.
+    ///
+    /// # Errors
+    /// The TLS library's: QUIC links show the former one then.
+    pub(super) fn set_context(&mut self, context: Context) -> io::Result<()> {
+        let shown = self.quic.iter_mut().try_for_each(|quic| quic.set_context(&context));
+        self.links.set_context(context);
+        shown
+    }
+
+    /// Links that are there, open or not.
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len() + self.quic.as_ref().map_or(0, QuicLinks::len)
+    }
+
+    /// Bytes that links received and sent since the beginning.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        let quic = self.quic.as_ref().map_or([0; 2], QuicLinks::carried);
+        let tls = self.links.carried();
+        [tls[0] + quic[0], tls[1] + quic[1]]
+    }
+
+    /// What came of QUIC links so far, if there may be any.
+    pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
+        self.quic.as_ref().map(QuicLinks::counts)
+    }
+
+    /// Takes what a QUIC socket brought to the core.
+    pub(super) fn take_quic(&mut self, now: Time, place: usize) {
+        if let Some(quic) = &mut self.quic {
+            quic.receive(now, &self.poller, place);
+        }
+        self.look_at_quic(now);
+    }
+
+    /// Looks at all QUIC links at which something may have changed.
+    fn look_at_quic(&mut self, now: Time) {
+        while let Some(link) = self.quic.as_mut().and_then(|quic| quic.next_touched(now)) {
+            self.look_at(now, link);
+        }
+    }
+
+    /// Takes what a QUIC link brought to the core, and what waits for it to the socket.
+    fn look_at(&mut self, now: Time, link: LinkId) {
+        let Some(quic) = &mut self.quic else { return };
+        let mut plain = std::mem::take(&mut self.plain);
+        let news = quic.look(link, &mut plain);
+        if let Some(opened) = news.opened {
+            let start = Start {
+                now,
+                unix: self.unix(now),
+                peer: opened.peer.ip(),
+                own: self.own.clone(),
+                peer_certificate: opened.certificate,
+                own_certificate: opened.own,
+                kind: LinkKind::Quic,
+                whole: true,
+                unordered: false,
+                beside: None,
+            };
+            let target = opened.target;
+            self.core.handle_link(now, LinkInput::Opened { link, target, start });
+        }
+        if !plain.is_empty() {
+            self.core.handle_link(now, LinkInput::Bytes { link, bytes: &plain });
+        }
+        plain.clear();
+        self.plain = plain;
+        match news.ended {
+            true => self.quic_gone(now, link),
+            false => self.flush(now, link),
+        }
+    }
+
+    /// A QUIC link is over.
+    fn quic_gone(&mut self, now: Time, link: LinkId) {
+        let Some(quic) = &mut self.quic else { return };
+        let end = quic.close(now, link);
+        if let Some(siblings) = &mut self.siblings {
+            siblings.gone(link);
+        }
+        match end {
+            QuicEnd::Closed => self.core.handle_link(now, LinkInput::Closed { link }),
+            QuicEnd::Unopened(link) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
+            QuicEnd::Unknown => {}
+        }
+    }
+
+    /// Opens a QUIC link beside another.
+    fn open_beside(&mut self, now: Time, link: LinkId, target: Target) {
+        let quic = self.quic.as_mut();
+        let opened = quic.map(|quic| quic.connect(now, &self.poller, link, target));
+        match opened {
+            Some(Ok(_)) => self.look_at_quic(now),
+            _ => self.core.handle_link(now, LinkInput::NoneBeside { link }),
+        }
     }
 
     /// Takes what came before its turn to the core.
@@ -179,7 +311,8 @@ impl<C: Core> Station<C> {
     /// The kernel's.
     pub(super) fn wait(&mut self, other: Option<Time>) -> io::Result<Vec<Ready>> {
         let now = self.clock.now();
-        let own = [self.core.next_timeout(), self.links.next_timeout(), other];
+        let quic = self.quic.as_ref().and_then(QuicLinks::next_timeout);
+        let own = [self.core.next_timeout(), self.links.next_timeout(), quic, other];
         let next = own.into_iter().flatten().min();
         let pause = next.map_or(TICK, |time| time.since(now).min(TICK));
         Ok(self.poller.wait(Some(pause))?.collect())
@@ -193,6 +326,7 @@ impl<C: Core> Station<C> {
     /// Takes what a link's socket brought to the core, and what waits for it to the socket.
     pub(super) fn take_link(&mut self, now: Time, link: LinkId, ready: Ready) {
         let unix = self.unix(now);
+        let quic = self.quic.as_ref();
         let news = self.links.read(now, &self.poller, link, ready);
         if let Some(opened) = news.opened {
             let start = Start {
@@ -202,8 +336,10 @@ impl<C: Core> Station<C> {
                 own: self.own.clone(),
                 peer_certificate: opened.certificate,
                 own_certificate: opened.own,
+                kind: LinkKind::Tls,
                 whole: opened.whole,
                 unordered: opened.unordered,
+                beside: quic.filter(|_| opened.straight).map(|quic| quic.wish(opened.peer.ip())),
             };
             let target = opened.target;
             self.core.handle_link(now, LinkInput::Opened { link, target, start });
@@ -224,6 +360,8 @@ impl<C: Core> Station<C> {
         if now.since(self.swept) >= TICK {
             self.swept = now;
             self.links.stale(now).into_iter().for_each(|link| self.gone(now, link));
+            let late = self.quic.as_ref().map(|quic| quic.stale(now)).unwrap_or_default();
+            late.into_iter().for_each(|link| self.quic_gone(now, link));
         }
         if now.since(self.rested) >= REST {
             self.rested = now;
@@ -234,6 +372,13 @@ impl<C: Core> Station<C> {
         let due = self.links.next_timeout().is_some_and(|time| time <= now);
         let links = if due { self.links.resume(now, &self.poller) } else { Vec::new() };
         links.into_iter().for_each(|link| self.flush(now, link));
+        if let Some(quic) = &mut self.quic
+            && quic.next_timeout().is_some_and(|time| time <= now)
+        {
+            let links = quic.resume(now, &self.poller);
+            links.into_iter().for_each(|link| self.flush(now, link));
+            self.look_at_quic(now);
+        }
     }
 
     /// Does what the core wants done with a link.
@@ -247,8 +392,22 @@ impl<C: Core> Station<C> {
                 self.flush_siblings(now);
             }
             LinkOutput::Transmit { link } => {
-                self.links.wants(link);
+                match self.quic.as_mut().filter(|_| is_quic(link)) {
+                    Some(quic) => quic.wants(link),
+                    None => self.links.wants(link),
+                }
                 self.flush(now, link);
+            }
+            LinkOutput::OpenBeside { link, target } => self.open_beside(now, link, target),
+            LinkOutput::AdmitCircuits { link } => {
+                if let Some(quic) = &mut self.quic {
+                    quic.admit(link);
+                }
+                self.look_at(now, link);
+            }
+            LinkOutput::Close { link } if is_quic(link) => {
+                self.flush(now, link);
+                self.quic_gone(now, link);
             }
             LinkOutput::Close { link } => {
                 self.links.close(link);
@@ -260,10 +419,19 @@ impl<C: Core> Station<C> {
                     false => self.gone(now, link),
                 }
             }
-            LinkOutput::Export { link, context } => match self.links.export(link, &context) {
-                Some(secret) => self.core.handle_link(now, LinkInput::Exported { link, secret }),
-                None => self.gone(now, link),
-            },
+            LinkOutput::Export { link, context } => {
+                let secret = match self.quic.as_mut().filter(|_| is_quic(link)) {
+                    Some(quic) => quic.export(link, &context),
+                    None => self.links.export(link, &context),
+                };
+                match secret {
+                    Some(secret) => {
+                        self.core.handle_link(now, LinkInput::Exported { link, secret });
+                    }
+                    None if is_quic(link) => self.quic_gone(now, link),
+                    None => self.gone(now, link),
+                }
+            }
         }
     }
 
@@ -296,7 +464,8 @@ impl<C: Core> Station<C> {
     /// A link leads to this relay now.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
         // It may be gone before this is told.
-        if let Some(siblings) = self.siblings.as_mut().filter(|_| self.links.has(link)) {
+        let quic = self.quic.as_ref().is_some_and(|quic| quic.has(link));
+        if let Some(siblings) = self.siblings.as_mut().filter(|_| quic || self.links.has(link)) {
             siblings.opened(link, identity.rsa);
         }
     }
@@ -335,6 +504,15 @@ impl<C: Core> Station<C> {
     fn flush(&mut self, now: Time, link: LinkId) {
         let core = &mut self.core;
         let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
+        if let Some(quic) = self.quic.as_mut().filter(|_| is_quic(link)) {
+            quic.flush(now, link, fetch);
+            if self.core.wants_look(link)
+                && let Some(view) = quic.view(link)
+            {
+                self.core.handle_link(now, LinkInput::Seen { link, view });
+            }
+            return;
+        }
         if !self.links.flush(now, &self.poller, link, fetch) {
             return self.gone(now, link);
         }
@@ -399,6 +577,7 @@ mod tests {
     fn tokens_tell_their_owners_apart() {
         assert_eq!(Token::of(3), Token::File(3));
         assert_eq!(Token::of(LISTENERS + 2), Token::Listener(2));
+        assert_eq!(Token::of(QUIC + 1), Token::Quic(1));
         assert_eq!(Token::of(LINKS + 5), Token::Link(LinkId(5)));
         assert_eq!(Token::of(STREAMS + 7), Token::Stream(7));
     }

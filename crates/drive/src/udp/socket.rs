@@ -38,6 +38,9 @@ pub struct UdpOptions {
     /// the socket polls as failed until the queue is read. Unconnected sockets never queue errors:
     /// one client's must not disturb another's.
     pub error_queue: bool,
+    /// Whether other sockets that are opened so may have the same address and port
+    /// (`SO_REUSEPORT`): the kernel gives all that one peer's port sends to the same of them.
+    pub share_port: bool,
 }
 
 impl Default for UdpOptions {
@@ -49,6 +52,7 @@ impl Default for UdpOptions {
             send_buffer: 1 << 20,
             offload: true,
             error_queue: true,
+            share_port: false,
         }
     }
 }
@@ -147,6 +151,9 @@ impl UdpSocket {
         }
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, options.recv_buffer)?;
         self.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, options.send_buffer)?;
+        if options.share_port {
+            sys::set(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        }
         if options.offload {
             // Kernels before 5.0 lack it; then datagrams arrive one by one.
             let _ = sys::set(fd, libc::SOL_UDP, libc::UDP_GRO, 1);

@@ -189,7 +189,8 @@ impl Attempt {
                     break Some(channel.identity().is_some_and(|who| is(&who, target)));
                 }
                 Ok(CellOutcome::Own) => cells.set_width(channel.width()),
-                Ok(CellOutcome::Circuit | CellOutcome::Export(_)) | Err(_) => break Some(false),
+                Ok(CellOutcome::Circuit | CellOutcome::Export(_) | CellOutcome::Offered(_))
+                | Err(_) => break Some(false),
             }
         };
         let taken = cells.taken();
@@ -210,6 +211,7 @@ impl Core for Reachability {
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
             | LinkInput::Elsewhere { .. }
+            | LinkInput::NoneBeside { .. }
             | LinkInput::RecordsFixed { .. } => {}
         }
     }
@@ -240,6 +242,7 @@ impl Core for Reachability {
 
 #[cfg(test)]
 mod tests {
+    use crate::channel::LinkKind;
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
@@ -272,8 +275,19 @@ mod tests {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
         let (now, own, own_certificate) = (Time::ZERO, Vec::new(), None);
         let (peer_certificate, unordered) = (certificate, false);
-        let whole = true;
-        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole, unordered }
+        let (kind, whole, beside) = (LinkKind::Tls, true, None);
+        Start {
+            now,
+            unix: UNIX,
+            peer,
+            own,
+            peer_certificate,
+            own_certificate,
+            kind,
+            whole,
+            unordered,
+            beside,
+        }
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {

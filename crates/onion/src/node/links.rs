@@ -3,7 +3,7 @@
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer, Why};
-use crate::channel::{CellOutcome, Channel, Start};
+use crate::channel::{CellOutcome, Channel, LinkKind, Start};
 use crate::channels::{Lane, LinkId, is};
 use crate::event::{Event, LinkFault};
 use crate::io::LinkOutput;
@@ -131,6 +131,7 @@ impl<R: NodeRole> Node<R> {
             CellOutcome::Own => {}
             CellOutcome::Circuit => R::take_cell(self, now, id, cell)?,
             CellOutcome::Opened => self.opened(now, id)?,
+            CellOutcome::Offered(port) => self.offered(id, port),
             CellOutcome::Export(context) => {
                 link.waits = true;
                 self.put(LinkOutput::Export { link: id, context });
@@ -171,6 +172,12 @@ impl<R: NodeRole> Node<R> {
         }
         self.channels.opened(id);
         self.settle(now, id);
+        if let Some(link) = self.channels.link(id) {
+            link.channel.offer();
+            if link.channel.kind() == LinkKind::Quic {
+                self.quic_opened(id, identity);
+            }
+        }
         self.fix_records(id);
         self.put(Event::LinkOpen { link: id, identity, skew, dialled });
         if let Some(target) = wanted {
@@ -200,7 +207,8 @@ impl<R: NodeRole> Node<R> {
     /// A link that broke the rules is closed, with what it still has to say.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
-        let wanted = self.channels.link(id).and_then(|link| link.wanted.clone());
+        let link = self.channels.link(id).filter(|link| link.channel.kind() == LinkKind::Tls);
+        let wanted = link.and_then(|link| link.wanted.clone());
         if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
             self.unreachable(&target, Why::WrongIdentity);
         }
@@ -212,8 +220,13 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn closed(&mut self, now: Time, id: LinkId) {
         self.disarm(id);
         let Some(link) = self.channels.link(id) else { return };
-        let wanted = link.wanted.take().filter(|_| !link.channel.is_open());
+        let (kind, wanted) = (link.channel.kind(), link.wanted.take());
+        let was_open = link.channel.is_open();
+        let identity = link.channel.identity().filter(|_| kind == LinkKind::Quic);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
+        identity.into_iter().for_each(|identity| self.quic_gone(now, &identity));
+        // Nobody waits for a QUIC link.
+        let wanted = wanted.filter(|_| !was_open && kind == LinkKind::Tls);
         if let Some(target) = wanted {
             self.unreachable(&target, Why::Unreached);
         }

@@ -86,7 +86,9 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
         let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
-        for timer in watched.into_iter().chain(resting) {
+        let beside = link.beside.take().and_then(|beside| beside.again);
+        let beside = beside.map(|time| (time, Timer::Beside(id)));
+        for timer in watched.into_iter().chain(resting).chain(beside) {
             self.timers.remove(&timer);
         }
     }

@@ -39,6 +39,9 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
+    /// Between two relays of ours that both speak of it, of no circuit: QUIC links come in at this
+    /// UDP port (`docs/spec/quic-links.md`).
+    pub const QUIC: Command = Command(72);
     /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
     /// says.
     pub const ONWARD: Command = Command(64);
@@ -95,6 +98,20 @@ pub enum Width {
     Two,
     /// In link protocol 4 and later.
     Four,
+}
+
+/// What the beginning of a cell tells: circuit ID, command, and bytes of the whole cell; `None` if
+/// too few bytes are there.
+#[must_use]
+pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
+    let id = if width == Width::Two { 2 } else { 4 };
+    let circuit = bytes.get(..id)?.iter().fold(0, |id, &byte| id << 8 | u32::from(byte));
+    let command = Command(*bytes.get(id)?);
+    if !command.is_variable() {
+        return Some((circuit, command, id + 1 + BODY));
+    }
+    let length = u16::from_be_bytes(*bytes.get(id + 1..)?.first_chunk()?);
+    Some((circuit, command, id + 3 + usize::from(length)))
 }
 
 /// The whole cells at the beginning of `bytes`, one after the other.

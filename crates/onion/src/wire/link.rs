@@ -38,6 +38,16 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
     versions.iter().flat_map(|version| version.to_be_bytes()).collect()
 }
 
+/// The body of a QUIC cell: the UDP port at which QUIC links come in.
+pub fn put_quic(port: u16) -> [u8; 2] {
+    port.to_be_bytes()
+}
+
+/// The port that a QUIC cell names; `None` if it names none.
+pub fn read_quic(body: &[u8]) -> Option<u16> {
+    body.first_chunk().map(|port| u16::from_be_bytes(*port)).filter(|port| *port > 0)
+}
+
 /// Who a neighbour is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {

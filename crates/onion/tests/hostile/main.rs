@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
-use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, Role, Start};
+use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, LinkKind, Role, Start};
 use anabranch_onion::client::CircuitKey;
 use anabranch_onion::conflux::ConfluxFault;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
@@ -93,8 +93,10 @@ impl Neighbour {
             own: Vec::new(),
             peer_certificate: Some(world.relays[0].tls_certificate),
             own_certificate: None,
+            kind: LinkKind::Tls,
             whole: true,
             unordered,
+            beside: None,
         };
         let rng = seed::stream(1, 0, "neighbour");
         let channel = Channel::speaking(versions, Role::Client, start);

@@ -12,14 +12,14 @@
 mod pipe;
 mod server;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::Event;
-use anabranch_onion::channel::{Credentials, Role, Start};
+use anabranch_onion::channel::{Credentials, LinkKind, QuicWish, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
@@ -88,6 +88,10 @@ pub struct Setting {
     /// Whether links may be unordered; those to the nodes in `stock` are not.
     pub unordered: bool,
     pub stock: Vec<usize>,
+    /// Whether nodes want QUIC links beside others; those to the nodes in `stock` do not.
+    pub quic: bool,
+    /// No QUIC link can be opened: UDP is blocked.
+    pub blocked: bool,
     /// Of a thousand cells on unordered links, so many come one round trip later than the others.
     pub lost: u32,
 }
@@ -113,6 +117,8 @@ impl Default for Setting {
             services: ServiceParams::default(),
             amount: Amount::Full,
             unordered: false,
+            quic: false,
+            blocked: false,
             stock: Vec::new(),
             lost: 0,
         }
@@ -182,6 +188,9 @@ pub struct World {
     pub timed: Option<usize>,
     pub spent: Duration,
     links: u64,
+    /// Those that stand for QUIC links, and how often one was to be opened and could not be.
+    pub quic: BTreeSet<LinkId>,
+    pub tried_beside: usize,
     /// Of each relay, which shard has the link to whom.
     claims: Vec<Claims>,
     /// Links that count there: the node, and to whom.
@@ -191,6 +200,9 @@ pub struct World {
     /// The links between shards, by their nodes.
     siblings: BTreeMap<[usize; 2], LinkId>,
 }
+
+/// The OR port of all relays, and where QUIC links come in.
+const ORPORT: u16 = 9001;
 
 fn address(relay: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, relay as u8 + 1).into()
@@ -258,6 +270,8 @@ impl World {
             timed: None,
             spent: Duration::ZERO,
             links: 0,
+            quic: BTreeSet::new(),
+            tried_beside: 0,
             claims: (0..setting.relays).map(|_| Claims::default()).collect(),
             reached: BTreeMap::new(),
             came: vec![0; setting.relays],
@@ -441,18 +455,28 @@ impl World {
         let setting = &self.setting;
         let speaks = |node| setting.unordered && !setting.stock.contains(&node);
         let [opener_speaks, taker_speaks] = [from, to].map(speaks);
-        let start = |peer: Option<_>, own: Option<_>, peer_certificate, unordered| Start {
-            now: self.now,
-            unix,
-            peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
-            own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-            peer_certificate,
-            own_certificate: None,
-            whole: true,
-            unordered,
+        let kind = match self.quic.contains(&id) {
+            true => LinkKind::Quic,
+            false => LinkKind::Tls,
         };
-        let ours = start(taker, opener, Some(certificate), opener_speaks);
-        let theirs = start(opener, taker, None, taker_speaks);
+        let wants = |node| setting.quic && !setting.stock.contains(&node);
+        let beside = |node, port| wants(node).then_some(QuicWish { port, unless_unordered: false });
+        let [opener_wants, taker_wants] = [beside(from, 0), beside(to, ORPORT)];
+        let start =
+            |peer: Option<_>, own: Option<_>, peer_certificate, (unordered, beside)| Start {
+                now: self.now,
+                unix,
+                peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
+                own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
+                peer_certificate,
+                own_certificate: None,
+                kind,
+                whole: true,
+                unordered,
+                beside,
+            };
+        let ours = start(taker, opener, Some(certificate), (opener_speaks, opener_wants));
+        let theirs = start(opener, taker, None, (taker_speaks, taker_wants));
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -526,6 +550,19 @@ impl World {
                 let secret = secret.finalize().into();
                 self.tell(node, LinkInput::Exported { link, secret });
             }
+            LinkOutput::OpenBeside { link, .. } if self.setting.blocked => {
+                self.tried_beside += 1;
+                self.tell(node, LinkInput::NoneBeside { link });
+            }
+            LinkOutput::OpenBeside { target, .. } => {
+                if let Some((relay, shard)) = self.shard(node) {
+                    self.claims[relay].came(target.rsa, shard);
+                }
+                self.quic.insert(LinkId(self.links + 1));
+                self.connect(node, target);
+            }
+            // Pipes keep all cells in order.
+            LinkOutput::AdmitCircuits { .. } => {}
             LinkOutput::FixRecords { link, content } => {
                 if let Some(pipe) = self.pipes.get_mut(&link) {
                     pipe.fix(node, content);
@@ -606,6 +643,10 @@ impl World {
                 return self.tell(from, LinkInput::Elsewhere { target, link });
             }
         }
+        self.connect(from, target);
+    }
+
+    fn connect(&mut self, from: usize, target: Target) {
         self.links += 1;
         self.reached.insert((LinkId(self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
@@ -656,8 +697,10 @@ impl World {
             own: Vec::new(),
             peer_certificate: None,
             own_certificate: None,
+            kind: LinkKind::Tls,
             whole,
             unordered,
+            beside: None,
         };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
@@ -696,7 +739,7 @@ fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
     let onion_key = papers.onion_key;
     let tls_certificate = credentials.tls_certificate;
     let target = Target {
-        addresses: vec![SocketAddr::new(address(place / setting.shards), 9001)],
+        addresses: vec![SocketAddr::new(address(place / setting.shards), ORPORT)],
         rsa: credentials.identity.rsa,
         ed25519: Some(credentials.identity.ed25519),
     };

@@ -127,6 +127,8 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let status = &model.status;
     let [received, sent] = status.padding;
     let tap = status.tap.map(|tap| format!(" · tap: {tap}")).unwrap_or_default();
+    let quic =
+        status.quic.map(|[links, circuits]| format!(" · QUIC: {links}, {circuits} circuits"));
     let progress = if model.ready { ink.good() } else { ink.doubtful() };
     let state = Line::from(vec![
         Span::styled(format!("client  {:.0} s", status.now.secs_f64()), ink.head()),
@@ -134,6 +136,7 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
         Span::styled(model.progress(), progress),
         format!(" · padding cells: {received} down, {sent} up").into(),
         tap.into(),
+        quic.unwrap_or_default().into(),
     ]);
     let (built, building) = status.circuits();
     let numbers = format!(

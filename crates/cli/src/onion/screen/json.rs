@@ -67,7 +67,9 @@ fn numbers(status: &Status) -> Value {
         "sent": status.wire[1], "padding_received": status.padding[0],
         "padding_sent": status.padding[1], "memory": status.memory, "waiting": status.waiting[0],
         "tap": status.tap.map(|tap| tap.to_string()), "early_records": status.early.opened,
-        "early_failed": status.early.failed, "reordered": status.waiting[1], "reordered_most": status.most_reordered,
+        "early_failed": status.early.failed, "quic_links": status.quic.map(|[links, _]| links),
+        "quic_circuits": status.quic.map(|[_, circuits]| circuits),
+        "reordered": status.waiting[1], "reordered_most": status.most_reordered,
         "sets": status.sets.iter().map(sets::of_client).collect::<Vec<_>>(),
     })
 }

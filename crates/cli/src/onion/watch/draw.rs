@@ -134,6 +134,13 @@ fn foot(model: &Model, ink: Palette) -> Text<'static> {
         ),
         None => sets,
     };
+    let sets = match model.numbers.quic {
+        Some(counts) => format!(
+            "{sets} · QUIC links {} with {} circuits, {} failed",
+            stats.quic_links, stats.quic_circuits, counts.failed
+        ),
+        None => sets,
+    };
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
         None => Line::styled("nothing refused, no breach of the protocol", ink.faint()),

@@ -7,12 +7,14 @@ mod model;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anabranch_drive::onion::QuicCounts;
 use anabranch_drive::onion::relay::{Numbers, Watch};
 use anabranch_drive::onion::reload::{Names, Outcome, in_words};
 use anabranch_drive::onion::skew::Skew;
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};
+use anabranch_onion::relay::Stats;
 use serde_json::{Value, json};
 
 pub(super) use self::model::{Limit, Model};
@@ -117,12 +119,12 @@ impl Watch for Screen {
 
 /// The numbers as an object.
 fn object(numbers: &Numbers) -> Value {
-    let Numbers { stats, links, carried, refused, sets: fullest, tap, early } = numbers;
+    let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic } = numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
     json!({
         "tap": tap.map(|tap| tap.to_string()), "unordered_links": stats.unordered_links,
         "early_cells": stats.early_cells, "early_records": early.opened,
-        "early_failed": early.failed,
+        "early_failed": early.failed, "quic": quic.map(|counts| of_quic(stats, counts)),
         "event": "numbers", "links": links, "circuits": stats.circuits,
         "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
         "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
@@ -132,6 +134,15 @@ fn object(numbers: &Numbers) -> Value {
         "padding_sent": stats.padding[1],
         "connections_refused": refused, "reordered_most": stats.most_reordered,
         "fullest_sets": fullest,
+    })
+}
+
+/// Of QUIC links, as an object.
+fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
+    let QuicCounts { endpoints, failed } = counts;
+    json!({
+        "links": stats.quic_links, "circuits": stats.quic_circuits, "failed": failed,
+        "broken": endpoints.broken, "retried": endpoints.retried, "refused": endpoints.refused,
     })
 }
 

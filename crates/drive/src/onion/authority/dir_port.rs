@@ -100,6 +100,8 @@ impl DirPort {
             }
             Token::Listener(place) => self.accept(now, place),
             Token::Link(link) => self.station.take_link(now, link, ready),
+            // Probes are made by TLS.
+            Token::Quic(_) => {}
             Token::Stream(number) => {
                 self.dir_connections.serve(
                     now,

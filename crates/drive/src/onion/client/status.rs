@@ -46,6 +46,8 @@ pub struct Status {
     pub tap: Option<TapKind>,
     /// Records that were opened before their turn.
     pub early: EarlyCounts,
+    /// Open QUIC links and circuits on them, if there may be any.
+    pub quic: Option<[usize; 2]>,
 }
 
 impl Status {

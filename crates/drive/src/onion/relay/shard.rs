@@ -16,7 +16,7 @@ use super::{Live, Numbers, SETS, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
-use crate::onion::newcomers::ConnectionSlot;
+use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, TAP, Token};
@@ -43,6 +43,18 @@ pub(super) struct Parts {
     pub(super) tap: Option<Tap>,
     /// Whether cells wait until the kernel has room for them.
     pub(super) by_room: bool,
+    /// Whether QUIC links are had beside others, and how.
+    pub(super) quic: Option<QuicSide>,
+}
+
+/// How a shard has QUIC links.
+#[derive(Clone)]
+pub(super) struct QuicSide {
+    /// Where they come in; empty: where others do.
+    pub(super) listen: Vec<SocketAddr>,
+    pub(super) entrance: Entrance,
+    /// None are opened beside links whose cells are not in order.
+    pub(super) unless_unordered: bool,
 }
 
 /// A connection that a neighbour has opened.
@@ -65,13 +77,20 @@ impl Shard {
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
-        let Parts { policy, siblings, hsdir, tap, by_room, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, by_room, quic, .. } = parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
         let mut station = Station::new(clock, core, context, &listen, own)?;
-        station.links.limit(meters);
+        station.links.limit(meters.clone());
         station.links.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
+        if let Some(QuicSide { mut listen, entrance, unless_unordered }) = quic {
+            if listen.is_empty() {
+                listen = station.addresses()?;
+            }
+            station.open_quic(unless_unordered, Some(meters));
+            station.listen_quic(&listen, entrance)?;
+        }
         let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
         Ok(Shard { station, exits })
@@ -105,6 +124,7 @@ impl Shard {
             Token::File(TAP) => self.station.look_ahead(now),
             Token::File(BELL) => self.station.take_siblings(now),
             Token::Link(link) => self.station.take_link(now, link, ready),
+            Token::Quic(place) => self.station.take_quic(now, place),
             Token::Stream(key) => {
                 self.exits.stir(now, &mut self.station, StreamKey(key), Stir::Socket(ready));
             }
@@ -166,9 +186,10 @@ impl Shard {
         let Station { core, links, .. } = &self.station;
         Numbers {
             stats: core.stats(),
-            links: links.len(),
-            carried: links.carried(),
+            links: self.station.link_count(),
+            carried: self.station.carried(),
             refused: 0,
+            quic: self.station.quic_counts(),
             tap: links.tap(),
             early: links.early(),
             sets: core.fullest_sets(SETS),

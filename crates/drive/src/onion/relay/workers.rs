@@ -31,6 +31,8 @@ pub(super) enum WorkerOrder {
     /// What TLS links show.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
+    /// Take no new links.
+    Refuse,
     /// Settings that have changed.
     Live(Box<Live>, Behaviour),
 }
@@ -183,7 +185,11 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
         WorkerOrder::Params(params) => core.set_network_params(&params),
         WorkerOrder::Cache(cache) => shard.set_cache(now, cache),
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
-        WorkerOrder::Tls(context) => shard.station.links.set_context(context),
+        WorkerOrder::Tls(context) => {
+            let shown = shard.station.set_context(context);
+            shown.unwrap_or_else(|error| teller.note(&format!("no new TLS key: {error}")));
+        }
+        WorkerOrder::Refuse => shard.station.refuse_quic(),
         WorkerOrder::OnionKeys(keys) => core.set_onion_keys(keys),
         WorkerOrder::Live(live, behaviour) => shard.adopt(&live, behaviour),
     }

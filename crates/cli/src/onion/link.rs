@@ -1,0 +1,124 @@
+//! `--link`: which kinds of links are wanted, the dearest first.
+
+use anabranch_drive::onion::QuicLinking;
+use anabranch_drive::onion::tap::{Tap, TapKind};
+use clap::ValueEnum;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::failure::Failure;
+use crate::split::forms::OneOrMany;
+
+/// Of which kind links to other relays are, where the neighbour knows it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LinkKind {
+    /// All bytes in order, as everybody's.
+    Tls,
+    /// Circuits do not wait for each other's lost segments.
+    Utls,
+    /// A QUIC stream for each circuit, beside the TLS link.
+    Quic,
+}
+
+/// What is wanted of links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LinkWishes {
+    /// TLS links may be unordered.
+    unordered: bool,
+    /// Beside which links QUIC ones are opened.
+    pub(super) quic: Option<QuicLinking>,
+}
+
+impl LinkWishes {
+    /// What a list says, in which the first kind that the neighbour knows is taken. TLS is what
+    /// everybody knows, and needs no mention.
+    ///
+    /// # Errors
+    /// A kind stands twice, or behind TLS, where it would never be used.
+    pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
+        let place = |kind| kinds.iter().position(|found| *found == kind);
+        if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
+            return Err(Failure::misuse("--link names a kind twice".to_owned()));
+        }
+        if place(LinkKind::Tls).is_some_and(|tls| tls + 1 < kinds.len()) {
+            let message =
+                "--link: every neighbour knows tls, so that what follows it is never used";
+            return Err(Failure::misuse(message.to_owned()));
+        }
+        let quic = place(LinkKind::Quic).map(|quic| match place(LinkKind::Utls) {
+            Some(utls) if utls < quic => QuicLinking::UnlessUnordered,
+            _ => QuicLinking::Always,
+        });
+        Ok(LinkWishes { unordered: place(LinkKind::Utls).is_some(), quic })
+    }
+
+    /// What shows segments before their turn, for so many threads that will carry cells. To be
+    /// called before any thread is started: what it takes is given up then.
+    pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
+        if self.unordered { Tap::open_all(threads) } else { Vec::new() }
+    }
+}
+
+/// What of links that may be unordered is to be said in the log: which tap is at work.
+pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
+    let kind = taps.first()?.kind();
+    let hint = match kind {
+        TapKind::None => {
+            ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
+        }
+        TapKind::Packets => ": CAP_BPF would do better",
+        TapKind::SocketFilter => "",
+    };
+    Some(format!("links may be unordered; tap: {kind}{hint}"))
+}
+
+/// A kind, several with commas between, or a list, in a file.
+///
+/// # Errors
+/// No kind has that name.
+pub(super) fn kinds<'de, D>(deserializer: D) -> Result<Vec<LinkKind>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let texts = OneOrMany::deserialize(deserializer)?.texts();
+    let names = texts.iter().flat_map(|text| text.split(','));
+    let kind = |name: &str| {
+        let unknown = |_| D::Error::custom(format!("'{name}' is no kind of link: tls, utls, quic"));
+        LinkKind::from_str(name.trim(), false).map_err(unknown)
+    };
+    names.map(kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wishes(text: &str) -> Result<LinkWishes, Failure> {
+        #[derive(Deserialize)]
+        struct File(#[serde(deserialize_with = "kinds")] Vec<LinkKind>);
+        let File(kinds) = File::deserialize(serde_json::json!(text)).expect("kinds");
+        LinkWishes::new(&kinds)
+    }
+
+    #[test]
+    fn the_first_kind_of_a_list_goes_before_the_others() {
+        for (text, unordered, quic) in [
+            ("tls", false, None),
+            ("utls", true, None),
+            ("quic, tls", false, Some(QuicLinking::Always)),
+            ("quic,utls", true, Some(QuicLinking::Always)),
+            ("utls,quic,tls", true, Some(QuicLinking::UnlessUnordered)),
+        ] {
+            assert_eq!(wishes(text).ok(), Some(LinkWishes { unordered, quic }), "{text}");
+        }
+        assert_eq!(LinkWishes::new(&[]).ok(), Some(LinkWishes::default()));
+    }
+
+    #[test]
+    fn what_would_never_be_used_is_told() {
+        assert!(wishes("tls,quic").is_err());
+        assert!(wishes("quic,quic").is_err());
+        let list = serde_json::json!(["utls", "carrier-pigeon"]);
+        assert!(kinds(list).is_err());
+    }
+}

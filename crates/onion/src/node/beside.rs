@@ -1,0 +1,102 @@
+//! QUIC links beside others (`docs/spec/quic-links.md`): a neighbour that has reached us is told
+//! where they come in, and one that we have reached tells us. Circuits that are made from then on
+//! go by the QUIC link; those that there are stay where they are.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer};
+use crate::channel::LinkKind;
+use crate::channels::{Beside, LinkId};
+use crate::io::LinkOutput;
+use crate::wire::extend::Target;
+use crate::wire::link::Identity;
+
+/// How long after a failure the next attempt is made: twice as long after each further one, up to
+/// the longest.
+const PAUSE: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+impl<R: NodeRole> Node<R> {
+    /// QUIC links come in at this port of a link's neighbour.
+    pub(super) fn offered(&mut self, id: LinkId, port: u16) {
+        if let Some(link) = self.channels.link(id) {
+            link.beside = Some(Beside { port, failed: 0, again: None });
+            self.open_beside(id);
+        }
+    }
+
+    /// Has a QUIC link opened beside this one, unless there is one to that relay.
+    pub(super) fn open_beside(&mut self, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        let Some(beside) = link.beside.as_mut() else { return };
+        beside.again = None;
+        let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
+        let Some(identity) = link.channel.identity() else { return };
+        if self.has_quic(&identity) {
+            return;
+        }
+        let Identity { rsa, ed25519 } = identity;
+        let target = Target { rsa, ed25519: Some(ed25519), addresses };
+        self.put(LinkOutput::OpenBeside { link: id, target });
+    }
+
+    fn has_quic(&self, identity: &Identity) -> bool {
+        let mut links = self.channels.reaching(&identity.rsa);
+        links.any(|(_, link)| link.channel.kind() == LinkKind::Quic)
+    }
+
+    /// No QUIC link could be opened beside this one: it is tried again later.
+    pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        let Some(beside) = link.beside.as_mut().filter(|beside| beside.again.is_none()) else {
+            return;
+        };
+        let pause = (PAUSE * (1 << beside.failed.min(6))).min(LONGEST);
+        beside.failed += 1;
+        self.try_again(id, now + pause);
+    }
+
+    fn try_again(&mut self, id: LinkId, at: Time) {
+        if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
+            beside.again = Some(at);
+            self.timers.insert((at, Timer::Beside(id)));
+        }
+    }
+
+    /// The time of another attempt has come: it is made where circuits are, and put off where none
+    /// are, as a QUIC link that nobody used has been closed for that.
+    pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        match link.circuits() {
+            0 => self.try_again(id, now + PAUSE),
+            _ => self.open_beside(id),
+        }
+    }
+
+    /// A QUIC link to this relay is open.
+    pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
+        self.put(LinkOutput::AdmitCircuits { link: id });
+        let Some(identity) = identity else { return };
+        for id in self.offering(&identity) {
+            if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
+                beside.failed = 0;
+            }
+        }
+    }
+
+    /// A QUIC link to this relay is gone: another is opened where it was offered, after a while.
+    pub(super) fn quic_gone(&mut self, now: Time, identity: &Identity) {
+        if !self.has_quic(identity) {
+            self.offering(identity).into_iter().for_each(|id| self.none_beside(now, id));
+        }
+    }
+
+    /// The links to a relay by which it said where QUIC links come in.
+    fn offering(&self, identity: &Identity) -> Vec<LinkId> {
+        let links = self.channels.reaching(&identity.rsa);
+        links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()
+    }
+}
