@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::net::SocketAddr;
 
 use anabranch_multipath::LinkView;
 use bytes::Bytes;
@@ -107,6 +108,12 @@ impl QuicLink {
         self.dialled
     }
 
+    /// Where the peer is.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
     /// The DER form of the certificate that the peer showed, if we opened the link and it is open.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
@@ -200,13 +207,28 @@ impl QuicLink {
                 return Err(Fault::Misuse("what is written is whole units"));
             };
             self.said = true;
-            let unit = rest.split_to(head.length);
-            self.write_unit(head, unit);
+            let units = rest.split_to(self.run(head, &rest));
+            self.write_units(head, units);
         }
         Ok(())
     }
 
-    fn write_unit(&mut self, head: Head, unit: Bytes) {
+    /// Bytes of the unit at the beginning and of those of its lane that follow it at once: the
+    /// connection looks through all pieces that are not acknowledged for each that it sends.
+    fn run(&self, first: Head, plain: &[u8]) -> usize {
+        let mut length = first.length;
+        let follows = |head: &Head| head.lane == first.lane && !head.makes && !head.ends;
+        while follows(&first)
+            && let Some(head) = (self.units.head)(&plain[length..], false).filter(follows)
+            && length + head.length <= plain.len()
+        {
+            length += head.length;
+        }
+        length
+    }
+
+    /// Writes a unit, or several of which none makes or ends its lane.
+    fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
         }
