@@ -1,0 +1,192 @@
+"""QUIC links of ours beside TLS links, among stock tors: lines that lose, and UDP blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.losing import Losing
+from harness.seeded import MIB
+from harness.tools import wait_for
+from harness.tornet import TorNetwork
+from harness.torours import BACK, OurClient, OurRelay
+from harness.webfiles import fetch_all
+
+pytestmark = [pytest.mark.links, pytest.mark.timeout(900)]
+
+# How relays of ours are started.
+KINDS = {"quic0": "quic", "quic1": "quic", "quic2": "quic,utls", "utls0": "utls", "tls0": "tls"}
+EXITS = ("quic1", "quic2")
+# At 5 % loss TCP carries little: 20 MiB take a minute on a busy machine.
+LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
+# More circuits than a client builds ahead.
+SPARE = 6
+# Who stands where, first hop first; hops of ours by name, stock relays by "stock".
+PATHS = {
+    "QUIC throughout": ("quic0", "quic1", "quic2"),
+    "QUIC, stock": ("quic0", "quic1", "stock"),
+    "stock between": ("quic0", "stock", "quic1"),
+    "unordered, then ordered": ("utls0", "tls0", "quic2"),
+}
+
+
+@dataclass
+class World:
+    """A network with relays of all kinds."""
+
+    network: TorNetwork
+    ours: dict[str, OurRelay]
+
+    def path(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The fingerprints of these hops."""
+        last = len(names) - 1
+        stock = [self.network.of("exit" if hop == last else "relay")[0] for hop in range(last + 1)]
+        return tuple(
+            stock[hop].fingerprint if name == "stock" else self.ours[name].fingerprint
+            for hop, name in enumerate(names)
+        )
+
+    def ports(self) -> list[int]:
+        """Where links come in at relays of ours, by TCP and by UDP."""
+        return [relay.orport for relay in self.ours.values()]
+
+    def series(self, name: str, which: str) -> int:
+        """What a relay tells of its QUIC links; 0 if it has none."""
+        return int(self.ours[name].scrape().get(f"anabranch_relay_quic_{which}", 0))
+
+    def has_quic(self, name: str) -> bool:
+        """Whether a relay has any QUIC link."""
+        return self.series(name, "links") > 0
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three authorities, two relays and an exit of C tor's; five relays of ours."""
+    folder = tmp_path_factory.mktemp("tor")
+    with TorNetwork(folder, relays=2, exits=1) as network:
+        ours = {}
+        for name, kind in KINDS.items():
+            more = ["--exit", "accept *:*"] if name in EXITS else []
+            more += ["--threads", "2" if name == "quic1" else "1"]
+            ours[name] = OurRelay(network, folder / name, name, "--link", kind, *more)
+        network.others = {name: relay.fingerprint for name, relay in ours.items()}
+        network.other_exits = list(EXITS)
+        try:
+            network.start()
+            network.wait_for_all()
+            yield World(network, ours)
+        finally:
+            for relay in ours.values():
+                relay.close()
+
+
+def pinned(world: World, names: tuple[str, ...], link: str = "quic") -> list[str]:
+    """How a client is told to go this way alone."""
+    hops = world.path(names)
+    pins = ["--entry", hops[0], "--middle", hops[1], "--exit", hops[2]]
+    return ["--legs", "1", *pins, "--link", link]
+
+
+def quic(client: OurClient, what: str) -> int:
+    """How many QUIC links a client has, or circuits on them."""
+    numbers = client.events("numbers")
+    return int(str(numbers[-1][f"quic_{what}"])) if numbers else 0
+
+
+def anew(client: OurClient, name: str) -> str:
+    """The client's proxy for somebody who shares no circuit with others."""
+    return client.proxy.replace("//", f"//{name}:{name}@")
+
+
+def later(client: OurClient, folder: Path) -> str:
+    """The client's proxy for somebody whose circuit is made after this call.
+
+    Circuits that were built ahead may be older than a QUIC link: they are used up.
+    """
+    for number in range(SPARE):
+        fetch_all(anew(client, f"later{number}"), folder, _untold, (1,))
+    return anew(client, "later")
+
+
+def _untold(*_: object, **__: object) -> None:
+    pass
+
+
+def check(world: World) -> None:
+    """Nobody complains of anybody."""
+    assert world.network.complaints() == []
+    for relay in world.ours.values():
+        told = {event["what"] for event in relay.events("violation")}
+        assert told <= {BACK}, relay.name
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
+    world: World, path: str, tmp_path: Path, results: Results
+) -> None:
+    """1 B to 20 MiB with the right hash, at 5 % loss, by QUIC wherever two neighbours have it."""
+    names = PATHS[path]
+    has_quic = [names[0].startswith("quic")]
+    has_quic += [all(name.startswith("quic") for name in pair) for pair in pairwise(names)]
+    with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
+        client.wait_ready()
+        # QUIC links come up beside those of the first circuit.
+        if has_quic[0]:
+            wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 60)
+        for hop, near in enumerate(names[:-1]):
+            if has_quic[hop + 1]:
+                wait_for(f"a QUIC link of {near}", partial(world.has_quic, near), 60)
+        with Losing(world.ports(), protocols=("tcp", "udp")) as losing:
+            add = partial(results.add, "QUIC links, 5 % loss", path=path)
+            fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS)
+            assert losing.lost() > 200
+        circuits = {name: world.series(name, "circuits") for name in world.ours}
+        results.add(
+            "circuits on QUIC links", path=path, client=quic(client, "circuits"), **circuits
+        )
+        assert (quic(client, "circuits") > 0) == has_quic[0]
+        for near, far in pairwise(names):
+            if near.startswith("quic") and far.startswith("quic"):
+                assert circuits[near] > 0, circuits
+                assert circuits[far] > 0, circuits
+    check(world)
+
+
+def test_a_download_goes_on_by_tls_where_udp_is_blocked(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """Nothing but a count tells of it; once UDP passes, QUIC is used."""
+    names = PATHS["QUIC throughout"]
+    ports, add = world.ports(), partial(results.add, "QUIC links, UDP blocked")
+    with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
+        with Losing(ports, one_in=1, protocols=("udp",)) as blocked:
+            client.wait_ready()
+            fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS)
+            assert blocked.lost() > 0
+            assert quic(client, "links") == 0
+        # The next attempt is a minute after the first was given up.
+        wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
+        fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS[:4])
+        assert quic(client, "circuits") > 0
+    check(world)
+
+
+def test_a_stock_client_goes_by_quic_links_between_relays(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """It and its guard have a usual link."""
+    hops = world.path(PATHS["QUIC throughout"])
+    wait_for("a QUIC link", lambda: world.has_quic("quic0"), 60)
+    client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
+    with Losing(world.ports(), protocols=("tcp", "udp")):
+        add = partial(results.add, "stock client, QUIC between relays, 5 % loss")
+        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+        assert world.series("quic1", "circuits") > 0
+    client.close()
+    check(world)
