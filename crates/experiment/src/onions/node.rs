@@ -58,7 +58,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// It ended before, or takes too long; the error has its last words.
-    pub(super) fn wait<R>(
+    pub(in super::super) fn wait<R>(
         &mut self,
         what: &str,
         mut found: impl FnMut(&Node<'_>) -> io::Result<Option<R>>,

@@ -105,10 +105,13 @@ impl Bench {
             words: words_of(unit.arm),
         });
         let authority = Role::Authority.seat(&stage);
-        let network = OnionNetwork::start(makers, &authority, &relays, stock)?;
+        let mut network = OnionNetwork::start(makers, &authority, &relays, stock)?;
         let server = stage.host("exit").run(|| Server::start(WEB, WEB_PORT))?;
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS));
         let _client = start_client(&network, &stage, stock, proxy)?;
+        if unit.arm == Arm::Quic {
+            wait_for_quic(&mut network)?;
+        }
         let settings = &self.settings;
         let downloads = Downloads {
             proxy,
@@ -134,6 +137,7 @@ fn words_of(arm: Arm) -> &'static [&'static str] {
         Arm::Unordered => &["--link", "utls"],
         Arm::UnorderedKist => &["--link", "utls", "--circuit-policy", "kist"],
         Arm::OrderedKist => &["--circuit-policy", "kist"],
+        Arm::Quic => &["--link", "quic"],
         Arm::Ordered | Arm::Stock | Arm::Cells => &[],
     }
 }
@@ -157,6 +161,17 @@ fn start_client<'a>(
     Ok(client)
 }
 
+/// Waits until relays have QUIC links: circuits that are made from then on go by them.
+fn wait_for_quic(network: &mut OnionNetwork<'_>) -> io::Result<()> {
+    for (relay, least) in network.relays.iter_mut().zip([1, 2, 1]) {
+        relay.wait("QUIC links", |relay| {
+            let numbers = relay.event("numbers").unwrap_or_default();
+            Ok((numbers["quic"]["links"].as_u64() >= Some(least)).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
 fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
     let mut cpu = [0.0; 3];
     cpu.iter_mut().zip(&network.relays).for_each(|(cpu, node)| *cpu = node.cpu());
@@ -166,12 +181,19 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
 /// Records that relays opened before their turn.
 ///
 /// # Errors
-/// Relays that want unordered links have no tap.
+/// Relays that want unordered links have no tap, or those that want QUIC links no circuit on one.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
-    if !matches!(arm, Arm::Unordered | Arm::UnorderedKist) {
+    if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
     }
     std::thread::sleep(COUNTING);
+    if arm == Arm::Quic {
+        let numbers = network.relays.iter().map(|relay| relay.event("numbers").unwrap_or_default());
+        return match numbers.map(|told| told["quic"]["circuits"].as_u64()).min() {
+            Some(Some(1..)) => Ok(0),
+            _ => Err(io::Error::other("circuits go by no QUIC link")),
+        };
+    }
     let mut all = 0;
     for relay in &network.relays {
         let numbers = relay.event("numbers").unwrap_or_default();

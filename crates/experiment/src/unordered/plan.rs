@@ -32,6 +32,8 @@ pub enum Arm {
     Unordered,
     /// The same, by relays whose cells wait for room in the kernel.
     UnorderedKist,
+    /// By our relays, with QUIC links between them.
+    Quic,
     /// An unordered link alone, with cells at a steady rate.
     Cells,
 }
@@ -157,14 +159,14 @@ macro_rules! named {
 }
 
 named!(Arm: Stock "stock", Ordered "tls", OrderedKist "tls-kist", Unordered "utls",
-    UnorderedKist "utls-kist", Cells "cells");
+    UnorderedKist "utls-kist", Quic "quic", Cells "cells");
 named!(Direction: ToExit "to-exit", FromExit "from-exit");
 named!(Congestion: Cubic "cubic", Bbr "bbr");
 
 impl Arm {
     /// Those that download.
-    pub const DOWNLOADS: [Arm; 5] =
-        [Arm::Stock, Arm::Ordered, Arm::OrderedKist, Arm::Unordered, Arm::UnorderedKist];
+    pub const DOWNLOADS: [Arm; 6] =
+        [Arm::Stock, Arm::Ordered, Arm::OrderedKist, Arm::Unordered, Arm::UnorderedKist, Arm::Quic];
 }
 
 impl Line {
@@ -215,9 +217,7 @@ impl Settings {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
             Arm::Cells => Duration::from_secs(u64::from(self.seconds) + 5),
             Arm::Stock => STARTING[1] + slow(line),
-            Arm::Ordered | Arm::OrderedKist | Arm::Unordered | Arm::UnorderedKist => {
-                STARTING[0] + slow(line)
-            }
+            _ => STARTING[0] + slow(line),
         };
         Some(Unit { arm, line, round, lasts })
     }
@@ -308,7 +308,7 @@ pub(super) mod tests {
     fn the_usual_plan_has_every_arm_over_every_line_in_every_round() {
         let units = plan(&settings());
         // Without loss there is one direction, and a link alone loses in one.
-        assert_eq!(units.len(), 10 * 2 * 3 * (5 * 5 + 3));
+        assert_eq!(units.len(), 10 * 2 * 3 * (5 * 6 + 3));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));

@@ -40,8 +40,8 @@ pub(crate) struct UnorderedArgs {
     #[command(flatten)]
     common: Common,
     /// What to measure: stock (C tor), tls (our relays, in order), utls (ours, unordered),
-    /// tls-kist and utls-kist (by `relay --circuit-policy kist`), cells (a link alone) [default:
-    /// all; without C tor all but stock]
+    /// tls-kist and utls-kist (by `relay --circuit-policy kist`), quic (ours, QUIC links between
+    /// them), cells (a link alone) [default: all; without C tor all but stock]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Segments that the last line loses, in per cent
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        let all = plan(&settings("--arms stock,tls,tls-kist,utls,utls-kist,cells"));
-        assert_eq!(all.len(), 10 * 2 * 3 * (5 * 5 + 3));
+        let all = plan(&settings("--arms stock,tls,tls-kist,utls,utls-kist,quic,cells"));
+        assert_eq!(all.len(), 10 * 2 * 3 * (5 * 6 + 3));
         let short = plan(&settings("--short"));
         assert_eq!(short.len(), 2 * 3);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();

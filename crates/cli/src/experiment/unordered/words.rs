@@ -33,6 +33,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
         Arm::OrderedKist => "ours, in order, kist",
         Arm::Unordered => "ours, unordered",
         Arm::UnorderedKist => "ours, unordered, kist",
+        Arm::Quic => "ours, QUIC",
         Arm::Cells => "a link alone",
     }
 }
