@@ -775,10 +775,10 @@ mod tests {
         let target = Target { addresses, ..Target::default() };
         desk.station.links.dial(&desk.station.poller, target).unwrap();
         let begun = Time::from_secs(10);
-        desk.tick(begun, &mut |_| {});
-        desk.tick(begun + Duration::from_secs(59), &mut |_| {});
+        desk.station.resume(begun);
+        desk.station.resume(begun + Duration::from_secs(59));
         assert_eq!(desk.station.links.len(), 1);
-        desk.tick(begun + Duration::from_secs(61), &mut |_| {});
+        desk.station.resume(begun + Duration::from_secs(61));
         assert_eq!(desk.station.links.len(), 0);
     }
 }
