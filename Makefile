@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-pages lab-results lab-guards lab-networks lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages lab-results lab-guards lab-networks lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -192,6 +192,13 @@ experiment-unordered:  ## many hours, FOLDER=… ARGS=--short five minutes: link
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment unordered $(or $(FOLDER),$(CACHE)/experiments/unordered) $(ARGS)
+
+experiment-camouflage:  ## many hours, FOLDER=… ARGS=--short twenty minutes: what camouflage costs through Tor, beside obfs4 and webtunnel; goes on where it stopped (root; ARGS='--pictures FOLDER' for http-image)
+	@scripts/need interop
+	tests/interop/setup --area pt
+	scripts/build-release -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment camouflage $(or $(FOLDER),$(CACHE)/experiments/camouflage) $(ARGS)
 
 experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
 	@scripts/need interop

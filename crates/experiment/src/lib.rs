@@ -17,14 +17,17 @@
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
 //! what its records amount to: [`overhead`], [`pages`], [`circumvention`], which stand on a network
 //! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted;
-//! [`circuits`] and [`unordered`], on small onion networks (`onions`); and [`anonymity`], which
-//! computes and sends nothing.
+//! [`circuits`], [`unordered`] and [`camouflage`], on small onion networks (`onions`); and
+//! [`anonymity`], which computes and sends nothing.
 
 pub mod anonymity;
+pub mod camouflage;
+mod certificates;
 pub mod circuits;
 pub mod circumvention;
 mod journal;
 mod machine;
+mod named;
 mod onions;
 mod origin;
 pub mod overhead;

@@ -4,6 +4,7 @@
 mod allowed;
 mod anonymity;
 mod bar;
+mod camouflage;
 mod circuits;
 mod circumvention;
 mod common;
@@ -37,6 +38,7 @@ enum Which {
     Circumvention(Box<circumvention::CircumventionArgs>),
     Circuits(Box<circuits::CircuitsArgs>),
     Unordered(Box<unordered::UnorderedArgs>),
+    Camouflage(Box<camouflage::CamouflageArgs>),
     Anonymity(Box<anonymity::AnonymityArgs>),
 }
 
@@ -53,6 +55,7 @@ impl ExperimentArgs {
             Which::Circumvention(args) => args.run(),
             Which::Circuits(args) => args.run(),
             Which::Unordered(args) => args.run(),
+            Which::Camouflage(args) => args.run(),
             Which::Anonymity(args) => args.run(),
         }
     }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,11 @@ const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// How often a server looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+/// Of an answer at a rate, a piece is sent so often.
+const BEAT: Duration = Duration::from_millis(50);
 
-/// What came of a fetch, in seconds from the SOCKS request on.
+/// What came of a fetch, in seconds from the SOCKS request on; without a proxy from the connection's
+/// begin on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct FetchTimes {
     /// Until the first byte of the server's answer.
@@ -30,12 +33,17 @@ pub(in super::super) struct FetchTimes {
     pub(in super::super) whole: f64,
 }
 
-/// A fetch of so many bytes from a server by a SOCKS proxy.
+/// A fetch of so many bytes from a server, by a SOCKS proxy or without.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Fetch<'a> {
-    pub(in super::super) proxy: SocketAddr,
+    /// `None`: the server is reached straight.
+    pub(in super::super) proxy: Option<SocketAddr>,
     pub(in super::super) server: SocketAddrV4,
     pub(in super::super) length: usize,
+    /// The server sends no more than so many bytes a second; `None`: as fast as it can.
+    pub(in super::super) rate: Option<u32>,
+    /// Bytes of the body that have come so far are counted here, for whoever looks meanwhile.
+    pub(in super::super) came: Option<&'a AtomicU64>,
     /// The HTTP request leaves with the SOCKS request and does not wait for its answer, as in Tor
     /// Browser.
     pub(in super::super) optimistic: bool,
@@ -46,14 +54,27 @@ pub(in super::super) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// A fetch without optimistic data and without a name.
+    /// A fetch by a proxy, without optimistic data and without a name.
     pub(in super::super) fn new(
         proxy: SocketAddr,
         server: SocketAddrV4,
         length: usize,
     ) -> Fetch<'static> {
-        let (optimistic, name, patience) = (false, None, PATIENCE);
-        Fetch { proxy, server, length, optimistic, name, patience }
+        Fetch { proxy: Some(proxy), ..Fetch::straight(server, length) }
+    }
+
+    /// A fetch without a proxy.
+    pub(in super::super) fn straight(server: SocketAddrV4, length: usize) -> Fetch<'static> {
+        Fetch {
+            proxy: None,
+            server,
+            length,
+            rate: None,
+            came: None,
+            optimistic: false,
+            name: None,
+            patience: PATIENCE,
+        }
     }
 
     /// Fetches.
@@ -63,12 +84,7 @@ impl Fetch<'_> {
     /// server sends.
     pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
         let until = Instant::now() + self.patience;
-        let mut link = TcpStream::connect_timeout(&self.proxy, self.patience)?;
-        link.set_nodelay(true)?;
-        link.set_read_timeout(Some(left(until)?))?;
-        self.greet(&mut link)?;
-        let began = Instant::now();
-        self.ask(&mut link)?;
+        let (mut link, began) = self.open(until)?;
         let mut came = AnswerCheck::default();
         let mut room = [0; 65_536];
         let mut first_byte = None;
@@ -80,12 +96,38 @@ impl Fetch<'_> {
             }
             first_byte.get_or_insert_with(|| began.elapsed().as_secs_f64());
             came.take(&room[..count])?;
+            if let Some(counter) = self.came {
+                counter.store(came.length as u64, Ordering::Relaxed);
+            }
         }
         let whole = began.elapsed().as_secs_f64();
         match (first_byte, came.length == self.length) {
             (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
             _ => Err(io::Error::other(format!("{} of {} bytes came", came.length, self.length))),
         }
+    }
+
+    /// A connection by which the answer will come, and when it was asked for.
+    fn open(&self, until: Instant) -> io::Result<(TcpStream, Instant)> {
+        let Some(proxy) = self.proxy else {
+            let began = Instant::now();
+            let mut link = TcpStream::connect_timeout(&self.server.into(), self.patience)?;
+            link.set_nodelay(true)?;
+            link.write_all(self.request().as_bytes())?;
+            return Ok((link, began));
+        };
+        let mut link = TcpStream::connect_timeout(&proxy, self.patience)?;
+        link.set_nodelay(true)?;
+        link.set_read_timeout(Some(left(until)?))?;
+        self.greet(&mut link)?;
+        let began = Instant::now();
+        self.ask(&mut link)?;
+        Ok((link, began))
+    }
+
+    fn request(&self) -> String {
+        let rate = self.rate.map(|rate| format!("?rate={rate}")).unwrap_or_default();
+        format!("GET /{}{rate} HTTP/1.0\r\nHost: {}\r\n\r\n", self.length, self.server.ip())
     }
 
     fn greet(&self, link: &mut TcpStream) -> io::Result<()> {
@@ -107,7 +149,7 @@ impl Fetch<'_> {
 
     fn ask(&self, link: &mut TcpStream) -> io::Result<()> {
         let server = self.server;
-        let request = format!("GET /{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.length, server.ip());
+        let request = self.request();
         let mut connect = CONNECT.to_vec();
         connect.extend(server.ip().octets());
         connect.extend(server.port().to_be_bytes());
@@ -130,10 +172,13 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// The byte at a place of every answer.
+/// The byte at a place of every answer: as random (SplitMix64 of each eight bytes' place), so that
+/// nothing on the way makes it shorter.
 fn byte(place: usize) -> u8 {
-    // No period that a block of any protocol has.
-    (place % 251) as u8
+    let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
 /// An answer that comes, each byte held against what the server sends.
@@ -167,7 +212,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server that sends as many bytes as its path names, on a thread. Dropped, it ends.
+/// A web server that sends as many bytes as its path names, and no more than `?rate=` a second, on a
+/// thread. Dropped, it ends.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
@@ -216,12 +262,36 @@ fn answer(link: &TcpStream) -> io::Result<()> {
     link.set_read_timeout(Some(IDLE))?;
     let mut lines = BufReader::new(link).lines();
     let line = lines.next().transpose()?.unwrap_or_default();
-    let length = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
-    let length: usize = length.and_then(|length| length.parse().ok()).unwrap_or_default();
+    let path = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
+    let (length, rate) = wanted(path.unwrap_or_default());
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let mut all = format!("HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
-    all.extend((0..length).map(byte));
-    (&*link).write_all(&all)
+    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n");
+    let body: Vec<u8> = (0..length).map(byte).collect();
+    match rate {
+        None => (&*link).write_all(&[head.as_bytes(), &body].concat()),
+        Some(rate) => {
+            (&*link).write_all(head.as_bytes())?;
+            at_rate(link, &body, rate)
+        }
+    }
+}
+
+/// The length and the rate that a path names.
+fn wanted(path: &str) -> (usize, Option<f64>) {
+    let (length, rate) = path.split_once("?rate=").unwrap_or((path, ""));
+    (length.parse().unwrap_or_default(), rate.parse().ok())
+}
+
+/// Sends `body` in even pieces, so many bytes a second. Who was held up catches up.
+fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
+    let began = Instant::now();
+    let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);
+    for (piece, turn) in body.chunks(piece).zip(1..) {
+        let due = BEAT * turn;
+        thread::sleep(due.saturating_sub(began.elapsed()));
+        link.write_all(piece)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -276,6 +346,18 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_at_a_rate_takes_its_time_and_is_counted_meanwhile() {
+        let server = Server::start(Ipv4Addr::LOCALHOST, 0).unwrap();
+        let came = AtomicU64::new(0);
+        let fetch = Fetch::straight(server.address, 30_000);
+        let fetched = Fetch { rate: Some(100_000), came: Some(&came), ..fetch }.run().unwrap();
+        assert!(fetched.whole >= 0.3 && fetched.first_byte < 0.3, "{fetched:?}");
+        assert_eq!(came.load(Ordering::Relaxed), 30_000);
+        assert_eq!(wanted("7"), (7, None));
+        assert_eq!(wanted("7?rate=1"), (7, Some(1.0)));
+    }
+
+    #[test]
     fn a_fetch_that_takes_too_long_is_cut() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (at, nobody) = (listener.local_addr().unwrap(), SocketAddrV4::new([0; 4].into(), 1));
@@ -288,8 +370,8 @@ mod tests {
     fn a_byte_that_is_another_one_and_a_short_answer_are_told() {
         let mut came = AnswerCheck::default();
         came.take(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r").unwrap();
-        came.take(&[b'\n', 0, 1]).unwrap();
+        came.take(&[b'\n', byte(0), byte(1)]).unwrap();
         assert_eq!((came.length, came.in_body), (2, true));
-        assert!(came.take(&[7]).unwrap_err().to_string().contains("byte 2"));
+        assert!(came.take(&[!byte(2)]).unwrap_err().to_string().contains("byte 2"));
     }
 }

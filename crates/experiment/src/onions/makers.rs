@@ -144,6 +144,69 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
+    /// A bridge of C tor's, with rules of its own.
+    pub(super) fn stock_bridge(
+        &self,
+        seat: &Seat<'_>,
+        line: &str,
+        rules: &str,
+    ) -> io::Result<Node<'a>> {
+        let Seat { name, ip, .. } = seat;
+        let own = format!(
+            "BridgeRelay 1\nPublishServerDescriptor 0\nExtORPort 127.0.0.1:auto\nNickname {name}\n\
+             Address {ip}\nORPort {ip}:{ONION}\nSocksPort 0\nAssumeReachable 1\n\
+             ContactInfo {name}@example.invalid\n{rules}"
+        );
+        self.stock(seat, line, &own)
+    }
+
+    /// The server of our transport at a port of its seat, with `words` of its own, and the line by
+    /// which clients come.
+    pub(in super::super) fn pt_server(
+        &self,
+        seat: &Seat<'_>,
+        port: u16,
+        words: &[String],
+    ) -> io::Result<(Node<'a>, String)> {
+        let mut command = Command::new(self.anabranch);
+        command.args(["pt", "server", "--json", "--listen", &format!("{}:{port}", seat.ip)]);
+        command.args(["--key", &format!("{}/key", self.folder(&seat.name)?)]).args(words);
+        let mut node = self.start(seat, &mut command)?;
+        let line = node.wait("bridge line", |node| {
+            Ok(node.event("listening").and_then(|event| Some(event["bridge"].as_str()?.to_owned())))
+        })?;
+        Ok((node, line))
+    }
+
+    /// The client of our transport, which carries what comes in at `listen` to a bridge, once it
+    /// listens.
+    pub(in super::super) fn pt_client(
+        &self,
+        seat: &Seat<'_>,
+        listen: SocketAddr,
+        line: &str,
+    ) -> io::Result<Node<'a>> {
+        let mut command = Command::new(self.anabranch);
+        command.args(["pt", "client", "--json", "--listen", &listen.to_string(), "--bridge", line]);
+        let mut node = self.start(seat, &mut command)?;
+        node.wait("port", |node| Ok(node.event("listening").map(drop)))?;
+        Ok(node)
+    }
+
+    /// What a node has written into a file below its folder, once there is something.
+    pub(super) fn wait_file(&self, node: &mut Node<'a>, file: &str) -> io::Result<String> {
+        let file = format!("{}/{file}", self.folder(node.name())?);
+        node.wait(&file, |_| {
+            let read = self.stage.crew.among_files(|_| Ok(fs::read_to_string(&file).ok()))?;
+            Ok(read.filter(|text| text.ends_with('\n')))
+        })
+    }
+
+    /// Removes a node's folder.
+    pub(super) fn forget(&self, name: &str) -> io::Result<()> {
+        self.stage.crew.among_files(|files| fs::remove_dir_all(files.join(name)))
+    }
+
     /// A relay's identity, once it has told it.
     pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
         let file = format!("{}/state/fingerprint", self.folder(node.name())?);

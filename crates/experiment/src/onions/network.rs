@@ -86,6 +86,58 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
+    /// Starts a bridge of C tor's, of which no authority hears, with these rules. Clients find it at
+    /// its seat; it is ready by [`OnionNetwork::wait_bootstrapped`].
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(in super::super) fn stock_bridge(
+        &self,
+        seat: &Seat<'_>,
+        rules: &str,
+    ) -> io::Result<Node<'a>> {
+        self.makers.stock_bridge(seat, &self.line, rules)
+    }
+
+    /// The identity of a bridge or relay of C tor's.
+    ///
+    /// # Errors
+    /// It ends before it has told.
+    pub(in super::super) fn stock_fingerprint(&self, node: &mut Node<'a>) -> io::Result<String> {
+        self.makers.fingerprint(node, true)
+    }
+
+    /// Waits until a node of C tor's knows the network.
+    ///
+    /// # Errors
+    /// It ends, or takes too long.
+    pub(in super::super) fn wait_bootstrapped(&self, node: &mut Node<'a>) -> io::Result<()> {
+        node.wait("bootstrap", |node| {
+            Ok(node.lines().iter().any(|line| line.contains("Bootstrapped 100%")).then_some(()))
+        })
+    }
+
+    /// A file that a node has written, once it is there with something in it; `file` is below the
+    /// node's folder.
+    ///
+    /// # Errors
+    /// The node ends, or takes too long.
+    pub(in super::super) fn wait_file(
+        &self,
+        node: &mut Node<'a>,
+        file: &str,
+    ) -> io::Result<String> {
+        self.makers.wait_file(node, file)
+    }
+
+    /// Forgets what a node has kept in memory. It has ended.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in super::super) fn forget(&self, name: &str) -> io::Result<()> {
+        self.makers.forget(name)
+    }
+
     /// Waits until a client can fetch, by circuits of the hops that were named; `rules` are those
     /// that a client of C tor's was started with.
     ///
@@ -100,9 +152,7 @@ impl<'a> OnionNetwork<'a> {
         if !self.stock {
             return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
-        node.wait("bootstrap", |node| {
-            Ok(node.lines().iter().any(|line| line.contains("Bootstrapped 100%")).then_some(()))
-        })?;
+        self.wait_bootstrapped(node)?;
         // With its hops named from the start C tor often finds nobody to ask for the directory.
         let mut rules = rules.to_owned();
         for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {

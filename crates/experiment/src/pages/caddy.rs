@@ -9,10 +9,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::super::Programs;
+use super::super::certificates::Certificates;
 use super::super::stage::{Stage, command, wait_for};
 use super::super::tunnel;
 use super::Site;
-use super::certificates::Certificates;
 use anabranch_drive::emulate::Member;
 
 /// What it takes, and what gives it.

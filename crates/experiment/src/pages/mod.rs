@@ -22,7 +22,6 @@
 mod bench;
 mod browser;
 mod caddy;
-mod certificates;
 mod far_end;
 mod house;
 mod loaded;

@@ -1,7 +1,5 @@
 //! Which measurements there are, and in which order they are made.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
@@ -9,6 +7,7 @@ use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::super::named::named;
 use super::super::runner;
 
 /// About what starting a network and the circuits takes, of ours and of stock tors.
@@ -109,53 +108,6 @@ pub struct Unit {
     /// The round, from 0.
     pub round: u32,
     lasts: Duration,
-}
-
-/// Names of a type's values, as users write them.
-macro_rules! named {
-    ($type:ident: $($value:ident $name:literal),+) => {
-        impl $type {
-            /// All there are.
-            pub const ALL: &[$type] = &[$($type::$value),+];
-
-            /// Its name, as users write it.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $($type::$value => $name),+ }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<$type, String> {
-                match text {
-                    $($name => Ok($type::$value),)+
-                    _ => Err(format!("`{text}` is none of {}", [$($name),+].join(", "))),
-                }
-            }
-        }
-
-        impl TryFrom<String> for $type {
-            type Error = String;
-
-            fn try_from(text: String) -> Result<$type, String> {
-                text.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(value: $type) -> String {
-                value.name().to_owned()
-            }
-        }
-    };
 }
 
 named!(Arm: Stock "stock", Ordered "tls", OrderedKist "tls-kist", Unordered "utls",

@@ -1,4 +1,4 @@
-//! Certificates for the sites, made for one run and kept in memory.
+//! Certificates for web servers, made for one run and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{

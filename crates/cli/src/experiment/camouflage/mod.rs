@@ -1,0 +1,232 @@
+//! `anabranch experiment camouflage`: what hiding costs on the line of the paper.
+
+mod markdown;
+mod page;
+mod picture;
+mod words;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anabranch_experiment::camouflage::{
+    Arm, Bench, Measured, Settings, Unit, bars, claims, columns, plan, stream_columns, summary,
+};
+use clap::Args;
+use serde_json::Value;
+
+use super::common::Common;
+use super::telling::carry_out_and_tell;
+use crate::failure::Failure;
+
+const TABLE: &str = "camouflage.parquet";
+const STREAMS: &str = "camouflage-streams.parquet";
+const PAGE: &str = "camouflage.html";
+const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
+
+/// Measure what camouflage costs through Tor: Weinberg et al. (CCS 2012), Table 3, Figures 6 and 7
+///
+/// A client behind a line of .7 Mbit/s up, 5.6 down and 85 ms there and back; beyond it, without
+/// limits, a bridge, a private network of C tor's and a web server. Downloads of 100 kB to 1 MB, and
+/// streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: straight, by Tor alone, and by Tor
+/// through obfs4proxy, webtunnel and each profile of `anabranch pt`; and by these without Tor inside.
+/// Counted are the IP packets that cross the client's line.
+///
+/// FOLDER gets units.jsonl (each measurement when it is done), camouflage.parquet,
+/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. The same command goes
+/// on where it was stopped. It takes root and C tor (package tor); other transports are measured
+/// where they are installed.
+#[derive(Args)]
+pub(crate) struct CamouflageArgs {
+    #[command(flatten)]
+    common: Common,
+    /// By which ways: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of `anabranch
+    /// pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
+    /// http-text-short, http-image [default: all whose programs are there]
+    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    arms: Vec<Arm>,
+    /// Rounds of downloads: four of 1 MB and one of each other length by each way, and by our
+    /// transport's profiles four of 1 MB without Tor
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    rounds: u32,
+    /// Rounds of streams
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    stream_rounds: u32,
+    /// Round trips of the streams, ms
+    #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "100,150,200,250,300,350,400,450", value_parser = clap::value_parser!(u32).range(2..=2000))]
+    rtts: Vec<u32>,
+    /// Rates of the streams, kB/s
+    #[arg(long, value_name = "KB,...", value_delimiter = ',', default_value = "50,150,300", value_parser = clap::value_parser!(u32).range(1..=600))]
+    rates: Vec<u32>,
+    /// Seconds of each stream
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Seconds after which a download is cut
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    cut: u32,
+    /// A folder of JPEGs for http-image, which is left out without it
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+    /// In some ten minutes: two rounds of downloads and one of streams at 100 and 450 ms, by Tor
+    /// alone, nosteg and http-opaque, and straight
+    #[arg(long, conflicts_with_all = ["arms", "rounds", "stream_rounds", "rtts"])]
+    short: bool,
+}
+
+impl CamouflageArgs {
+    /// Measures, and makes tables and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let common = &self.common;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
+            return self.tell(&header, &records);
+        }
+        common.need_root([])?;
+        let (own, programs) = common.programs()?;
+        let settings = self.settings(programs)?;
+        let pictures = self.pictures.as_deref().map(absolute).transpose()?;
+        let bench = Bench::new(&settings, own, programs, pictures).map_err(Failure::misuse)?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
+        let place = bench.place().map_err(Failure::trouble)?;
+        let town = bench.town(&place);
+        let units = plan(&settings);
+        let (name, json) = ("camouflage", common.results.json);
+        let work = |unit: &Unit, stop: &AtomicBool| town.measure(unit, stop);
+        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
+        self.tell(journal.header(), journal.records())?;
+        common.results.verdict(whole?, &units, journal.records())
+    }
+
+    fn settings(&self, programs: Option<&Path>) -> Result<Settings, Failure> {
+        let pictures = self.pictures.as_deref().map(contents).transpose()?;
+        let usual = Settings {
+            arms: self.arms(programs, pictures.is_some())?,
+            rounds: self.rounds,
+            stream_rounds: self.stream_rounds,
+            rtts: self.rtts.clone(),
+            rates: self.rates.clone(),
+            seconds: self.seconds,
+            cut: self.cut,
+            pictures,
+            seed: self.common.results.seed,
+        };
+        if !self.short {
+            return Ok(usual);
+        }
+        Ok(Settings {
+            arms: vec![Arm::Direct, Arm::Tor, Arm::Nosteg, Arm::Opaque],
+            rounds: 2,
+            stream_rounds: 1,
+            rtts: vec![100, 450],
+            ..usual
+        })
+    }
+
+    /// The arms to measure. Of all there are, those that this machine lacks something for are left
+    /// out, and it is said why.
+    fn arms(&self, programs: Option<&Path>, pictures: bool) -> Result<Vec<Arm>, Failure> {
+        if !self.arms.is_empty() {
+            return match self.arms.contains(&Arm::Image) && !pictures {
+                true => Err(Failure::misuse("http-image wants --pictures")),
+                false => Ok(self.arms.clone()),
+            };
+        }
+        let mut arms = Arm::ALL.to_vec();
+        arms.retain(|&arm| {
+            let reason = match arm {
+                Arm::Image if !pictures => Some("there are no --pictures".to_owned()),
+                _ => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
+            };
+            if let (Some(reason), false) = (&reason, self.short) {
+                eprintln!("{arm} is left out: {reason}");
+            }
+            reason.is_none()
+        });
+        Ok(arms)
+    }
+
+    /// Makes tables, page and Markdown of what was measured, and says in short what came of it.
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        let results = &self.common.results;
+        results.table(TABLE, header, &columns(records))?;
+        results.table(STREAMS, header, &stream_columns(records))?;
+        let boxes = summary::boxes(records);
+        let claims = claims::judge(records, &boxes);
+        let subject = words::Subject {
+            header,
+            records,
+            table: &summary::table(records),
+            curves: &summary::curves(records),
+            boxes: &boxes,
+            claims: &claims,
+            bars: &bars::hold(records, &claims),
+        };
+        let figures = [picture::figure_6(&subject), picture::figure_7(&subject)];
+        for (file, figure) in PICTURES.iter().zip(&figures) {
+            results.write(file, figure)?;
+        }
+        results.write(PAGE, &page::page(&subject, &figures))?;
+        results.write_markdown("camouflage", || markdown::text(&subject))?;
+        results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+/// Where a folder is, for programs that run elsewhere.
+fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
+    fs::canonicalize(folder).map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
+}
+
+/// How many files a folder has, and of how many bytes: journals of different ones are not mixed.
+fn contents(folder: &Path) -> Result<[u64; 2], Failure> {
+    let listed = fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.metadata()?.len())).collect::<std::io::Result<Vec<u64>>>()
+    });
+    let sizes = listed.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))?;
+    Ok([sizes.len() as u64, sizes.iter().sum()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_experiment::Unit as _;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CamouflageArgs,
+    }
+
+    fn settings(words: &str) -> Result<Settings, Failure> {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace()).unwrap();
+        line.args.settings(None)
+    }
+
+    #[test]
+    fn the_forms_have_the_plans_that_they_promise() {
+        let all = plan(&settings("--arms direct,tor,nosteg").unwrap());
+        assert_eq!(all.len(), 3 * (8 + 3 * 8) + 8);
+        let short = plan(&settings("--short").unwrap());
+        assert_eq!(short.len(), 4 * (2 + 2) + 2 * 2);
+        let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
+        assert!((600.0..1200.0).contains(&lasts), "{lasts} s");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in ["--arms meek", "--rtts 1", "--rates 0", "--short --rounds 3"] {
+            let line = format!("x folder {words}");
+            assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
+        }
+        assert!(settings("--arms http-image").is_err());
+        assert!(settings("--arms direct --pictures /no/where").is_err());
+    }
+
+    #[test]
+    fn other_pictures_are_another_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.jpg"), [0; 7]).unwrap();
+        assert_eq!(contents(folder.path()).unwrap(), [1, 7]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The results as one page.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::super::common::origin;
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures;
+
+/// The whole page, with Figures 6 and 7 as SVG.
+pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
+    let (claims, table) = (words::claim_rows(subject), words::table_rows(subject));
+    let bars = words::bar_rows(subject);
+    html::page(
+        "What camouflage costs",
+        &html! {
+            header {
+                h1 { "What camouflage costs" }
+                p.muted { (words::what()) " (Weinberg et al., StegoTorus, CCS 2012, section 6)." }
+                p { (words::how_often(subject)) " " (words::machine(subject)) }
+            }
+            main {
+                section aria-labelledby="bars" {
+                    h2 id="bars" { "What ours may cost" }
+                    (figures::table("bars", "Is it met here?", &words::BAR_HEAD, bars.iter().map(Vec::as_slice)))
+                    p { (words::held()) }
+                }
+                section aria-labelledby="claims" {
+                    h2 id="claims" { "The paper's claims" }
+                    (figures::table("claims", "Does it hold here?", &words::CLAIM_HEAD, claims.iter().map(Vec::as_slice)))
+                    p { (words::judged()) }
+                }
+                section aria-labelledby="bytes" {
+                    h2 id="bytes" { "Bytes (Table 3)" }
+                    (figures::table("table-3", "Downloads of 1 MB", &words::TABLE_HEAD, table.iter().map(Vec::as_slice)))
+                    p { (words::table_3()) }
+                }
+                (figure("goodput", "Goodput (Figure 7)", "kB/s over the length of a download, from the request to the last byte: means. Dashed: the paper's.", figure_7))
+                (figures::numbers("Goodput", &words::curve_head(), &words::curve_rows(subject)))
+                (figure("streams", "Streams (Figure 6)", words::figure_6(), figure_6))
+                (figures::numbers("Streams", &words::box_head(subject), &words::box_rows(subject)))
+                section aria-labelledby="conditions" {
+                    h2 id="conditions" { "How it was measured" }
+                    p { (words::method()) }
+                    p { (origin(subject.header)) }
+                }
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment camouflage, seed " (subject.header["seed"]) "." } }
+        },
+    )
+}
+
+fn figure(id: &str, title: &str, caption: &str, svg: &str) -> Markup {
+    html! {
+        section aria-labelledby=(id) {
+            h2 id=(id) { (title) }
+            figure {
+                figcaption { p { (caption) } }
+                div.scroll { (PreEscaped(svg)) }
+            }
+        }
+    }
+}

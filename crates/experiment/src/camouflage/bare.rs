@@ -1,0 +1,55 @@
+//! Our transport by itself, from the client's host to the web server.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::super::onions::{Makers, Node};
+use super::bench::WEB_PORT;
+use super::place::Place;
+use super::plan::Arm;
+use super::way::{Kit, NO_SITE, PORT};
+
+/// Where connections come in that are to be carried.
+const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
+
+/// Both ends, which are up. Dropped, they end, the client first.
+pub(super) struct Bare<'a> {
+    _client: Node<'a>,
+    _server: Node<'a>,
+}
+
+impl<'a> Bare<'a> {
+    /// Starts both, by the line of this round trip; their files are below a folder of this name.
+    ///
+    /// # Errors
+    /// One of them ends, or takes too long.
+    pub(super) fn open(
+        makers: Makers<'a>,
+        place: &'a Place,
+        kit: Kit<'_>,
+        (arm, rtt, name): (Arm, u32, &str),
+    ) -> io::Result<Bare<'a>> {
+        let far = place.far_seat(&format!("{name}server"), place.far_end(rtt));
+        let (server, line) = makers.pt_server(&far, PORT, &words(arm, kit))?;
+        let client = makers.pt_client(&place.near_seat(name), ENTRANCE.into(), &line)?;
+        Ok(Bare { _client: client, _server: server })
+    }
+
+    /// Where connections come in that are to be carried.
+    pub(super) fn entrance(&self) -> SocketAddrV4 {
+        ENTRANCE
+    }
+}
+
+/// What a server is told of an arm's profile.
+fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
+    let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
+    let mut words = vec!["--to".to_owned(), to, "--profile".to_owned(), arm.to_string()];
+    if arm.is_http() {
+        words.extend(["--site", NO_SITE].map(str::to_owned));
+    }
+    if let (Some(folder), Arm::Image) = (kit.pictures, arm) {
+        words.extend(["--pictures".to_owned(), folder.display().to_string()]);
+    }
+    words
+}

@@ -1,0 +1,298 @@
+//! Carries out one measurement.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::super::machine::Cores;
+use super::super::onions::fetch::{Fetch, Server};
+use super::super::onions::{Makers, OnionNetwork, RelaySeat, TOR};
+use super::super::runner::Unit as _;
+use super::super::{Missing, Probe, Programs};
+use super::bare::Bare;
+use super::measured::{Download, Measured, Stream};
+use super::place::{AUTHORITY, Place, RELAYS, WEB};
+use super::plan::{Arm, RTT, Settings, Unit, What};
+use super::streams::{self, Pace};
+use super::way::{self, Kit, OBFS4, Way};
+use super::webtunnel::{NGINX, PROGRAMS};
+
+pub(super) const WEB_PORT: u16 = 8_000;
+/// How long a first fetch may take, whose circuit has to be built, and how often it is tried.
+const FIRST: Duration = Duration::from_secs(60);
+const TRIES: u32 = 5;
+/// After a download, what is under way for it still counts.
+const LINGER: Duration = Duration::from_millis(300);
+/// The line is quiet once it carries no more than so many bytes in such a stretch, both ways. It is
+/// not waited for longer than so.
+const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
+const QUIET_BY: Duration = Duration::from_secs(10);
+
+/// What is to be measured, and by which programs.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    tor: PathBuf,
+    anabranch: PathBuf,
+    pictures: Option<PathBuf>,
+    settings: Settings,
+}
+
+/// The relays and the web server of all measurements, on a [`Place`]. They are started when the
+/// first one needs them, and anew after one that failed.
+pub struct Town<'a> {
+    bench: &'a Bench,
+    place: &'a Place,
+    network: RefCell<Option<OnionNetwork<'a>>>,
+    web: RefCell<Option<Server>>,
+    /// Of the next bridge and client.
+    number: Cell<u32>,
+}
+
+/// What was measured, without where and when.
+#[derive(Default)]
+struct Outcome {
+    downloads: Vec<Download>,
+    streams: Vec<Stream>,
+    error: String,
+}
+
+impl Bench {
+    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
+    /// hold others, `pictures` one of JPEGs for [`Arm::Image`].
+    ///
+    /// # Errors
+    /// A program of an arm is nowhere.
+    pub fn new(
+        settings: &Settings,
+        anabranch: PathBuf,
+        programs: Option<&Path>,
+        pictures: Option<PathBuf>,
+    ) -> Result<Bench, Missing> {
+        let mut found = Programs::new(programs);
+        let needs = settings.arms.iter().flat_map(|arm| needs(*arm));
+        found.find(&needs.copied().collect::<Vec<_>>())?;
+        let tor = found.path(TOR.0);
+        Ok(Bench { programs: found, tor, anabranch, pictures, settings: settings.clone() })
+    }
+
+    /// What an arm lacks of programs, if it does.
+    #[must_use]
+    pub fn lacks(arm: Arm, programs: Option<&Path>) -> Option<Missing> {
+        Programs::new(programs).find(needs(arm)).err()
+    }
+
+    /// What was found for it.
+    #[must_use]
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Builds the lines of all measurements.
+    ///
+    /// # Errors
+    /// What the machine refuses.
+    pub fn place(&self) -> io::Result<Place> {
+        Place::build([&[RTT], &*self.settings.rtts].concat())
+    }
+
+    /// A town whose relays have not been started yet.
+    #[must_use]
+    pub fn town<'a>(&'a self, place: &'a Place) -> Town<'a> {
+        let (network, web) = (RefCell::new(None), RefCell::new(None));
+        Town { bench: self, place, network, web, number: Cell::new(0) }
+    }
+}
+
+/// What an arm takes, and what gives it.
+fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
+    match arm {
+        Arm::Direct => &[],
+        Arm::Obfs4 => &[TOR, OBFS4],
+        Arm::Webtunnel => &[TOR, PROGRAMS[0], PROGRAMS[1], NGINX],
+        _ => &[TOR],
+    }
+}
+
+impl<'a> Town<'a> {
+    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    ///
+    /// # Errors
+    /// The network or the client could not be started; downloads that fail are no error.
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
+        let measured = self.in_town(unit, stop);
+        if measured.is_err() {
+            self.network.replace(None);
+        }
+        measured.map_err(|error| error.to_string())
+    }
+
+    fn in_town(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+        let place = self.place;
+        if self.web.borrow().is_none() {
+            let web =
+                place.stage.server().run(|| Server::start(Ipv4Addr::UNSPECIFIED, WEB_PORT))?;
+            self.web.replace(Some(web));
+        }
+        if unit.arm == Arm::Direct {
+            let server = SocketAddrV4::new(place.far_end(unit.rtt), WEB_PORT);
+            return self.timed(unit, 0.0, &Fetch::straight(server, 1), stop);
+        }
+        if unit.what == What::Bare {
+            let (kit, folder) = (self.bench.kit(), format!("bare{}", self.next_number()));
+            let bare = Bare::open(self.makers(), place, kit, (unit.arm, unit.rtt, &folder))?;
+            return self.timed(unit, 0.0, &Fetch::straight(bare.entrance(), 1), stop);
+        }
+        let mut network = self.network.borrow_mut();
+        let network = match &mut *network {
+            Some(network) => network,
+            none => none.insert(self.start()?),
+        };
+        let number = self.next_number();
+        let way = Way::open(network, place, self.bench.kit(), (unit.arm, unit.rtt, number))?;
+        let fetch = Fetch::new(way::proxy(), SocketAddrV4::new(WEB, WEB_PORT), 1);
+        let measured = self.timed(unit, way.bootstrap, &fetch, stop)?;
+        way.close(network)?;
+        Ok(measured)
+    }
+
+    fn next_number(&self) -> u32 {
+        self.number.replace(self.number.get() + 1)
+    }
+
+    fn makers(&self) -> Makers<'a> {
+        let (bench, place) = (self.bench, self.place);
+        Makers { stage: &place.stage, anabranch: &bench.anabranch, tor: &bench.tor }
+    }
+
+    /// Starts authority and relays.
+    fn start(&self) -> io::Result<OnionNetwork<'a>> {
+        let place = self.place;
+        let relays = RELAYS.map(|(name, ip)| RelaySeat {
+            seat: place.far_seat(name, ip),
+            is_exit: name == "exit",
+            words: &[],
+        });
+        let authority = place.far_seat("authority", AUTHORITY);
+        OnionNetwork::start(self.makers(), &authority, &relays, true)
+    }
+
+    /// Does the work of a unit, and notes how long it took and what the machine did.
+    fn timed(
+        &self,
+        unit: &Unit,
+        bootstrap: f64,
+        fetch: &Fetch<'_>,
+        stop: &AtomicBool,
+    ) -> io::Result<Measured> {
+        self.warm(fetch, stop)?;
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());
+        let Outcome { downloads, streams, error } = match unit.what {
+            What::Downloads | What::Bare => self.downloads(unit, fetch, stop)?,
+            What::Streams => self.streams(unit, fetch, stop)?,
+        };
+        let (seconds, machine) = (began.elapsed().as_secs_f64(), probe.finish());
+        Ok(Measured {
+            unit: unit.id(),
+            what: unit.what,
+            arm: unit.arm,
+            rtt: unit.rtt,
+            round: unit.round,
+            started: started.as_secs_f64(),
+            bootstrap,
+            downloads,
+            streams,
+            seconds,
+            busy: cores.busy_since(),
+            error,
+            machine,
+        })
+    }
+
+    /// Has circuit and link built, by a fetch of a byte.
+    fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let first = Fetch { patience: FIRST, ..*fetch };
+            match self.place.stage.client().run(|| Ok(first.run()))? {
+                Err(error) if tries == TRIES => return Err(error),
+                Err(_) if !stop.load(Ordering::Relaxed) => thread::sleep(Duration::from_secs(1)),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn downloads(&self, unit: &Unit, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<Outcome> {
+        let mut outcome = Outcome::default();
+        for bytes in unit.lengths(self.bench.settings.seed) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.wait_quiet(unit.rtt, stop);
+            let before = self.place.carried(unit.rtt);
+            let patience = Duration::from_secs(self.bench.settings.cut.into());
+            let fetch = Fetch { length: bytes as usize, patience, ..*fetch };
+            let fetched = self.place.stage.client().run(|| Ok(fetch.run()))?;
+            thread::sleep(LINGER);
+            let after = self.place.carried(unit.rtt);
+            let [up, down] = [0, 1].map(|at| after[at] - before[at]);
+            let times = fetched.as_ref().ok();
+            let (first_byte, whole) = (times.map(|t| t.first_byte), times.map(|t| t.whole));
+            outcome.downloads.push(Download { bytes, first_byte, whole, up, down });
+            outcome.note(fetched.err().map(|error| error.to_string()));
+        }
+        Ok(outcome)
+    }
+
+    fn streams(&self, unit: &Unit, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<Outcome> {
+        let (mut outcome, settings) = (Outcome::default(), &self.bench.settings);
+        for rate in unit.rates(settings) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.wait_quiet(unit.rtt, stop);
+            let pace = Pace { fetch: *fetch, rtt: unit.rtt, rate, seconds: settings.seconds };
+            let (stream, error) = streams::carry(self.place, pace, stop)?;
+            outcome.streams.push(stream);
+            outcome.note(Some(error).filter(|error| !error.is_empty()));
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until the line has nothing left of what was before; not for ever.
+    fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
+        let until = Instant::now() + QUIET_BY;
+        let mut before = self.place.carried(rtt);
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            thread::sleep(QUIET.1);
+            let now = self.place.carried(rtt);
+            let crossed = now[0] - before[0] + now[1] - before[1];
+            if crossed <= QUIET.0 {
+                return;
+            }
+            before = now;
+        }
+    }
+}
+
+impl Bench {
+    fn kit(&self) -> Kit<'_> {
+        let pictures = self.pictures.as_deref();
+        Kit { programs: &self.programs, anabranch: &self.anabranch, pictures }
+    }
+}
+
+impl Outcome {
+    /// Keeps the first reason why something failed.
+    fn note(&mut self, error: Option<String>) {
+        if let (Some(error), true) = (error, self.error.is_empty()) {
+            self.error = error;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Which of the paper's claims hold here, judged by intervals.
+
+use super::measured::{Download, Measured};
+use super::paper::{BROKEN_FROM, SLOW};
+use super::plan::Arm;
+use super::summary::{Median, StreamBox, crossed, ratios};
+
+/// What a claim says of an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The chopper alone costs hardly more than Tor, bytes down (Table 3: 1.008 times as many).
+    LeanDown,
+    /// The same of bytes up (1.031 times).
+    LeanUp,
+    /// The chopper alone is as quick as Tor at 1 MB (Figure 7: .97 of its goodput).
+    Quick,
+    /// HTTP costs a direct download's bytes down many times (Table 3: 11.6).
+    HeavyDown,
+    /// The same of bytes up (41).
+    HeavyUp,
+    /// HTTP has but a small part of Tor's goodput at 1 MB (Figure 7: .047).
+    Slow,
+    /// The bandwidth on the wire does not depend on the round trip (Figure 6: Tor and chopper).
+    Flat,
+    /// A stream of [`SLOW`] is not held from [`BROKEN_FROM`] on (Figure 6: HTTP).
+    Breaks,
+}
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The interval is on the claim's side of its bound.
+    Holds,
+    /// It is on the other one.
+    Fails,
+    /// The bound is in it, or there are too few values.
+    Open,
+}
+
+/// A claim about an arm, and what was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The claim.
+    pub claim: Claim,
+    /// The arm.
+    pub arm: Arm,
+    /// Of a stream, its rate in kB/s.
+    pub rate: Option<u32>,
+    /// What the bound is compared with: least and most of it.
+    pub found: Option<[f64; 2]>,
+    /// The median of that, where it is one.
+    pub median: Option<f64>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+}
+
+impl Claim {
+    /// All about downloads, each with its bound: at most this, or at least.
+    const DOWNLOADS: [Claim; 6] = [
+        Claim::LeanDown,
+        Claim::LeanUp,
+        Claim::Quick,
+        Claim::HeavyDown,
+        Claim::HeavyUp,
+        Claim::Slow,
+    ];
+
+    /// The bound of what is found, and whether it is the least; half the paper's factor where it
+    /// speaks of many times.
+    #[must_use]
+    pub fn bound(self) -> (f64, bool) {
+        match self {
+            Claim::LeanDown => (1.05, false),
+            Claim::LeanUp => (1.10, false),
+            Claim::Quick => (0.90, true),
+            Claim::HeavyDown => (6.0, true),
+            Claim::HeavyUp => (20.0, true),
+            Claim::Slow => (0.10, false),
+            Claim::Flat => (0.25, false),
+            Claim::Breaks => (0.90, false),
+        }
+    }
+
+    /// Whether the paper says it of an arm, or of what the arm stands beside.
+    fn is_about(self, arm: Arm) -> bool {
+        match self {
+            Claim::LeanDown | Claim::LeanUp | Claim::Quick => {
+                matches!(arm, Arm::Nosteg | Arm::NostegRr)
+            }
+            Claim::HeavyDown | Claim::HeavyUp | Claim::Slow | Claim::Breaks => arm.is_http(),
+            // That ours is flat is wanted of `http-opaque`, whatever the paper's was.
+            Claim::Flat => matches!(arm, Arm::Tor | Arm::Nosteg | Arm::NostegRr | Arm::Opaque),
+        }
+    }
+
+    /// The values that are compared with the bound.
+    fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
+        match self {
+            Claim::LeanDown => ratios(records, [arm, Arm::Tor], crossed(1)),
+            Claim::LeanUp => ratios(records, [arm, Arm::Tor], crossed(0)),
+            Claim::HeavyDown => ratios(records, [arm, Arm::Direct], crossed(1)),
+            Claim::HeavyUp => ratios(records, [arm, Arm::Direct], crossed(0)),
+            Claim::Quick | Claim::Slow => ratios(records, [arm, Arm::Tor], Download::goodput),
+            Claim::Flat | Claim::Breaks => Vec::new(),
+        }
+    }
+
+    /// What an interval says of it.
+    fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
+        let (bound, is_least) = self.bound();
+        match interval {
+            Some([low, high]) if (is_least && low >= bound) || (!is_least && high <= bound) => {
+                Verdict::Holds
+            }
+            Some([low, high]) if (is_least && high < bound) || (!is_least && low > bound) => {
+                Verdict::Fails
+            }
+            _ => Verdict::Open,
+        }
+    }
+}
+
+/// All claims about all arms that were measured.
+#[must_use]
+pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
+    let downloads = Claim::DOWNLOADS.into_iter().flat_map(|claim| {
+        let about = Arm::ALL.iter().filter(move |arm| claim.is_about(**arm));
+        about.filter_map(move |&arm| of_downloads(claim, arm, records))
+    });
+    let streams = [Claim::Flat, Claim::Breaks].into_iter().flat_map(|claim| {
+        let about = Arm::ALL.iter().filter(move |arm| claim.is_about(**arm));
+        about.flat_map(move |&arm| of_streams(claim, arm, boxes))
+    });
+    downloads.chain(streams).collect()
+}
+
+fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<Judged> {
+    let Median { median, interval, .. } = Median::of(&claim.ratios(records, arm))?;
+    let verdict = claim.verdict(interval);
+    Some(Judged { claim, arm, rate: None, found: interval, median: Some(median), verdict })
+}
+
+fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
+    let mut rates: Vec<u32> = boxes.iter().filter(|one| one.arm == arm).map(|b| b.rate).collect();
+    rates.dedup();
+    let of_rate = |rate: u32| {
+        let of: Vec<&StreamBox> =
+            boxes.iter().filter(|one| (one.arm, one.rate) == (arm, rate)).collect();
+        let found = match claim {
+            Claim::Breaks if rate == SLOW => held(&of),
+            Claim::Flat => deviation(&of),
+            _ => None,
+        }?;
+        let verdict = claim.verdict(Some(found));
+        Some(Judged { claim, arm, rate: Some(rate), found: Some(found), median: None, verdict })
+    };
+    rates.into_iter().filter_map(of_rate).collect()
+}
+
+/// By how much the median at a round trip is away from that at the shortest one, over the latter:
+/// the least and the most that the worst round trip's intervals allow.
+fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
+    let (first, others) = boxes.split_first()?;
+    let [least, most] = first.interval?;
+    let mut worst: Option<[f64; 2]> = None;
+    for other in others {
+        let [low, high] = other.interval?;
+        // Of a ratio between low / most and high / least, how far 1 is away.
+        let (down, up) = (low / most - 1.0, high / least - 1.0);
+        let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
+        let farthest = down.abs().max(up.abs());
+        let [a, b] = worst.unwrap_or([0.0; 2]);
+        worst = Some([a.max(nearest), b.max(farthest)]);
+    }
+    worst
+}
+
+/// The share of the stream that comes in a second, at round trips from [`BROKEN_FROM`] on: the least
+/// and the most over all of them.
+fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
+    let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
+    let intervals: Vec<[f64; 2]> =
+        far.map(|one| one.held.and_then(|held| held.interval)).collect::<Option<_>>()?;
+    let least = intervals.iter().map(|[low, _]| *low).reduce(f64::min)?;
+    let most = intervals.iter().map(|[_, high]| *high).reduce(f64::max)?;
+    Some([least, most])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::{measured, streamed};
+    use super::super::summary::boxes;
+    use super::*;
+
+    fn verdicts(judged: &[Judged], claim: Claim) -> Vec<(Arm, Verdict)> {
+        let of = judged.iter().filter(|one| one.claim == claim);
+        of.map(|one| (one.arm, one.verdict)).collect()
+    }
+
+    #[test]
+    fn downloads_are_judged_on_either_side_of_a_bound_and_not_by_few() {
+        let mut records = Vec::new();
+        for round in 0..2 {
+            records.push(measured(Arm::Direct, round, &[(1.5, 1_000_000); 4]));
+            records.push(measured(Arm::Tor, round, &[(2.0, 1_100_000); 4]));
+            records.push(measured(Arm::Nosteg, round, &[(2.1, 1_120_000); 4]));
+            records.push(measured(Arm::Opaque, round, &[(40.0, 11_000_000); 4]));
+            records.push(measured(Arm::Text, round, &[(3.0, 1_600_000); 4]));
+        }
+        let few = [measured(Arm::Image, 0, &[(3.0, 1_600_000); 4])];
+        let judged = judge(&[&*records, &few].concat(), &[]);
+        assert_eq!(verdicts(&judged, Claim::LeanDown), [(Arm::Nosteg, Verdict::Holds)]);
+        assert_eq!(verdicts(&judged, Claim::Quick), [(Arm::Nosteg, Verdict::Holds)]);
+        let by_arm = |first, second| {
+            [(Arm::Opaque, first), (Arm::Text, second), (Arm::Image, Verdict::Open)]
+        };
+        let expected = by_arm(Verdict::Holds, Verdict::Fails);
+        assert_eq!(verdicts(&judged, Claim::HeavyDown), expected);
+        assert_eq!(verdicts(&judged, Claim::Slow), expected);
+    }
+
+    #[test]
+    fn streams_are_flat_or_they_break() {
+        let flat = [100, 200, 450].map(|rtt| streamed(Arm::Opaque, rtt, 50, 50));
+        let broken = [(100, 50), (200, 20), (450, 10)];
+        let broken = broken.map(|(rtt, came)| streamed(Arm::Text, rtt, 50, came));
+        let judged = judge(&[], &boxes(&[flat, broken].concat()));
+        assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Opaque, Verdict::Holds)]);
+        let expected = [(Arm::Opaque, Verdict::Fails), (Arm::Text, Verdict::Holds)];
+        assert_eq!(verdicts(&judged, Claim::Breaks), expected);
+        // A claim of flatness over one round trip is none.
+        assert_eq!(judge(&[], &boxes(&[streamed(Arm::Tor, 100, 50, 50)])), []);
+    }
+
+    #[test]
+    fn a_stream_that_falls_is_not_flat() {
+        let falling = [(100, 300), (200, 300), (450, 150)];
+        let falling = falling.map(|(rtt, came)| streamed(Arm::Nosteg, rtt, 300, came));
+        let judged = judge(&[], &boxes(&falling));
+        assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Nosteg, Verdict::Fails)]);
+    }
+}

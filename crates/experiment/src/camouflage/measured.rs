@@ -1,0 +1,209 @@
+//! What came of one measurement, and how it is stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::table::{Column, Rows};
+use super::super::{Disturbance, Record};
+use super::plan::{Arm, What};
+
+/// A download. Times are seconds from its SOCKS request on, straight from the connection's begin on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Download {
+    /// Its length.
+    pub bytes: u32,
+    /// Until its first byte; `None` if it was cut, or failed.
+    pub first_byte: Option<f64>,
+    /// Until its last byte.
+    pub whole: Option<f64>,
+    /// Bytes of IP packets that crossed the client's line for it: from the client.
+    pub up: u64,
+    /// And to it.
+    pub down: u64,
+}
+
+/// A stream of a fixed rate. Lists have a value for each second from the first byte on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// What the web server sends, kB/s.
+    pub rate: u32,
+    /// From the SOCKS request to the first byte, seconds; `None` if none came.
+    pub first_byte: Option<f64>,
+    /// To the last byte; `None` if it was cut, or failed.
+    pub whole: Option<f64>,
+    /// Bytes of the stream that came.
+    pub came: Vec<u64>,
+    /// Bytes of IP packets that crossed the client's line: from the client.
+    pub up: Vec<u64>,
+    /// And to it.
+    pub down: Vec<u64>,
+}
+
+/// A measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name in the plan.
+    pub unit: String,
+    /// Of what.
+    pub what: What,
+    /// By which way.
+    pub arm: Arm,
+    /// The line's round trip, ms.
+    pub rtt: u32,
+    /// The round, from 0.
+    pub round: u32,
+    /// When it began, in seconds since 1970.
+    pub started: f64,
+    /// From the client's start until it knew the network, seconds; 0 without Tor.
+    pub bootstrap: f64,
+    /// Downloads in the order in which they were made.
+    pub downloads: Vec<Download>,
+    /// Streams in the order in which they were made.
+    pub streams: Vec<Stream>,
+    /// Seconds that all of them took.
+    pub seconds: f64,
+    /// The share of the machine's CPUs that was in use, by whomever.
+    pub busy: f64,
+    /// Why the first of those that did not end failed; empty if all ended.
+    pub error: String,
+    /// What else the machine did meanwhile.
+    pub machine: Disturbance,
+}
+
+impl Record for Measured {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Download {
+    /// From the request to the last byte, kB/s.
+    #[must_use]
+    pub fn goodput(&self) -> Option<f64> {
+        Some(f64::from(self.bytes) / 1e3 / self.whole?)
+    }
+}
+
+fn unit_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> Vec<Column> {
+    vec![
+        rows.text("arm", |r| of(r).arm.to_string()),
+        rows.int("rtt", |r| of(r).rtt),
+        rows.int("round", |r| of(r).round),
+        rows.double("started", |r| of(r).started),
+        rows.double("bootstrap", |r| of(r).bootstrap),
+    ]
+}
+
+/// Parquet's tables here have no nulls.
+fn or_none(value: Option<f64>) -> f64 {
+    value.unwrap_or(f64::NAN)
+}
+
+/// The columns of the table of all downloads (`docs/formats.md`).
+#[must_use]
+pub fn columns(records: &[Measured]) -> Vec<Column> {
+    let each: Vec<(&Measured, &Download)> =
+        records.iter().flat_map(|r| r.downloads.iter().map(move |one| (r, one))).collect();
+    let rows = Rows(&each);
+    let mut columns = unit_columns(&rows, |(record, _)| record);
+    columns.extend([
+        rows.bool("bare", |(record, _)| record.what == What::Bare),
+        rows.long("bytes", |(_, one)| one.bytes.into()),
+        rows.bool("ended", |(_, one)| one.whole.is_some()),
+        rows.double("first_byte", |(_, one)| or_none(one.first_byte)),
+        rows.double("whole", |(_, one)| or_none(one.whole)),
+        rows.long("up", |(_, one)| one.up),
+        rows.long("down", |(_, one)| one.down),
+        rows.double("busy", |(r, _)| r.busy),
+    ]);
+    columns.extend(rows.machine("load", |(r, _)| r.machine));
+    columns
+}
+
+/// The columns of the table of all streams: a row for each second.
+#[must_use]
+pub fn stream_columns(records: &[Measured]) -> Vec<Column> {
+    let each: Vec<(&Measured, &Stream, usize)> = records
+        .iter()
+        .flat_map(|r| r.streams.iter().map(move |one| (r, one)))
+        .flat_map(|(r, one)| (0..one.came.len()).map(move |second| (r, one, second)))
+        .collect();
+    let rows = Rows(&each);
+    let mut columns = unit_columns(&rows, |(record, ..)| record);
+    columns.extend([
+        rows.int("rate", |(_, one, _)| one.rate),
+        rows.int("second", |(.., second)| *second as u32),
+        rows.bool("ended", |(_, one, _)| one.whole.is_some()),
+        rows.double("first_byte", |(_, one, _)| or_none(one.first_byte)),
+        rows.long("came", |(_, one, second)| one.came[*second]),
+        rows.long("up", |(_, one, second)| one.up[*second]),
+        rows.long("down", |(_, one, second)| one.down[*second]),
+        rows.double("busy", |(r, ..)| r.busy),
+    ]);
+    columns.extend(rows.machine("load", |(r, ..)| r.machine));
+    columns
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::table::{self, Values};
+    use super::super::plan::{LONGEST, RTT};
+    use super::*;
+
+    /// Downloads of 1 MB that took so long and cost so many bytes down, and as many hundredths up.
+    pub(in super::super) fn measured(arm: Arm, round: u32, each: &[(f64, u64)]) -> Measured {
+        let download = |&(whole, down): &(f64, u64)| Download {
+            bytes: LONGEST,
+            first_byte: Some(0.25),
+            whole: Some(whole),
+            up: down / 100,
+            down,
+        };
+        Measured {
+            unit: format!("downloads/{arm}/{round}"),
+            what: What::Downloads,
+            arm,
+            rtt: RTT,
+            round,
+            started: 1.7e9,
+            bootstrap: 3.0,
+            downloads: each.iter().map(download).collect(),
+            streams: Vec::new(),
+            seconds: 10.0,
+            busy: 0.5,
+            error: String::new(),
+            machine: Disturbance::default(),
+        }
+    }
+
+    /// A stream of so many kB/s of which so many came in each of 20 seconds, a tenth more on the
+    /// wire.
+    pub(in super::super) fn streamed(arm: Arm, rtt: u32, rate: u32, came: u64) -> Measured {
+        let each = |factor: u64| (0..20).map(|at| (came * 100 + at % 3) * factor).collect();
+        let stream = Stream {
+            rate,
+            first_byte: Some(0.3),
+            whole: Some(20.3),
+            came: each(10),
+            up: each(1),
+            down: each(11),
+        };
+        let unit = format!("streams/{arm}/{rtt}/0");
+        let none = measured(arm, 0, &[]);
+        Measured { unit, what: What::Streams, rtt, streams: vec![stream], ..none }
+    }
+
+    #[test]
+    fn tables_have_a_row_for_each_download_and_for_each_second_of_a_stream() {
+        let mut cut = measured(Arm::Text, 1, &[(2.0, 1_500_000)]);
+        cut.downloads[0].whole = None;
+        let records =
+            [measured(Arm::Tor, 0, &[(2.0, 1_100_000)]), cut, streamed(Arm::Tor, 100, 50, 50)];
+        let folder = tempfile::tempdir().unwrap();
+        let (downloads, streams) = (columns(&records), stream_columns(&records));
+        table::write(&folder.path().join("a.parquet"), &downloads, &[]).unwrap();
+        table::write(&folder.path().join("b.parquet"), &streams, &[]).unwrap();
+        assert!(downloads.contains(&("ended".to_owned(), Values::Bool(vec![true, false]))));
+        assert!(streams.contains(&("second".to_owned(), Values::Int((0..20).collect()))));
+        assert_eq!(records[0].downloads[0].goodput(), Some(500.0));
+    }
+}

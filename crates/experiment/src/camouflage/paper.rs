@@ -1,0 +1,82 @@
+//! What the paper measured between California and New Jersey (section 6).
+
+use super::plan::Arm;
+
+/// Bytes of 32 downloads of 1,000,000 B, in the mean (Table 3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// To the server.
+    pub up: f64,
+    /// From it.
+    pub down: f64,
+}
+
+/// Table 3: the row that an arm stands beside. The paper has one HTTP module, which stands beside
+/// each of ours.
+#[must_use]
+pub fn table_3(arm: Arm) -> Option<Row> {
+    let (up, down) = match arm {
+        Arm::Direct => (23_643.0, 1_014_401.0),
+        Arm::Tor => (61_162.0, 1_075_715.0),
+        Arm::Nosteg | Arm::NostegRr | Arm::NostegShort => (63_061.0, 1_084_228.0),
+        _ if arm.is_http() => (966_964.0, 11_814_610.0),
+        _ => return None,
+    };
+    Some(Row { up, down })
+}
+
+/// Figure 7, read off: mean goodput in kB/s for 100, 200, … 1,000 kB.
+#[must_use]
+pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
+    match arm {
+        Arm::Tor => Some([241., 403., 460., 483., 510., 531., 548., 554., 568., 573.]),
+        Arm::Nosteg | Arm::NostegRr | Arm::NostegShort => {
+            Some([214., 357., 432., 406., 496., 492., 525., 526., 558., 553.])
+        }
+        _ if arm.is_http() => Some([25., 25., 28., 27., 26., 26., 26., 26., 27., 27.]),
+        _ => None,
+    }
+}
+
+/// Figure 6, read off: median bandwidth on the wire, kB/s, of a stream of 50, 150 or 300 kB/s at
+/// round trips of 100, 150, … 450 ms. HTTP's are those of six connections. Tor and chopper are flat.
+#[must_use]
+pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
+    let at = [50, 150, 300].iter().position(|one| *one == rate)?;
+    match arm {
+        Arm::Tor => Some([123., 230., 390.][at]),
+        Arm::Nosteg | Arm::NostegRr | Arm::NostegShort => Some([125., 235., 396.][at]),
+        _ if arm.is_http() => {
+            let place = rtt.checked_sub(100).filter(|more| more % 50 == 0)? / 50;
+            HTTP[at].get(place as usize).copied()
+        }
+        _ => None,
+    }
+}
+
+const HTTP: [[f64; 8]; 3] = [
+    [295., 167., 154., 44., 38., 28., 24., 23.],
+    [484., 224., 94., 107., 90., 31., 25., 22.],
+    [473., 162., 140., 47., 39., 27., 23., 21.],
+];
+
+/// From this round trip on HTTP does not hold a stream of [`SLOW`] (section 6), ms.
+pub const BROKEN_FROM: u32 = 200;
+/// The stream of the text, in kB/s.
+pub const SLOW: u32 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_at_their_round_trips_alone() {
+        assert_eq!(figure_6(Arm::Opaque, 50, 450), Some(23.0));
+        assert_eq!(figure_6(Arm::Text, 300, 100), Some(473.0));
+        assert_eq!(figure_6(Arm::Tor, 150, 275), Some(230.0));
+        for (arm, rate, rtt) in [(Arm::Text, 50, 85), (Arm::Text, 50, 120), (Arm::Text, 60, 100)] {
+            assert_eq!(figure_6(arm, rate, rtt), None);
+        }
+        assert_eq!((figure_6(Arm::Obfs4, 50, 100), table_3(Arm::Obfs4)), (None, None));
+    }
+}

@@ -1,0 +1,117 @@
+//! The network of all measurements: a client at home, and all the others beyond its line.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::super::onions::Seat;
+use super::super::stage::Stage;
+
+/// Of the client's line, from it and to it (section 6: 5.6 and .7 Mbit/s).
+pub const UP_KBIT: u32 = 700;
+/// See [`UP_KBIT`].
+pub const DOWN_KBIT: u32 = 5_600;
+/// What the line holds each way.
+pub const QUEUE_KB: u32 = 100;
+/// Of the web server, for the exit.
+pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
+/// Of the authority and of three relays; relays of different networks of 16 bits may be on one
+/// circuit.
+pub(super) const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
+    ("guard", Ipv4Addr::new(10, 10, 0, 1)),
+    ("middle", Ipv4Addr::new(10, 20, 0, 1)),
+    ("exit", Ipv4Addr::new(10, 30, 0, 1)),
+];
+
+/// A client's host and another one, with a line between them for each round trip: which of them is
+/// used follows from the address of the other end.
+pub struct Place {
+    pub(super) stage: Stage,
+    rtts: Vec<u32>,
+}
+
+impl Place {
+    /// Builds it for round trips in ms.
+    ///
+    /// # Errors
+    /// What the machine refuses.
+    pub(super) fn build(mut rtts: Vec<u32>) -> io::Result<Place> {
+        rtts.sort_unstable();
+        rtts.dedup();
+        let links = rtts.iter().map(|rtt| format!("line{rtt}")).collect();
+        Ok(Place { stage: Stage::of(&topology(&rtts), links)?, rtts })
+    }
+
+    /// Where bridge and web server are reached by a line.
+    pub(super) fn far_end(&self, rtt: u32) -> Ipv4Addr {
+        far_end(self.number(rtt))
+    }
+
+    /// Bytes of IP packets that a line has carried so far, from the client and to it.
+    pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
+        let (all, number) = (self.stage.carried(), self.number(rtt));
+        [all.up[number], all.down[number]]
+    }
+
+    /// Who runs at the client's end.
+    pub(super) fn near_seat(&self, name: &str) -> Seat<'_> {
+        Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
+    }
+
+    /// Who runs at the other end, with this address.
+    pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
+        Seat { name: name.to_owned(), ip, host: self.stage.server() }
+    }
+
+    fn number(&self, rtt: u32) -> usize {
+        self.rtts.binary_search(&rtt).expect("a place has a line for each round trip of a plan")
+    }
+}
+
+fn far_end(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 100 + number as u8, 0, 1)
+}
+
+fn topology(rtts: &[u32]) -> String {
+    let own = [AUTHORITY, WEB].into_iter().chain(RELAYS.map(|(_, ip)| ip));
+    let ends = (0..rtts.len()).map(far_end);
+    let all: String = own.chain(ends).map(|ip| format!("'{ip}/32', ")).collect();
+    let mut text =
+        format!("[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = [{all}]\n");
+    for (number, &rtt) in rtts.iter().enumerate() {
+        let (far, delay) = (far_end(number), f64::from(rtt) / 2.0);
+        write!(
+            text,
+            "[[link]]\nname = 'line{rtt}'\nends = [\n\
+             {{ host = 'client', address = ['10.77.{number}.2/24'], routes = ['{far}/32'] }},\n\
+             {{ host = 'server', routes = ['10.77.{number}.0/24'], prefsrc = ['{far}'] }},\n]\n\
+             rate = '{UP_KBIT}kbit'\nrate_back = '{DOWN_KBIT}kbit'\ndelay = '{delay}ms'\n\
+             queue = '{QUEUE_KB}kB'\n"
+        )
+        .expect("writing to a string does not fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_drive::emulate::Topology;
+
+    use super::*;
+
+    #[test]
+    fn each_round_trip_has_a_line_of_the_papers_rates() {
+        let topology = Topology::parse(&topology(&[85, 100, 450]), "t").unwrap();
+        let lines: Vec<_> = topology
+            .links
+            .iter()
+            .map(|line| {
+                let rates = [&line.forward, &line.back].map(|way| way.rate.unwrap().get());
+                (line.forward.delay.as_secs_f64(), rates)
+            })
+            .collect();
+        let rates = [700_000, 5_600_000];
+        assert_eq!(lines, [(0.0425, rates), (0.05, rates), (0.225, rates)]);
+    }
+}

@@ -1,0 +1,285 @@
+//! Which measurements there are, and in which order they are made.
+
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use rand_chacha::rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::named::named;
+use super::super::runner;
+
+/// The paper's round trip, ms.
+pub const RTT: u32 = 85;
+/// Bytes of Table 3's downloads, and of the longest ones of Figure 7.
+pub const LONGEST: u32 = 1_000_000;
+/// Downloads of [`LONGEST`] in a measurement.
+pub const DOWNLOADS: usize = 4;
+/// Bytes of Figure 7's downloads; of each but the longest there is one in a measurement.
+pub const LENGTHS: [u32; 10] =
+    [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, LONGEST];
+/// About what starting a bridge and a client takes.
+const STARTING: Duration = Duration::from_secs(20);
+/// Pauses of a measurement.
+const PAUSES: Duration = Duration::from_secs(12);
+
+/// By which way the client fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Arm {
+    /// TCP to the web server, without Tor.
+    Direct,
+    /// C tor by a bridge of C tor's, without a transport.
+    Tor,
+    /// The same through obfs4proxy.
+    Obfs4,
+    /// Through webtunnel, behind nginx with TLS.
+    Webtunnel,
+    /// Through ours, profile `nosteg`: the paper's chopper alone.
+    Nosteg,
+    /// Ours, an exchange a connection as the original's.
+    NostegRr,
+    /// Ours, many short connections.
+    NostegShort,
+    /// Ours, HTTP with opaque bodies.
+    Opaque,
+    /// The same by many short connections.
+    OpaqueShort,
+    /// Ours, HTTP with printable bodies.
+    Text,
+    /// The same by many short connections.
+    TextShort,
+    /// Ours, HTTP with JPEGs down.
+    Image,
+}
+
+/// What a measurement is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum What {
+    /// Downloads one after another (Table 3 and Figure 7).
+    Downloads,
+    /// Streams of fixed rates one after another (Figure 6).
+    Streams,
+    /// Downloads of [`LONGEST`] one after another, without Tor inside: ours alone.
+    Bare,
+}
+
+named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", Nosteg "nosteg",
+    NostegRr "nosteg-rr", NostegShort "nosteg-short", Opaque "http-opaque",
+    OpaqueShort "http-opaque-short", Text "http-text", TextShort "http-text-short",
+    Image "http-image");
+named!(What: Downloads "downloads", Streams "streams", Bare "bare");
+
+impl Arm {
+    /// Whether it is one of our transport's profiles; then its name is the profile's.
+    #[must_use]
+    pub fn is_ours(self) -> bool {
+        !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)
+    }
+
+    /// Whether it is one of our HTTP profiles.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        let arms = [Arm::Opaque, Arm::OpaqueShort, Arm::Text, Arm::TextShort, Arm::Image];
+        arms.contains(&self)
+    }
+}
+
+/// Which measurements to make, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// By which ways.
+    pub arms: Vec<Arm>,
+    /// Rounds of downloads.
+    pub rounds: u32,
+    /// Rounds of streams.
+    pub stream_rounds: u32,
+    /// Round trips of the streams, ms.
+    pub rtts: Vec<u32>,
+    /// Rates of the streams, kB/s.
+    pub rates: Vec<u32>,
+    /// Seconds of each stream.
+    pub seconds: u32,
+    /// Seconds after which a download is cut.
+    pub cut: u32,
+    /// JPEG files of `http-image`, and their bytes.
+    pub pictures: Option<[u64; 2]>,
+    /// Of all orders.
+    pub seed: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unit {
+    /// Of what.
+    pub what: What,
+    /// By which way.
+    pub arm: Arm,
+    /// The line's round trip, ms.
+    pub rtt: u32,
+    /// The round, from 0.
+    pub round: u32,
+    lasts: Duration,
+}
+
+impl Settings {
+    /// What must not change when a run goes on; the rest may grow.
+    #[must_use]
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "camouflage",
+            "version": 1,
+            "seed": self.seed,
+            "rates": self.rates,
+            "seconds": self.seconds,
+            "cut": self.cut,
+            "pictures": self.pictures,
+        })
+    }
+
+    fn unit(&self, what: What, arm: Arm, rtt: u32, round: u32) -> Unit {
+        let is_tor = arm != Arm::Direct && what != What::Bare;
+        let starting = if is_tor { STARTING } else { Duration::ZERO };
+        let lasts = match what {
+            What::Downloads if arm == Arm::Image => Duration::from_secs(60),
+            What::Downloads => Duration::from_secs(25),
+            What::Bare if arm == Arm::Image => Duration::from_secs(24),
+            What::Bare => Duration::from_secs(10),
+            What::Streams => Duration::from_secs(u64::from(self.seconds) + 1)
+                .saturating_mul(self.rates.len() as u32),
+        };
+        Unit { what, arm, rtt, round, lasts: starting + PAUSES + lasts }
+    }
+}
+
+impl Unit {
+    /// The bytes of its downloads in their order, which all arms of a round share.
+    #[must_use]
+    pub fn lengths(&self, seed: u64) -> Vec<u32> {
+        if self.what == What::Bare {
+            return vec![LONGEST; DOWNLOADS];
+        }
+        let mut lengths = LENGTHS.to_vec();
+        lengths.extend([LONGEST; DOWNLOADS - 1]);
+        self.shuffled(seed, "lengths", lengths)
+    }
+
+    /// The streams' rates in their order, kB/s, which all arms of a round share.
+    #[must_use]
+    pub fn rates(&self, settings: &Settings) -> Vec<u32> {
+        self.shuffled(settings.seed, "rates", settings.rates.clone())
+    }
+
+    fn shuffled(&self, seed: u64, what: &str, all: Vec<u32>) -> Vec<u32> {
+        let mut dice = seed::stream(seed, self.round.into(), what);
+        let mut drawn: Vec<(u64, u32)> =
+            all.into_iter().map(|one| (dice.next_u64(), one)).collect();
+        drawn.sort_unstable();
+        drawn.into_iter().map(|(_, one)| one).collect()
+    }
+
+    fn order(&self, seed: u64) -> u64 {
+        seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
+    }
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        let Unit { what, arm, rtt, round, .. } = self;
+        match what {
+            What::Downloads | What::Bare => format!("{what}/{arm}/{round}"),
+            What::Streams => format!("{what}/{arm}/{rtt}/{round}"),
+        }
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasts
+    }
+}
+
+/// All measurements in the order in which they are made: round after round, and in each of them all
+/// in an order of their own, so that a machine that is busy for a while disturbs no arm in all its
+/// rounds.
+#[must_use]
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for round in 0..settings.rounds.max(settings.stream_rounds) {
+        let mut of_round = Vec::new();
+        for &arm in &settings.arms {
+            if round < settings.rounds {
+                of_round.push(settings.unit(What::Downloads, arm, RTT, round));
+                let bare = arm.is_ours().then(|| settings.unit(What::Bare, arm, RTT, round));
+                of_round.extend(bare);
+            }
+            if round < settings.stream_rounds {
+                let stream = |&rtt| settings.unit(What::Streams, arm, rtt, round);
+                of_round.extend(settings.rtts.iter().map(stream));
+            }
+        }
+        // By dice of each unit's own, so that further settings do not change the order of the
+        // others.
+        of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
+        units.extend(of_round);
+    }
+    units
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::super::runner::Unit as _;
+    use super::*;
+
+    pub(in super::super) fn settings() -> Settings {
+        Settings {
+            arms: Arm::ALL.to_vec(),
+            rounds: 8,
+            stream_rounds: 3,
+            rtts: vec![100, 150, 200, 250, 300, 350, 400, 450],
+            rates: vec![50, 150, 300],
+            seconds: 20,
+            cut: 120,
+            pictures: None,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn each_arm_has_32_long_downloads_and_three_streams_at_each_round_trip() {
+        let settings = settings();
+        let units = plan(&settings);
+        assert_eq!(units.len(), 12 * (8 + 3 * 8) + 8 * 8, "those of ours once more without Tor");
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert_eq!(ids.len(), units.len(), "each id once");
+        assert!(units.is_sorted_by_key(|unit| unit.round));
+        let of_tor =
+            units.iter().filter(|unit| (unit.what, unit.arm) == (What::Downloads, Arm::Tor));
+        let lengths: Vec<u32> = of_tor.flat_map(|unit| unit.lengths(1)).collect();
+        let count = |length| lengths.iter().filter(|one| **one == length).count();
+        assert_eq!((count(LONGEST), count(100_000), count(900_000)), (32, 8, 8));
+    }
+
+    #[test]
+    fn arms_of_a_round_share_an_order_that_no_other_round_has() {
+        let units = plan(&settings());
+        let of_tor = units.iter().filter(|unit| unit.what == What::Downloads);
+        let orders: BTreeSet<Vec<u32>> = of_tor.map(|unit| unit.lengths(1)).collect();
+        assert_eq!(orders.len(), 8);
+        let few = Settings { arms: vec![Arm::Opaque], ..settings() };
+        let mut all = units;
+        all.retain(|unit| unit.arm == Arm::Opaque);
+        assert_eq!(all, plan(&few), "further arms leave the others in their order");
+    }
+
+    #[test]
+    fn names_are_those_of_the_profiles() {
+        for arm in Arm::ALL {
+            assert_eq!(arm.name().parse(), Ok(*arm));
+            assert_eq!(arm.is_http(), arm.name().starts_with("http-"));
+        }
+        assert!(!Arm::Obfs4.is_ours() && Arm::NostegRr.is_ours());
+    }
+}

@@ -1,0 +1,79 @@
+//! One stream of a fixed rate, and what crosses the line while it lasts.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::onions::fetch::{Fetch, FetchTimes};
+use super::measured::Stream;
+use super::place::Place;
+
+/// How often it is looked whether the first byte has come.
+const LOOK: Duration = Duration::from_millis(10);
+/// A stream may take so many times as long as it should.
+const SLACK: u32 = 3;
+
+/// How a stream goes.
+#[derive(Clone, Copy)]
+pub(super) struct Pace<'a> {
+    /// What carries it; length and rate are its own.
+    pub(super) fetch: Fetch<'a>,
+    /// The line's round trip, ms.
+    pub(super) rtt: u32,
+    /// kB/s.
+    pub(super) rate: u32,
+    pub(super) seconds: u32,
+}
+
+/// Carries a stream, and says why it did not end, if it did not.
+///
+/// # Errors
+/// None of its own: those of the client's namespace.
+pub(super) fn carry(
+    place: &Place,
+    pace: Pace<'_>,
+    stop: &AtomicBool,
+) -> io::Result<(Stream, String)> {
+    let (rate, came) = (pace.rate * 1_000, AtomicU64::new(0));
+    let patience = Duration::from_secs(u64::from(pace.seconds * SLACK));
+    let length = (rate * pace.seconds) as usize;
+    let fetch = Fetch { rate: Some(rate), length, came: Some(&came), patience, ..pace.fetch };
+    thread::scope(|scope| {
+        let fetching = scope.spawn(|| place.stage.client().run(|| Ok(fetch.run())));
+        let begun = || came.load(Ordering::Relaxed) > 0;
+        while !begun() && !fetching.is_finished() && !stop.load(Ordering::Relaxed) {
+            thread::sleep(LOOK);
+        }
+        let seconds = if stop.load(Ordering::Relaxed) { 0 } else { pace.seconds };
+        let each = sampled(seconds, || {
+            let [up, down] = place.carried(pace.rtt);
+            [came.load(Ordering::Relaxed), up, down]
+        });
+        let fetched = fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let times: Option<FetchTimes> = fetched.as_ref().ok().copied();
+        let of = |at: usize| each.iter().map(|one| one[at]).collect();
+        let stream = Stream {
+            rate: pace.rate,
+            first_byte: times.map(|times| times.first_byte),
+            whole: times.map(|times| times.whole),
+            came: of(0),
+            up: of(1),
+            down: of(2),
+        };
+        Ok((stream, fetched.err().map(|error| error.to_string()).unwrap_or_default()))
+    })
+}
+
+/// By how much each of these counters grows in each of so many seconds.
+fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
+    let (began, mut before) = (Instant::now(), counters());
+    let second = |turn: u32| {
+        thread::sleep((Duration::from_secs(1) * turn).saturating_sub(began.elapsed()));
+        let now = counters();
+        let grown = [0, 1, 2].map(|at| now[at].saturating_sub(before[at]));
+        before = now;
+        grown
+    };
+    (1..=seconds).map(second).collect()
+}

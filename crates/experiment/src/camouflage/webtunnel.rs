@@ -1,0 +1,101 @@
+//! webtunnel as its makers run it: behind nginx with TLS, which hands on what comes to one path.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use anabranch_drive::emulate::Member;
+
+use super::super::Programs;
+use super::super::certificates::Certificates;
+use super::super::stage::command;
+use super::place::Place;
+use super::way::PORT;
+
+/// webtunnel's programs, and what gives them.
+pub(super) const PROGRAMS: [(&str, &str); 2] = [
+    ("webtunnel-client", "tests/interop/setup --area pt"),
+    ("webtunnel-server", "tests/interop/setup --area pt"),
+];
+/// nginx, and what gives it.
+pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
+/// Where nginx hands on to.
+pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
+/// What nobody guesses.
+const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
+/// A client of webtunnel's is told by its environment whom to trust, but not by tor.
+const ENV: &str = "/usr/bin/env";
+
+/// nginx before a bridge. Dropped, it ends.
+pub(super) struct Front<'a> {
+    _nginx: Member<'a>,
+    /// Who has signed its certificate, as the crew's programs see the file.
+    trust: PathBuf,
+    /// Where webtunnel is found.
+    pub(super) url: String,
+}
+
+impl<'a> Front<'a> {
+    /// Starts it at an address, and waits until it listens.
+    ///
+    /// # Errors
+    /// It ends, or takes too long.
+    pub(super) fn start(
+        place: &'a Place,
+        programs: &Programs,
+        ip: Ipv4Addr,
+    ) -> io::Result<Front<'a>> {
+        let (stage, url) = (&place.stage, format!("https://{ip}:{PORT}{SECRET}"));
+        let made = Certificates::new(&[ip.to_string()]).map_err(io::Error::other)?;
+        let key = stage.crew.write("webtunnel.key", made.key.as_bytes())?;
+        let trust = stage.crew.write("webtunnel.pem", made.chains[0].as_bytes())?;
+        let folder = stage.crew.among_files(|files| {
+            let folder = files.join("nginx");
+            std::fs::create_dir_all(&folder)?;
+            Ok(folder)
+        })?;
+        let config = config(ip, [&folder, &key, &trust]);
+        let config = stage.crew.write("nginx.conf", config.as_bytes())?;
+        let mut nginx = command(programs, NGINX.0);
+        nginx.args(["-e", "/dev/null", "-p"]).arg(&folder).arg("-c").arg(config);
+        let mut nginx = stage.crew.start(stage.server(), &mut nginx)?;
+        stage.wait_listens("nginx", &mut nginx, PORT)?;
+        Ok(Front { _nginx: nginx, trust, url })
+    }
+
+    /// What starts a client that trusts this one, as torrc wants it.
+    pub(super) fn client(&self, programs: &Programs) -> String {
+        let program = programs.path(PROGRAMS[0].0);
+        format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
+    }
+}
+
+/// One process, all of whose files are in `folder`.
+fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
+    let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let folders = kinds.map(|kind| format!("{kind}_temp_path {folder}/{kind};\n")).concat();
+    format!(
+        "daemon off;\nmaster_process off;\npid {folder}/pid;\nevents {{}}\nhttp {{\n{folders}\
+         access_log off;\nserver {{\nlisten {ip}:{PORT} ssl;\nssl_certificate {chain};\n\
+         ssl_certificate_key {key};\nlocation = {SECRET} {{\nproxy_pass http://{BEHIND};\n\
+         proxy_http_version 1.1;\nproxy_set_header Upgrade $http_upgrade;\n\
+         proxy_set_header Connection upgrade;\nproxy_buffering off;\nproxy_read_timeout 1h;\n\
+         proxy_send_timeout 1h;\n}}\n}}\n}}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_hands_on_one_path_and_keeps_its_files_together() {
+        let paths = ["/run/n", "/run/k.pem", "/run/c.pem"].map(Path::new);
+        let config = config(Ipv4Addr::new(10, 100, 0, 1), paths);
+        assert!(config.contains("listen 10.100.0.1:443 ssl;"), "{config}");
+        assert_eq!(config.matches("_temp_path /run/n/").count(), 5);
+        assert_eq!(config.matches('{').count(), config.matches('}').count());
+        assert!(config.contains(&format!("location = {SECRET} {{")));
+    }
+}

@@ -1,0 +1,50 @@
+//! Types of a few values, each of which has a name.
+
+/// Gives the values of a type names, as users write them and as JSON has them.
+macro_rules! named {
+    ($type:ident: $($value:ident $name:literal),+) => {
+        impl $type {
+            /// All there are.
+            pub const ALL: &[$type] = &[$($type::$value),+];
+
+            /// Its name, as users write it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($type::$value => $name),+ }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$type, String> {
+                match text {
+                    $($name => Ok($type::$value),)+
+                    _ => Err(format!("`{text}` is none of {}", [$($name),+].join(", "))),
+                }
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<$type, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.name().to_owned()
+            }
+        }
+    };
+}
+
+pub(crate) use named;
