@@ -4,10 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::super::onions::{Makers, Node};
-use super::bench::WEB_PORT;
-use super::place::Place;
+use super::place::{PORT, Place, WEB_PORT};
 use super::plan::Arm;
-use super::way::{Kit, NO_SITE, PORT};
+use super::way::{Kit, NO_SITE};
 
 /// Where connections come in that are to be carried.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);

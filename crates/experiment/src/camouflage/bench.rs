@@ -15,13 +15,12 @@ use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
 use super::bare::Bare;
 use super::measured::{Download, Measured, Stream};
-use super::place::{AUTHORITY, Place, RELAYS, WEB};
+use super::place::{AUTHORITY, Place, RELAYS, WEB, WEB_PORT};
 use super::plan::{Arm, RTT, Settings, Unit, What};
 use super::streams::{self, Pace};
 use super::way::{self, Kit, OBFS4, Way};
 use super::webtunnel::{NGINX, PROGRAMS};
 
-pub(super) const WEB_PORT: u16 = 8_000;
 /// How long a first fetch may take, whose circuit has to be built, and how often it is tried.
 const FIRST: Duration = Duration::from_secs(60);
 const TRIES: u32 = 5;

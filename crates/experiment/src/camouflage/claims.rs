@@ -175,8 +175,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     worst
 }
 
-/// The share of the stream that comes in a second, at round trips from [`BROKEN_FROM`] on: the least
-/// and the most over all of them.
+/// The share of the stream that comes in a second, at round trips from [`BROKEN_FROM`] on: the
+/// least and the most over all of them.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

@@ -6,7 +6,8 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, What};
 
-/// A download. Times are seconds from its SOCKS request on, straight from the connection's begin on.
+/// A download. Times are seconds from its SOCKS request on, straight from the connection's begin
+/// on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
     /// Its length.

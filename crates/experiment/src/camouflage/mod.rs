@@ -2,9 +2,9 @@
 //! 2012), section 6: Table 3, Figures 6 and 7.
 //!
 //! A client at home, behind a line that is slow and long; beyond it a bridge, a private Tor network
-//! and a web server, on one host and without limits. Downloads and streams of a fixed rate: straight,
-//! by Tor alone, and by Tor through pluggable transports; and through ours without Tor inside. Counted
-//! is what crosses the client's line.
+//! and a web server, on one host and without limits. Downloads and streams of a fixed rate:
+//! straight, by Tor alone, and by Tor through pluggable transports; and through ours without Tor
+//! inside. Counted is what crosses the client's line.
 //!
 //! * [`Settings`] and [`plan`]: which measurements, in which order;
 //! * [`Bench`] and [`Town`]: carry out one of them;

@@ -39,7 +39,8 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
 }
 
 /// Figure 6, read off: median bandwidth on the wire, kB/s, of a stream of 50, 150 or 300 kB/s at
-/// round trips of 100, 150, … 450 ms. HTTP's are those of six connections. Tor and chopper are flat.
+/// round trips of 100, 150, … 450 ms. HTTP's are those of six connections. Tor and chopper are
+/// flat.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
     let at = [50, 150, 300].iter().position(|one| *one == rate)?;

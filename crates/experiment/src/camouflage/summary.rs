@@ -112,7 +112,6 @@ pub fn ratios(
 }
 
 /// Bytes of a download that ended, from the client (0) or to it (1).
-#[must_use]
 pub fn crossed(way: usize) -> impl Fn(&Download) -> Option<f64> {
     move |one| one.whole.map(|_| [one.up, one.down][way] as f64)
 }

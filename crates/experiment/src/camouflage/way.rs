@@ -8,14 +8,12 @@ use std::time::Instant;
 
 use super::super::Programs;
 use super::super::onions::{Node, OnionNetwork};
-use super::place::Place;
+use super::place::{PORT, Place};
 use super::plan::Arm;
 use super::webtunnel::{self, Front};
 
 /// obfs4proxy, and what gives it.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// The port of a transport at a bridge.
-pub(super) const PORT: u16 = 443;
 /// The port of a bridge itself.
 const ONION: u16 = 9_001;
 const SOCKS: u16 = 9_100;

@@ -9,8 +9,7 @@ use anabranch_drive::emulate::Member;
 use super::super::Programs;
 use super::super::certificates::Certificates;
 use super::super::stage::command;
-use super::place::Place;
-use super::way::PORT;
+use super::place::{PORT, Place};
 
 /// webtunnel's programs, and what gives them.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [

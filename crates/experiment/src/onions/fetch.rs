@@ -23,8 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Of an answer at a rate, a piece is sent so often.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// What came of a fetch, in seconds from the SOCKS request on; without a proxy from the connection's
-/// begin on.
+/// What came of a fetch, in seconds from the SOCKS request on; without a proxy from the
+/// connection's begin on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct FetchTimes {
     /// Until the first byte of the server's answer.
@@ -212,8 +212,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server that sends as many bytes as its path names, and no more than `?rate=` a second, on a
-/// thread. Dropped, it ends.
+/// A web server that sends as many bytes as its path names, and no more than `?rate=` a second, on
+/// a thread. Dropped, it ends.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,

@@ -86,8 +86,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
-    /// Starts a bridge of C tor's, of which no authority hears, with these rules. Clients find it at
-    /// its seat; it is ready by [`OnionNetwork::wait_bootstrapped`].
+    /// Starts a bridge of C tor's, of which no authority hears, with these rules. Clients find it
+    /// at its seat; it is ready by [`OnionNetwork::wait_bootstrapped`].
     ///
     /// # Errors
     /// The program cannot be started.

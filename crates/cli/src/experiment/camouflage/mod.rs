@@ -27,15 +27,15 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 /// Measure what camouflage costs through Tor: Weinberg et al. (CCS 2012), Table 3, Figures 6 and 7
 ///
 /// A client behind a line of .7 Mbit/s up, 5.6 down and 85 ms there and back; beyond it, without
-/// limits, a bridge, a private network of C tor's and a web server. Downloads of 100 kB to 1 MB, and
-/// streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: straight, by Tor alone, and by Tor
-/// through obfs4proxy, webtunnel and each profile of `anabranch pt`; and by these without Tor inside.
-/// Counted are the IP packets that cross the client's line.
+/// limits, a bridge, a private network of C tor's and a web server. Downloads of 100 kB to 1 MB,
+/// and streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: straight, by Tor alone, and by
+/// Tor through obfs4proxy, webtunnel and each profile of `anabranch pt`; and by these without Tor
+/// inside. Counted are the IP packets that cross the client's line.
 ///
 /// FOLDER gets units.jsonl (each measurement when it is done), camouflage.parquet,
-/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. The same command goes
-/// on where it was stopped. It takes root and C tor (package tor); other transports are measured
-/// where they are installed.
+/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. The same command
+/// goes on where it was stopped. It takes root and C tor (package tor); other transports are
+/// measured where they are installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
     #[command(flatten)]
