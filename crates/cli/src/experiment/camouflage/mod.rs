@@ -67,7 +67,7 @@ pub(crate) struct CamouflageArgs {
     /// A folder of JPEGs for http-image, which is left out without it
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// In some ten minutes: two rounds of downloads and one of streams at 100 and 450 ms, by Tor
+    /// In some twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms, by Tor
     /// alone, nosteg and http-opaque, and straight
     #[arg(long, conflicts_with_all = ["arms", "rounds", "stream_rounds", "rtts"])]
     short: bool,
