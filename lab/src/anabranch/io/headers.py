@@ -1,4 +1,4 @@
-"""From a captured frame to its UDP datagram: link layer, IP, UDP."""
+"""From a captured frame to its UDP datagram or TCP segment: link layer, IP, UDP or TCP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _SKIPPED = {RAW_IP: 0, 12: 0, 14: 0, 228: 0, 229: 0, 0: 4, 108: 4, ETHERNET: 14,
 """Bytes before the IP header by link type (tcpdump.org/linktypes.html): raw IP, loopback, Ethernet,
 Linux cooked 1 and 2."""
 _TAGGED = (b"\x81\x00", b"\x88\xa8")
-_UDP = 17
+_TCP, _UDP = 6, 17
+_LEAST_TCP = 20
 
 End: TypeAlias = tuple[bytes, int]
 """Address (4 or 16 bytes) and port."""
@@ -32,6 +33,24 @@ class Datagram(NamedTuple):
     """Bytes of the whole payload."""
 
 
+class Segment(NamedTuple):
+    """A TCP segment (RFC 9293, section 3.1)."""
+
+    sender: End
+    receiver: End
+    number: int
+    """Its sequence number, 32 bits: that of SYN, or of the payload's first byte."""
+    flags: int
+    """`FIN`, `SYN`, `RST` and others."""
+    payload: bytes
+    """As much of it as was captured."""
+    length: int
+    """Bytes of the whole payload."""
+
+
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+
+
 def check_link(link: int) -> None:
     """Refuses link types that are not known.
 
@@ -46,21 +65,31 @@ def check_link(link: int) -> None:
 
 def datagram(link: int, frame: bytes) -> Datagram | None:
     """The UDP datagram in a frame; None if it holds none, or a fragment, or its headers are cut."""
-    at = _SKIPPED[link]
-    if link == ETHERNET:
-        while frame[at - 2 : at] in _TAGGED:
-            at += 4
-    packet = frame[at:]
-    version = packet[0] >> 4 if packet else 0
-    found = _ipv4(packet) if version == 4 else _ipv6(packet) if version == 6 else None
+    found = _packet(link, frame, _UDP)
     if found is None:
         return None
-    size, header, addresses = found
+    packet, size, header, addresses = found
     if len(packet) < header + 8 or size < header + 8:
         return None
     source, target, length = struct.unpack_from(">HHH", packet, header)
     ends = ((addresses[0], source), (addresses[1], target))
     return Datagram(size, *ends, packet[header + 8 : size], max(length - 8, 0))
+
+
+def segment(link: int, frame: bytes) -> Segment | None:
+    """The TCP segment in a frame; None if it holds none, or a fragment, or its headers are cut."""
+    found = _packet(link, frame, _TCP)
+    if found is None:
+        return None
+    packet, size, header, addresses = found
+    if len(packet) < header + _LEAST_TCP:
+        return None
+    source, target, number, offset, flags = struct.unpack_from(">HHI4xBB", packet, header)
+    begin = header + (offset >> 4) * 4
+    if begin < header + _LEAST_TCP or size < begin:
+        return None
+    ends = ((addresses[0], source), (addresses[1], target))
+    return Segment(*ends, number, flags, packet[begin:size], size - begin)
 
 
 def end(text: str) -> End:
@@ -78,18 +107,33 @@ def end(text: str) -> End:
     return ip_address(bare).packed, int(port)
 
 
-def _ipv4(packet: bytes) -> tuple[int, int, tuple[bytes, bytes]] | None:
+def _packet(
+    link: int, frame: bytes, protocol: int
+) -> tuple[bytes, int, int, tuple[bytes, bytes]] | None:
+    """The IP packet of this protocol, its length, bytes of its header, addresses."""
+    at = _SKIPPED[link]
+    if link == ETHERNET:
+        while frame[at - 2 : at] in _TAGGED:
+            at += 4
+    packet = frame[at:]
+    version = packet[0] >> 4 if packet else 0
+    read = {4: _ipv4, 6: _ipv6}.get(version)
+    found = None if read is None else read(packet, protocol)
+    return None if found is None else (packet, *found)
+
+
+def _ipv4(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
     """Length, bytes of the header, addresses."""
     if len(packet) < 20:
         return None
     header, size, fragment = (packet[0] & 15) * 4, *struct.unpack_from(">H2xH", packet, 2)
-    if header < 20 or packet[9] != _UDP or fragment & 0x3FFF:
+    if header < 20 or packet[9] != protocol or fragment & 0x3FFF:
         return None
     return size, header, (packet[12:16], packet[16:20])
 
 
-def _ipv6(packet: bytes) -> tuple[int, int, tuple[bytes, bytes]] | None:
+def _ipv6(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
     """Length, bytes of the header, addresses; no extension headers."""
-    if len(packet) < 40 or packet[6] != _UDP:
+    if len(packet) < 40 or packet[6] != protocol:
         return None
     return struct.unpack_from(">H", packet, 4)[0] + 40, 40, (packet[8:24], packet[24:40])

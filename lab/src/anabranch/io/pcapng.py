@@ -113,7 +113,7 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
 
 def _packets(data: bytes, server: End | None) -> Iterator[Row]:
     """The packets of one file; where a server is named, those that it sent or was sent."""
-    for record in pcap.records(data) if pcap.matches(data) else _records(data):
+    for record in records(data):
         row = _row(record, server)
         if row is not None:
             yield row
@@ -136,6 +136,15 @@ def _row(record: Record, server: End | None) -> Row | None:
         raise TraceError(f"the packet at byte {record.at} has a time after the year 2262")
     shows = Clear(NEITHER) if found is None else clear(found.payload, found.length, outward)
     return record.time, size if outward else -size, *shows
+
+
+def records(data: bytes) -> Iterator[Record]:
+    """The packets of a file in either format.
+
+    Raises:
+        TraceError: with the byte where it is damaged or cut off.
+    """
+    return pcap.records(data) if pcap.matches(data) else _records(data)
 
 
 def _records(data: bytes) -> Iterator[Record]:

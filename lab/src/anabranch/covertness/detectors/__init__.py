@@ -1,0 +1,27 @@
+"""Fixed detectors: rules without training, one a file, each a function of a `Flow`.
+
+To add one: write its file, and name it in `DETECTORS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anabranch.covertness.detectors.entropy import entropy
+from anabranch.covertness.detectors.fully_encrypted import fully_encrypted
+from anabranch.covertness.detectors.printable import unprintable
+from anabranch.covertness.detectors.tls_in_tls import tls_in_tls
+from anabranch.covertness.flows import Flow
+
+DETECTORS: dict[str, Callable[[Flow], bool]] = {
+    "fully encrypted": fully_encrypted,
+    "entropy": entropy,
+    "not printable": unprintable,
+    "TLS in TLS": tls_in_tls,
+}
+"""By the name that a page gives it: whether it hits a connection."""
+
+MUST_HIT = ("nosteg", "obfs4")
+"""Classes whose connections are random from their first byte: `fully encrypted` hits, or is wrong."""
+LEAST_HIT = 0.9
+"""The least share of their connections. Of random first packets of 100 B or more it hits 99.6 %."""

@@ -1,0 +1,19 @@
+"""A first packet that begins neither with text nor as TLS: what a list of allowed protocols lacks.
+
+Networks that let only HTTP, TLS and DNS pass were seen by Bock et al., "Detecting and Evading
+Censorship-in-Depth: A Case Study of Iran's Protocol Whitelister", FOCI 2020.
+"""
+
+from __future__ import annotations
+
+from anabranch.covertness import uniformity as look
+from anabranch.covertness.detectors.fully_encrypted import FIRST_PRINTABLE, KNOWN
+from anabranch.covertness.flows import Flow
+
+
+def unprintable(flow: Flow) -> bool:
+    """Whether the client's first packet begins with neither 6 printable bytes nor a TLS record."""
+    begin = flow.first[:FIRST_PRINTABLE]
+    if not begin or KNOWN.match(flow.first):
+        return False
+    return look.longest_printable(begin) < len(begin)

@@ -1,0 +1,148 @@
+"""A capture as TCP connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.covertness.streams import Stream
+from anabranch.io import pcapng
+from anabranch.io.headers import ACK, SYN, End, Segment, segment
+from anabranch.validate import TraceError, source
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One TCP connection, from its SYN on.
+
+    Attributes:
+        client, server: who sent SYN, and whom to.
+        began: seconds since 1970, of SYN.
+        ended: of the last packet, with or without payload.
+        rtt: seconds from SYN to its answer at the capture's place; NaN if there was none.
+        times: float64 (n,), seconds since `began`, of packets with new payload, in rising order.
+        sizes: int32 (n,), bytes of payload, + from the client, - from the server.
+        repeated: packets whose payload had come before.
+        first: the payload of the client's first packet with any.
+        up, down: bytes of each direction in order, the first MiB.
+    """
+
+    client: End
+    server: End
+    began: float
+    ended: float
+    rtt: float
+    times: Floats
+    sizes: NDArray[np.int32]
+    repeated: int
+    first: bytes
+    up: bytes
+    down: bytes
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A connection of which more may come."""
+
+    client: End
+    server: End
+    began: float
+    number: int
+    ended: float
+    rtt: float = float("nan")
+    rows: list[tuple[float, int]] = field(default_factory=list)
+    repeated: int = 0
+    first: bytes = b""
+    up: Stream = field(default_factory=Stream)
+    down: Stream = field(default_factory=Stream)
+
+    def take(self, time: float, found: Segment) -> None:
+        """The next packet of it."""
+        outward = found.sender == self.client
+        stream = self.up if outward else self.down
+        self.ended = max(self.ended, time)
+        if found.flags & SYN:
+            stream.begin(found.number)
+            if not outward and np.isnan(self.rtt):
+                self.rtt = time - self.began
+            return
+        if not found.length:
+            return
+        if stream.add(found.number, found.payload, found.length):
+            self.repeated += 1
+            return
+        if outward and not self.first:
+            self.first = found.payload
+        self.rows.append((time - self.began, found.length if outward else -found.length))
+
+    def flow(self) -> Flow:
+        """As it was at the end."""
+        times = np.array([time for time, _ in self.rows], np.float64)
+        sizes = np.array([size for _, size in self.rows], np.int32)
+        return Flow(
+            self.client, self.server, self.began, self.ended, self.rtt, times, sizes,
+            self.repeated, self.first, bytes(self.up.data), bytes(self.down.data),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What a file holds.
+
+    Attributes:
+        flows: by the time of SYN.
+        headless: packets with payload of connections whose SYN was not captured; they are left out.
+    """
+
+    flows: list[Flow]
+    headless: int
+
+
+def read(file: Path, server: End | None = None) -> Capture:
+    """The connections of a pcap or pcapng file; with `server` named, those to it.
+
+    Raises:
+        TraceError: names the file, and the byte where it is damaged or cut off.
+    """
+    with source(file):
+        try:
+            return _grouped(_segments(file.read_bytes()), server)
+        except (OverflowError, ValueError) as error:
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError(f"holds a packet that makes no sense: {error}") from error
+
+
+def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capture:
+    growing: dict[tuple[End, End], _Growing] = {}
+    done: list[_Growing] = []
+    headless = 0
+    for nanoseconds, found in packets:
+        if server is not None and server not in (found.sender, found.receiver):
+            continue
+        time, key = nanoseconds / 1e9, (found.sender, found.receiver)
+        if found.flags & SYN and not found.flags & ACK:
+            old = growing.get(key)
+            if old is None or old.number != found.number:  # a repeated SYN has the same number
+                growing[key] = new = _Growing(*key, time, found.number, time)
+                done.append(new)
+        flow = growing.get(key) or growing.get(key[::-1])
+        if flow is None:
+            headless += found.length > 0
+        else:
+            flow.take(time, found)
+    return Capture([each.flow() for each in sorted(done, key=lambda one: one.began)], headless)
+
+
+def _segments(data: bytes) -> Iterable[tuple[int, Segment]]:
+    """Times [ns since 1970] and TCP segments of a file's bytes."""
+    for record in pcapng.records(data):
+        found = segment(record.link, record.frame)
+        if found is not None:
+            yield record.time, found

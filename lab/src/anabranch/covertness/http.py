@@ -1,0 +1,69 @@
+"""Requests and answers of HTTP/1.1 in clear, as far as an observer can read them (RFC 9112)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_REQUEST = re.compile(rb"[A-Z]{3,10} [^ \r\n]+ HTTP/1\.[01]\r\n")
+_ANSWER = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
+_LONGEST_HEAD = 65_536
+_UNBODIED = frozenset({"204", "304"})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request or an answer.
+
+    Attributes:
+        start: the first line's word that matters: method or status.
+        names: of the headers, in their order and case.
+        kind: Content-Type without parameters, in small letters; empty if there is none.
+        body: as it was sent, coded and in chunks; less than all where the stream ended or was cut.
+    """
+
+    start: str
+    names: tuple[str, ...]
+    kind: str
+    body: bytes
+
+
+def requests(stream: bytes) -> list[Message]:
+    """What a client's direction holds; empty where it is not HTTP in clear."""
+    return list(_messages(stream, _REQUEST))
+
+
+def answers(stream: bytes) -> list[Message]:
+    """What a server's direction holds."""
+    return list(_messages(stream, _ANSWER))
+
+
+def _messages(stream: bytes, first_line: re.Pattern[bytes]) -> Iterator[Message]:
+    at = 0
+    while found := first_line.match(stream, at):
+        end = stream.find(b"\r\n\r\n", at, at + _LONGEST_HEAD)
+        if end < 0:
+            return
+        lines = stream[found.end() : end].decode("latin-1").split("\r\n") if end > at else []
+        pairs = [line.partition(":")[::2] for line in lines if ":" in line]
+        headers = {name.lower(): value.strip() for name, value in pairs}
+        start = found[1].decode() if first_line is _ANSWER else found[0].split()[0].decode()
+        begin = end + 4
+        at = begin + _length(stream, begin, headers, start, asked=first_line is _REQUEST)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        yield Message(start, tuple(name for name, _ in pairs), kind, stream[begin:at])
+
+
+def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, asked: bool) -> int:
+    """Bytes of a body that begins there."""
+    rest = len(stream) - begin
+    if start in _UNBODIED:
+        return 0
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        end = stream.find(b"\r\n0\r\n\r\n", max(begin - 2, 0))
+        return rest if end < 0 else end + 7 - begin
+    said = headers.get("content-length", "")
+    if said.isdecimal() and len(said) < 16:
+        return min(int(said), rest)
+    return 0 if asked else rest
