@@ -1,0 +1,51 @@
+"""A random forest whose test connections are of sites, and so of sessions, that it never saw."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GroupKFold
+
+from anabranch.validate import TraceError
+
+FOLDS = 5
+TREES = 200
+LEAF = 2
+"""Least connections of a leaf."""
+_SURE = 1e-3
+"""Scores stay that far from 0 and 1, so that no single connection decides over a server."""
+
+
+def scores(
+    features: NDArray[np.float64],
+    positive: NDArray[np.bool_],
+    groups: NDArray[np.int64],
+    seed: int,
+) -> NDArray[np.float64]:
+    """float64 (n,): how sure the forest is that each is positive, by a forest that did not see it.
+
+    Args:
+        features: (n, features), NaN where there is none.
+        positive: (n,).
+        groups: (n,), of which none is on both sides of a fold: sites or sessions.
+        seed: of the forests.
+
+    Raises:
+        TraceError: if a class has too few groups for two folds.
+    """
+    count = min(np.unique(groups[side]).size for side in (positive, ~positive))
+    folds = min(FOLDS, int(count))
+    if folds < 2:
+        raise TraceError("each class needs captures of two sites or more")
+    found = np.full(positive.size, 0.5)
+    for train, test in GroupKFold(folds).split(features, positive, groups):
+        if positive[train].all() or not positive[train].any():
+            raise TraceError("the sites of one class are not those of the other")
+        forest = RandomForestClassifier(
+            TREES, min_samples_leaf=LEAF, class_weight="balanced", random_state=seed, n_jobs=1
+        )
+        forest.fit(features[train], positive[train])
+        found[test] = forest.predict_proba(features[test])[:, 1]
+    clipped: NDArray[np.float64] = np.clip(found, _SURE, 1 - _SURE)
+    return clipped
