@@ -1,0 +1,150 @@
+"""Numbers of one connection, as an observer can compute them.
+
+Those of the paper are what Weinberg et al. show (CCS 2012, section 5.3, Figure 4). The others are
+what later work has found to tell: sizes and directions of first packets, gaps, connections at a
+time, requests, bytes that are too random, and answers that take longer than the way (Xue et al.,
+NDSS 2025). Values of headers are not looked at: a browser without a screen says that it is one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.covertness import http
+from anabranch.covertness import uniformity as look
+from anabranch.covertness.flows import Flow
+
+Floats = NDArray[np.float64]
+
+FIRST = 20
+"""Packets whose sizes and gaps stand by themselves."""
+LOOKED_AT = 1 << 16
+"""Bytes of a direction, or of the bodies of a kind, whose frequencies are counted."""
+KINDS = ("image", "video", "text", "application")
+"""Bodies by the first word of their Content-Type."""
+
+PAPER = ("duration", "bytes up", "bytes down", "payload a packet, up", "payload a packet, down")
+"""Duration [s] from SYN to the last packet; bytes of payload; mean bytes of a packet with any."""
+_GAPS = ("shortest", "median", "mean", "longest", "deviation")
+_LOOKS = ("entropy", "chi-square", "printable")
+NAMES = (
+    *PAPER,
+    *(f"size {place}" for place in range(1, FIRST + 1)),
+    *(f"gap {place}" for place in range(1, FIRST + 1)),
+    "packets up", "packets down", "repeated",
+    *(f"{which} gap {way}" for way in ("up", "down") for which in _GAPS),
+    "others at its start", "others at a time", "since the one before",
+    "turns", "requests", "posts", "headers of a request", "order of headers",
+    "headers of an answer", "order of an answer's headers", "length of a request",
+    *(f"{name} of the first packet" for name in _LOOKS),
+    *(f"{name} {way}" for way in ("up", "down") for name in _LOOKS),
+    *(f"{name} of {kind} bodies" for kind in KINDS for name in ("entropy", "chi-square")),
+    "answer's delay beyond the way, shortest", "answer's delay beyond the way, median",
+    "answer's delay beyond the way, longest",
+)  # fmt: skip
+"""All features; the first five are `PAPER`'s."""
+
+
+def matrix(sessions: Sequence[Sequence[Flow]]) -> Floats:
+    """float64 (flows, `NAMES`): of each connection; each sequence is one client's to one server.
+
+    NaN where a connection has no such thing.
+    """
+    rows = [_row(flow, context) for flows in sessions
+            for flow, context in zip(flows, _contexts(flows), strict=True)]  # fmt: skip
+    return np.array(rows, np.float64).reshape(-1, len(NAMES))
+
+
+def _row(flow: Flow, context: list[float]) -> list[float]:
+    up, down = flow.sizes[flow.sizes > 0], -flow.sizes[flow.sizes < 0]
+    row = [flow.ended - flow.began, up.sum(), down.sum(), _mean(up), _mean(down)]
+    row += _first(flow.sizes)
+    row += _first(np.diff(flow.times, prepend=0.0))
+    row += [up.size, down.size, flow.repeated]
+    for side in (flow.sizes > 0, flow.sizes < 0):
+        row += _spread(np.diff(flow.times[side]))
+    row += context
+    row += _talk(flow)
+    row += _looks(flow.first)
+    row += [each for side in (flow.up, flow.down) for each in _looks(side)]
+    row += _bodies(http.answers(flow.down))
+    row += _delays(flow)
+    return [float(each) for each in row]
+
+
+def _mean(values: NDArray[np.int32]) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _first(values: NDArray[np.int32] | Floats) -> list[float]:
+    """The first `FIRST`, and NaN where there are fewer."""
+    given = [float(each) for each in values[:FIRST]]
+    return given + [float("nan")] * (FIRST - len(given))
+
+
+def _spread(gaps: Floats) -> list[float]:
+    if not gaps.size:
+        return [float("nan")] * len(_GAPS)
+    return [gaps.min(), float(np.median(gaps)), gaps.mean(), gaps.max(), gaps.std()]
+
+
+def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
+    """Connections of the same client that are open when each begins, and at most; the last gap."""
+    began = np.array([flow.began for flow in flows])
+    ended = np.array([flow.ended for flow in flows])
+    rows = []
+    for place, flow in enumerate(flows):
+        others = (began <= flow.began) & (ended >= flow.began)
+        beside = (began[None] <= began[:, None]) & (ended[None] >= began[:, None])
+        inside = (began >= flow.began) & (began <= flow.ended)
+        most = int((beside.sum(axis=1) - 1)[inside].max())
+        before = began[:place][began[:place] <= flow.began]
+        since = float(flow.began - before.max()) if before.size else float("nan")
+        rows.append([float(others.sum() - 1), float(most), since])
+    return rows
+
+
+def _talk(flow: Flow) -> list[float]:
+    """Turns of any protocol, and what HTTP in clear shows."""
+    sides = np.sign(flow.sizes)
+    turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
+    asked, got = http.requests(flow.up), http.answers(flow.down)
+    posts = sum(each.start == "POST" for each in asked)
+    row: list[float] = [turns, len(asked), posts, *_heads(asked), *_heads(got)]
+    heads = len(flow.up) - sum(len(each.body) for each in asked)
+    return [*row, heads / len(asked) if asked else float("nan")]
+
+
+def _heads(messages: Sequence[http.Message]) -> list[float]:
+    """How many headers the first has, and a number of their names and order."""
+    if not messages:
+        return [float("nan")] * 2
+    names = messages[0].names
+    return [float(len(names)), float(zlib.crc32("\n".join(names).encode()))]
+
+
+def _looks(message: bytes) -> list[float]:
+    part = message[:LOOKED_AT]
+    return [look.entropy(part), look.chi_square(part), look.printable(part)]
+
+
+def _bodies(messages: Sequence[http.Message]) -> list[float]:
+    row = []
+    for kind in KINDS:
+        bodies = b"".join(each.body for each in messages if each.kind.split("/")[0] == kind)
+        row += _looks(bodies)[:2]
+    return row
+
+
+def _delays(flow: Flow) -> list[float]:
+    """Seconds from the last packet of a client's turn to the answer's first, less the RTT."""
+    sides = np.sign(flow.sizes)
+    answers = np.flatnonzero((sides[1:] < 0) & (sides[:-1] > 0))
+    delays = flow.times[answers + 1] - flow.times[answers] - flow.rtt
+    if not delays.size:
+        return [float("nan")] * 3
+    return [delays.min(), float(np.median(delays)), delays.max()]
