@@ -26,6 +26,7 @@ from rich.progress import (
 
 from anabranch import shown
 from anabranch.compare import compare
+from anabranch.covertness.command import covertness
 from anabranch.doctor import doctor
 from anabranch.report.command import report
 from anabranch.validate import TraceError, source
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
     app.command()(compare)
     app.command()(report)
     app.command()(doctor)
+    app.command()(covertness)
 
 
 def evaluate(
@@ -316,25 +318,25 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
 @contextmanager
 def _epochs() -> Iterator[Any]:
     """A bar for the epochs of a network; none where there are no epochs or no terminal."""
-    with _progress() as progress:
+    with progress() as bars:
         tasks: dict[tuple[str, int], Any] = {}
 
         def on_epoch(report: EpochReport) -> None:
             key = (report.member, report.epochs)
             if report.epoch == 1 or key not in tasks:
-                tasks[key] = progress.add_task(report.member, total=report.epochs)
+                tasks[key] = bars.add_task(report.member, total=report.epochs)
             accuracy = report.validation_accuracy
             known = "" if accuracy is None else f", validation {accuracy:.1%}"
             said = f"{report.member}: loss {report.loss:.3f}{known}"
-            progress.update(tasks[key], completed=report.epoch, description=said)
+            bars.update(tasks[key], completed=report.epoch, description=said)
 
         yield on_epoch
 
 
 @contextmanager
 def _bar() -> Iterator[_Bar]:
-    with _progress() as progress:
-        yield _Bar(progress)
+    with progress() as bars:
+        yield _Bar(bars)
 
 
 class _Bar:
@@ -355,7 +357,8 @@ class _Bar:
         self.progress.console.print(f"{unit}: {said}", markup=False, highlight=False)
 
 
-def _progress() -> Progress:
+def progress() -> Progress:
+    """Bars on a terminal, nothing elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -42,20 +42,26 @@ def document(page: Page, pictures: Mapping[str, str]) -> str:
     return "\n".join([*lines, "", END, ""])
 
 
-def within(old: str | None, new: str) -> str:
+def within(old: str | None, new: str, begin: str = BEGIN, end: str = END) -> str:
     """A document with its generated part exchanged; all of it new where there was none.
+
+    Args:
+        old: the document.
+        new: the part, with its marks.
+        begin: the mark before it.
+        end: the mark behind it.
 
     Raises:
         TraceError: if the old one has no marks: what stands in it was written by hand.
     """
     if old is None or not old.strip():
         return new
-    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
+    if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
         raise TraceError(
-            f"has no place for a report: mark one with the lines '{BEGIN}' and '{END}'"
+            f"has no place for a report: mark one with the lines '{begin}' and '{end}'"
         )
-    before, _, rest = old.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, rest = old.partition(begin)
+    _, _, after = rest.partition(end)
     return before + new.rstrip("\n") + after
 
 

@@ -21,7 +21,9 @@ DETECTORS: dict[str, Callable[[Flow], bool]] = {
 }
 """By the name that a page gives it: whether it hits a connection."""
 
+OF_FIRST_PACKETS = ("fully encrypted", "entropy", "not printable")
+"""Those that look at nothing but the client's first packet."""
 MUST_HIT = ("nosteg", "obfs4")
-"""Classes whose connections are random from their first byte: `fully encrypted` hits, or is wrong."""
+"""Classes that are random from their first byte: `fully encrypted` hits them, or is wrong."""
 LEAST_HIT = 0.9
 """The least share of their connections. Of random first packets of 100 B or more it hits 99.6 %."""

@@ -1,0 +1,98 @@
+"""`anabranch-lab covertness`: how well a transport's connections are told from a browser's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch.metrics.bootstrap import MOST_RESAMPLES
+from anabranch.validate import TraceError
+
+if TYPE_CHECKING:
+    from anabranch.covertness.judge import Judgement
+
+
+def covertness(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Captures, and manifest.jsonl that names them.")
+    ],
+    document: Annotated[
+        Path | None,
+        typer.Option("--markdown", metavar="FILE.md", help="The page, between marks in FILE.md."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="All numbers, replaced.")
+    ] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the intervals.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    detectors: Annotated[
+        bool, typer.Option("--detectors", help="The fixed detectors alone; no browser is needed.")
+    ] = False,
+) -> None:
+    """Judges captures of a transport beside a browser's: fixed detectors, distances, a forest.
+
+    The classes real-a and real-b are the browser's, made twice alike: if they are told from each
+    other, the set-up leaks. docs/guide/camouflage.md says how captures are made.
+    """
+    for option, file, ending in (("markdown", document, ".md"), ("out", out, ".json")):
+        if file is not None and file.suffix != ending:
+            raise TraceError(f"--{option}: its name has to end in {ending}", file=file)
+    if detectors and document is not None:
+        raise TraceError("--detectors: they alone make no page; leave out --markdown")
+    from anabranch.commands import one_line, progress
+    from anabranch.covertness import judge, manifest, page
+
+    with one_line(), progress() as bar:
+        entries = manifest.read(folder)
+        task = bar.add_task("captures", total=len(entries))
+        groups = judge.collect(entries, lambda: bar.advance(task))
+        if detectors:
+            found = judge.Judgement(groups, judge.hits(groups), [], [])
+            _write(found, "", None, out)
+            print("\n".join(page.detectors(found)))
+            return
+        task = bar.add_task("classes", total=len(groups) - 1)
+
+        def begun(name: str) -> None:
+            bar.update(task, description=name)
+            bar.advance(task)
+
+        found = judge.judge(groups, bootstrap, seed, begun)
+        command = "make covertness"
+        _write(found, page.document(found, command), document, out)
+    for line in page.findings(found):
+        print(line.replace("**", ""))
+
+
+def _write(found: Judgement, text: str, document: Path | None, out: Path | None) -> None:
+    from anabranch.covertness.page import BEGIN, END
+    from anabranch.io import draft
+    from anabranch.report import markdown
+    from anabranch.validate import source
+
+    texts = []
+    if document is not None:
+        with source(document):
+            old = document.read_text("utf-8") if document.is_file() else None
+            texts.append((document, markdown.within(old, text, BEGIN, END)))
+    if out is not None:
+        texts.append((out, json.dumps(_numbers(found), indent=1) + "\n"))
+    for file, content in texts:
+        with source(file), draft.file(file) as target:
+            target.write_text(content, "utf-8")
+            target.chmod(0o644)  # a result is made to be passed on
+
+
+def _numbers(found: Judgement) -> dict[str, Any]:
+    """All numbers, by what they are of."""
+    return {
+        "hits": [asdict(each) for each in found.hits],
+        "told": [asdict(each) for each in found.told],
+        "distances": [asdict(each) for each in found.distances],
+    }
