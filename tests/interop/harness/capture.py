@@ -39,11 +39,16 @@ class Tcpdump(Closing):
     After :meth:`stop`, :attr:`captured` is how many packets the filter let through.
     """
 
-    def __init__(self, host: Host, interface: str, file: Path, wanted: str = "udp"):
-        """Waits until the capture runs; ``wanted`` is a capture filter."""
+    def __init__(
+        self, host: Host, interface: str, file: Path, wanted: str = "udp", snap: int = 262_144
+    ):
+        """Waits until the capture runs; ``wanted`` is a capture filter.
+
+        Of each packet ``snap`` bytes are kept: the fewer, the more packets can wait.
+        """
         self.file = file
         command = ["tcpdump", "-Z", "root", "-n", "-i", interface, "-B", "32768"]
-        command += ["--immediate-mode", "-U", "-w", str(file), wanted]
+        command += ["--immediate-mode", "-U", "-s", str(snap), "-w", str(file), wanted]
         self._process = host.start(command)
         self._process.wait_until("tcpdump", lambda: "listening on" in self._process.output())
         self._stopped = False

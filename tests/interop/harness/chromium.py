@@ -105,12 +105,21 @@ class Chromium(Closing):
         )  # fmt: skip
         os.close(to_it)
         os.close(from_it)
-        self._session = ""
+        self._session, self._context = "", ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _open_page(self) -> str:
-        target: str = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def fresh(self) -> None:
+        """An empty page without the cache, cookies and connections of those before, which end."""
+        self._session = ""
+        if self._context:
+            self.call("Target.disposeBrowserContext", browserContextId=self._context)
+        self._context = self.call("Target.createBrowserContext")["browserContextId"]
+        self._target = self._open_page(self._context)
+
+    def _open_page(self, context: str = "") -> str:
+        where: dict[str, Any] = {"browserContextId": context} if context else {}
+        target: str = self.call("Target.createTarget", url="about:blank", **where)["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):

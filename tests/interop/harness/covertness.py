@@ -1,0 +1,308 @@
+"""Captures of a browser and of transports on the same line, for `anabranch-lab covertness`.
+
+A server with nginx, and clients that reach it each by a line of its own, that of StegoTorus' paper
+(CCS 2012, section 6). A browser loads pages of sites; by each transport, tor's link is imitated
+(:mod:`harness.pages`), which loads as many bytes of the same pages at the same pace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import pages
+from harness.capture import Tcpdump
+from harness.chromium import Chromium
+from harness.closing import Closing
+from harness.net import Host, Network
+from harness.pages import Way
+from harness.tools import CACHE, INTEROP, Background, PeerFailed, anabranch, tool, wait_for
+from harness.transports import OBFS4, WEBTUNNEL
+
+SERVER = "198.51.100.1"
+"""webtunnel goes to no private address."""
+SNAP = 2_048
+"""Bytes of a packet that are captured: more than a line of 1,500 carries at once."""
+INNER = "127.0.0.1:9000"
+"""Where transports lead: a server behind which nothing more stands."""
+FIRST_PORT = 8000
+TLS_PORT = 443
+PAGES = 3
+"""Of a site: pages of so many packages."""
+LEAST, MOST = 100_000, 600_000
+"""Bytes of a package whose page is taken."""
+OURS = (
+    "nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-opaque-short", "http-text",
+    "http-text-short", "http-image",
+)  # fmt: skip
+STRANGERS = ("obfs4", "webtunnel")
+REAL = ("real-a", "real-b")
+CLASSES = (*REAL, *STRANGERS, *OURS)
+"""By the manifest's names; the first two are the browser, made alike."""
+
+NGINX = """\
+daemon off;
+user root;
+worker_processes 1;
+pid FOLDER/pid;
+error_log FOLDER/errors;
+events { worker_connections 4096; }
+http {
+  include /etc/nginx/mime.types;
+  access_log off;
+  client_body_temp_path FOLDER/body;
+  proxy_temp_path FOLDER/proxy;
+  fastcgi_temp_path FOLDER/fastcgi;
+  uwsgi_temp_path FOLDER/uwsgi;
+  scgi_temp_path FOLDER/scgi;
+  server { listen 198.51.100.1:80; root WEB; }
+  server {
+    listen 198.51.100.1:443 ssl;
+    ssl_certificate FOLDER/tls.pem;
+    ssl_certificate_key FOLDER/tls.key;
+    root WEB;
+    location /secret {
+      proxy_pass http://127.0.0.1:9001;
+      proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection "upgrade";
+      proxy_buffering off;
+    }
+  }
+}
+"""
+
+HOSTS = """\
+seed = 1
+[[host]]
+name = "server"
+address = ["198.51.100.1/32"]
+"""
+CLIENT = """\
+[[host]]
+name = "cN"
+[[link]]
+name = "lN"
+ends = [
+  { host = "cN", address = ["10.77.N.2/24"], routes = ["198.51.100.1/32"] },
+  { host = "server", routes = ["10.77.N.0/24"], prefsrc = ["198.51.100.1"] },
+]
+rate = "700kbit"
+rate_back = "5600kbit"
+delay = "42.5ms"
+queue = "100kB"
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Pages that are visited one after the other, and the bytes of each page's objects."""
+
+    name: str
+    addresses: list[str]
+    objects: list[list[int]] = field(default_factory=list)
+
+
+def sites_of(web: Path, count: int) -> list[Site]:
+    """The first ``count`` sites that the packages of a local web (``make web``) make."""
+    listing = tomllib.loads((web / "sites.toml").read_text())["site"]
+    fit = [each for each in listing if LEAST <= each["bytes"] <= MOST and each["files"] > 4]
+    made = [fit[at : at + PAGES] for at in range(0, len(fit) - PAGES + 1, PAGES)][:count]
+    return [Site(each[0]["name"], [f"http://{SERVER}/{one['name']}/{one['page']}" for one in each])
+            for each in made]  # fmt: skip
+
+
+class World(Closing):
+    """A server with nginx and all transports, and so many clients."""
+
+    def __init__(self, folder: Path, web: Path, clients: int, classes: Sequence[str] = CLASSES):
+        """Starts everything; ``folder`` is for what the programs keep."""
+        self.classes = classes
+        self._folder = folder
+        self._stack = ExitStack()
+        try:
+            self._start(web, clients)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(self, web: Path, clients: int) -> None:
+        network = HOSTS + "".join(CLIENT.replace("N", str(at)) for at in range(clients))
+        self._network = self._stack.enter_context(Network(network))
+        self.server = self._network.hosts["server"]
+        self.clients = [self._network.hosts[f"c{at}"] for at in range(clients)]
+        self.server.must(pages.certificate(self._folder, "openssl"))
+        tls = [str(self._folder / "tls.pem"), str(self._folder / "tls.key")]
+        inner = [sys.executable, "-c", pages.SERVER, *tls, INNER.rpartition(":")[2]]
+        self._run(self.server, inner).wait_bound(9000, "tcp")
+        settings = NGINX.replace("FOLDER", str(self._folder)).replace("WEB", str(web))
+        (self._folder / "nginx.conf").write_text(settings)
+        nginx = [tool("nginx"), "-c", str(self._folder / "nginx.conf")]
+        self._run(self.server, nginx).wait_bound(80, "tcp")
+        self.ports = {name: 80 for name in REAL}
+        self._lines: dict[str, str] = {}
+        for number, name in enumerate(each for each in self.classes if each not in REAL):
+            self._serve(name, FIRST_PORT + number)
+
+    def _serve(self, name: str, port: int) -> None:
+        """Starts the server of a transport at a port."""
+        self.ports[name], at = port, f"{SERVER}:{port}"
+        folder = self._folder / f"server-{name}"
+        if name == "obfs4":
+            server = OBFS4.serve(self.server, folder, at, INNER)
+            self._lines[name] = OBFS4.arguments(self._kept(server))
+        elif name == "webtunnel":
+            self.ports[name] = TLS_PORT
+            url = f"https://{SERVER}/secret"
+            self._kept(WEBTUNNEL.serve(self.server, folder, "127.0.0.1:9001", INNER, url=url))
+            self._lines[name] = f"url={url};ver=0.0.2"
+        else:
+            command = [anabranch(), "pt", "server", "--json", "--listen", at, "--to", INNER]
+            command += ["--key", str(self._folder / f"{name}.key"), "--profile", name]
+            if name.startswith("http"):
+                command += ["--site", f"{SERVER}:80"]
+            if name == "http-image":
+                command += ["--pictures", str(pictures())]
+            server = self._run(self.server, command)
+            server.wait_until("its line", lambda: '"bridge"' in server.output())
+            self._lines[name] = server.output().split('"bridge":"')[1].split('"')[0]
+
+    def way(self, name: str, host: Host) -> Way:
+        """Starts a client of a transport on a host; the way of programs there."""
+        folder = self._folder / f"client-{name}-{host.name}"
+        if name in STRANGERS:
+            transport = {"obfs4": OBFS4, "webtunnel": WEBTUNNEL}[name]
+            trust = {"SSL_CERT_FILE": str(self._folder / "tls.pem")}
+            process, port = transport.dial(host, folder, **trust)
+            self._kept(process)
+            return Way(("127.0.0.1", port), (self._lines[name], SERVER, self.ports[name]))
+        port = 7000 + list(self.ports).index(name)
+        command = [anabranch(), "pt", "client", "--listen", f"127.0.0.1:{port}"]
+        self._run(host, [*command, "--bridge", self._lines[name]]).wait_bound(port, "tcp")
+        return Way(("127.0.0.1", port))
+
+    def _run(self, host: Host, command: list[str]) -> Background:
+        return self._kept(host.start(command))
+
+    def _kept(self, process: Background) -> Background:
+        return self._stack.enter_context(process)
+
+    def close(self) -> None:
+        """Ends everything."""
+        self._stack.close()
+
+
+def pictures() -> Path:
+    """The folder of JPEGs for http-image: ``$PICTURES``, else those of our tests."""
+    ours = INTEROP.parent.parent / "crates/stego/testdata"
+    return Path(os.environ.get("PICTURES", ours))
+
+
+def web() -> Path:
+    """The local web of `make web`."""
+    return CACHE / "web"
+
+
+def load(host: Host, way: Way, site: Site, thinks: Sequence[float]) -> None:
+    """One session of a transport: every page of a site."""
+    play(host, {"at": way.at, "socks": way.socks, "pages": site.objects, "thinks": thinks})
+
+
+def play(host: Host, wish: Mapping[str, object], seconds: float = 300.0) -> None:
+    """Runs :mod:`harness.pages` on a host.
+
+    Raises:
+        PeerFailed: not all of it came.
+    """
+    program = [sys.executable, "-P", str(INTEROP / "harness/pages.py")]
+    host.must(program, text=json.dumps(wish) + "\n", timeout=seconds)
+
+
+def browse(browser: Chromium, site: Site, wait: Callable[[int], None]) -> None:
+    """One session of the browser: every page, ``wait`` after each with its number."""
+    browser.fresh()
+    for number, address in enumerate(site.addresses):
+        browser.show(address, seconds=60.0)
+        wait(number)
+    browser.fresh()  # ends the connections
+
+
+SIZES = """[...performance.getEntriesByType('navigation'),
+    ...performance.getEntriesByType('resource')].map(each => each.transferSize)"""
+
+
+def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
+    """The sites with the bytes of their pages' objects as the browser got them, headers too.
+
+    A site with a page that does not load is left out.
+    """
+    found = []
+    for site in sites:
+        browser.fresh()
+        objects = []
+        try:
+            for address in site.addresses:
+                browser.show(address, seconds=30.0)
+                objects.append([int(each) for each in browser.ask(SIZES) if each > 0])
+        except (PeerFailed, TimeoutError) as error:
+            print(f"{site.name} is left out: {error}", file=sys.stderr)
+            continue
+        found.append(Site(site.name, site.addresses, objects))
+    return found
+
+
+def firsts(world: World, name: str, file: Path, links: int, length: int = 1) -> None:
+    """Captures what clients of a transport say at first: ``links`` links without a line between.
+
+    Each fetches ``length`` bytes. Packets to the server alone are kept.
+    """
+    way = world.way(name, world.server)
+    wanted = f"tcp and dst port {world.ports[name]} and dst host {SERVER}"
+    with Tcpdump(world.server, "lo", file, wanted, SNAP) as dump:
+        wish = {"at": way.at, "socks": way.socks, "pages": [[length]], "thinks": [0.0]}
+        play(world.server, {**wish, "sessions": links, "together": 16}, 600.0)
+        dump.stop()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A capture as a manifest has it (`lab/src/anabranch/covertness/manifest.py`)."""
+
+    file: str
+    name: str
+    port: int
+    site: str = "none"
+    session: int = 0
+    purpose: str = "all"
+
+    def line(self) -> str:
+        """As JSON, with the end of the line."""
+        who = {"file": self.file, "class": self.name, "site": self.site}
+        server = f"{SERVER}:{self.port}"
+        rest = {"session": self.session, "server": server, "for": self.purpose}
+        return json.dumps({**who, **rest}) + "\n"
+
+
+def established(host: Host, port: int) -> int:
+    """How many TCP connections of a host go to the server's port and have not ended."""
+    said = host.must(["ss", "-Htn", "state", "established", "dst", f"{SERVER}:{port}"])
+    return len(said.splitlines())
+
+
+def settled(host: Host, port: int, seconds: float) -> None:
+    """Waits until no connection to a port is left; some stay longer than their link."""
+    with suppress(TimeoutError):
+        wait_for("connections to end", lambda: not established(host, port), seconds)
+
+
+def connections(name: str) -> int:
+    """How many connections a link of a transport makes at least."""
+    if name in STRANGERS:
+        return 1
+    return 20 if name.endswith("-short") else 6
