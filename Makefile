@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages lab-results lab-guards lab-networks lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -223,6 +223,13 @@ lab-networks:  ## scikit-learn's checks of estimators on every network of the la
 
 lab-ray:  ## the lab's sweeps on a Ray of this machine, which it installs into the lab's environment (260 MB)
 	lab/run-tests --ray
+
+covertness: web  ## an hour: is a transport told from Chromium? captures on one line, judged, the page's numbers made anew; goes on where it stopped (root; FOLDER=, PICTURES=, ARGS="--sessions 1")
+	@scripts/need interop
+	tests/interop/setup --area pt
+	scripts/build-release -p anabranch
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/covertness.py $(or $(FOLDER),$(CACHE)/covertness) $(ARGS)
+	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) --markdown docs/results/covertness.md
 
 web:  ## the local web: a page of each of 369 packages of Debian and npm, for experiments (0.7 GB of downloads)
 	@scripts/need web
