@@ -85,7 +85,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All numbers; classes stand in the manifest's order."""
+    """All numbers; the browser's classes stand first, the others by name."""
 
     groups: dict[str, Group]
     hits: list[Hits]
@@ -113,7 +113,7 @@ def collect(
             group.sessions.append(capture.flows)
             group.sites.append(entry.site)
         on_capture()
-    return groups
+    return dict(sorted(groups.items(), key=lambda each: (each[0] not in REAL, each[0])))
 
 
 def hits(groups: dict[str, Group]) -> list[Hits]:

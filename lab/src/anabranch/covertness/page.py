@@ -142,7 +142,8 @@ def _connections(found: Judgement) -> list[str]:
 
 
 def _servers(found: Judgement) -> list[str]:
-    rows = [[each.name, f"{each.after} connections" if each.after else "totals of a session",
+    seen = {0: "totals of a session", 1: "1 connection"}
+    rows = [[each.name, seen.get(each.after, f"{each.after} connections"),
              f"{each.positives:,}/{each.negatives:,}", _estimate(each.area), _rate(each)]
             for each in found.told
             if each.after != 1 or (each.features, each.apart) == ("all", "site")]  # fmt: skip
