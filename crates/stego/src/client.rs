@@ -97,8 +97,8 @@ pub struct Client<R> {
     failures: u32,
     /// When the next connection may be opened.
     dial: Time,
-    /// When the server was heard last.
-    heard: Time,
+    /// When the server was heard last, or else the link began: the clock may have run for long.
+    heard: Option<Time>,
     /// When both streams had ended.
     done: Option<Time>,
     /// What was written before the link was up, and whether it ends there.
@@ -162,7 +162,7 @@ impl<R: CryptoRng> Client<R> {
             timer: Time::ZERO,
             failures: 0,
             dial: Time::ZERO,
-            heard: Time::ZERO,
+            heard: None,
             done: None,
             early: (Vec::new(), false),
             lead: None,
@@ -253,6 +253,7 @@ impl<R: CryptoRng> Client<R> {
     /// What is to be done next.
     pub fn poll(&mut self, now: Time) -> Option<ClientOutput> {
         if self.outputs.is_empty() && (self.changed || now >= self.timer) {
+            self.heard.get_or_insert(now);
             self.changed = false;
             self.work(now);
             self.timer = self.next_of_all(now);
@@ -288,9 +289,14 @@ impl<R: CryptoRng> Client<R> {
         });
         let dials = self.done.is_none() && self.conns.len() < self.wanted(now, link);
         let dial = dials.then_some(self.dial);
-        let lost = self.done.map_or(self.heard + SURVIVES, |since| since + LINGERS);
+        let lost = self.done.map_or(self.lost(now), |since| since + LINGERS);
         let all = conns.chain(link.next_timeout(now)).chain(dial).chain([lost]);
         all.min().unwrap_or(lost)
+    }
+
+    /// When the link is given up if the server stays silent.
+    fn lost(&self, now: Time) -> Time {
+        self.heard.unwrap_or(now) + SURVIVES
     }
 
     fn quiet(&self, now: Time, link: &Link) -> Duration {
@@ -344,7 +350,7 @@ impl<R: CryptoRng> Client<R> {
         if link.is_reset() {
             return Some(Ending::Reset);
         }
-        (now >= self.heard + SURVIVES).then_some(Ending::Lost)
+        (now >= self.lost(now)).then_some(Ending::Lost)
     }
 
     fn end(&mut self, ending: Ending) {
@@ -367,8 +373,7 @@ impl<R: CryptoRng> Client<R> {
         if !matches!(self.stage, Stage::Alone) {
             return;
         }
-        let lost = now >= self.heard + SURVIVES;
-        if lost {
+        if now >= self.lost(now) {
             return self.end(Ending::Lost);
         }
         let open = self.conns.iter_mut().find(|(_, conn)| conn.seat.opened);
@@ -574,7 +579,7 @@ impl<R: CryptoRng> Client<R> {
         match &mut self.stage {
             Stage::Up(link, purse) => {
                 if link.came(now, seat.place, bytes)? > 0 {
-                    (self.heard, self.failures, seat.heard) = (now, 0, true);
+                    (self.heard, self.failures, seat.heard) = (Some(now), 0, true);
                     seat.token.into_iter().for_each(|token| purse.took(token));
                 }
                 Ok(())
@@ -605,7 +610,7 @@ impl<R: CryptoRng> Client<R> {
         self.early.0 = Vec::new();
         self.stage = Stage::Up(Box::new(link), Box::new(Purse::new(&secrets.tokens)));
         self.outputs.push_back(ClientOutput::Up);
-        (self.heard, self.failures, seat.heard) = (now, 0, true);
+        (self.heard, self.failures, seat.heard) = (Some(now), 0, true);
         seat.skip = padding.into();
         let skipped = seat.skip.min(rest.len());
         seat.skip -= skipped;

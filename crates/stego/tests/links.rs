@@ -230,6 +230,16 @@ fn a_server_that_is_not_there_is_given_up_after_five_minutes() {
 }
 
 #[test]
+fn a_link_begins_hours_after_its_program_did() {
+    let mut world = World::new(3, "nosteg", dsl(), all(Fate::Fine));
+    world.now = Time::from_secs(10_000);
+    let mut task = Task::new(3, 10_000, 10_000);
+    world.carry(&mut task, Duration::from_secs(60));
+    assert!(task.is_whole());
+    assert_eq!(world.ends, [Some(Ending::Done); 2]);
+}
+
+#[test]
 fn a_long_fat_line_is_filled_and_windows_grow_for_it() {
     // 200 Mbit/s and 300 ms: 7.5 MB under way.
     let fates = all(Fate::Fine);
