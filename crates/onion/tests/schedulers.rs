@@ -1,7 +1,7 @@
 //! What schedulers do with unequal legs: downloads over sets of two and three circuits, in emulated
-//! time, beside the better leg alone.
+//! time, beside the better leg alone; with nobody else on the lines, and with others.
 //!
-//! `make bench AREA=legs` prints the table.
+//! `make bench AREA=legs` prints the tables.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -10,7 +10,9 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_onion::StreamKey;
 use anabranch_onion::client::{CircuitKey, Output};
 use anabranch_onion::conflux::Dealing;
 use anabranch_onion::handshake::extension::Wish;
@@ -61,10 +63,40 @@ struct Took {
     last: f64,
 }
 
-/// A set of linked legs.
+/// Who else uses the first links: by each of them as many circuits of one leg as its number says.
+#[derive(Clone, Copy)]
+struct Others {
+    name: &'static str,
+    /// Bytes that each fetches.
+    object: usize,
+    /// And for how long it rests then.
+    rest: Duration,
+    /// How many there are by each leg.
+    by_leg: [u64; 3],
+}
+
+const NOBODY: Others = Others { name: "nobody", object: 0, rest: Duration::ZERO, by_leg: [0; 3] };
+/// Readers of pages: .4 Mbit/s each at most.
+const LIGHT: Others =
+    Others { name: "light", object: 50 * KIB, rest: Duration::from_secs(1), by_leg: [2, 2, 2] };
+/// Downloads without an end, more by the first leg, which is never the worse one, than by the rest.
+const HEAVY: Others =
+    Others { name: "heavy", object: 1 << 40, rest: Duration::ZERO, by_leg: [3, 1, 1] };
+
+/// One of them.
+struct Other {
+    circuit: CircuitKey,
+    stream: Option<StreamKey>,
+    missing: usize,
+    begins: Time,
+}
+
+/// A set of linked legs, and who else is there.
 struct Rig {
     world: World,
     legs: Vec<CircuitKey>,
+    others: Vec<Other>,
+    who: Others,
 }
 
 impl Rig {
@@ -79,7 +111,8 @@ impl Rig {
             redraw: None,
         });
         let setting = Setting { relays: 2 * legs + 1, lines, dealing, seed, ..Setting::default() };
-        let mut rig = Rig { world: World::new(setting), legs: Vec::new() };
+        let (others, who) = (Vec::new(), NOBODY);
+        let mut rig = Rig { world: World::new(setting), legs: Vec::new(), others, who };
         for &leg in used {
             rig.build(leg, legs);
         }
@@ -89,14 +122,43 @@ impl Rig {
         rig
     }
 
-    fn build(&mut self, leg: usize, legs: usize) {
+    /// A circuit by a leg's relays.
+    fn circuit(&mut self, key: u64, leg: usize, legs: usize) -> CircuitKey {
         let hops = [(leg, Wish::Plain), (legs + leg, Wish::Plain), (2 * legs, Wish::Cgo)];
         let hops = hops.iter().map(|&(relay, wish)| self.world.hop(relay, wish)).collect();
-        let key = CircuitKey(1 + leg as u64);
-        assert!(self.world.build(key.0, hops), "{:?}", self.world.outputs);
+        assert!(self.world.build(key, hops), "{:?}", self.world.outputs);
+        CircuitKey(key)
+    }
+
+    fn build(&mut self, leg: usize, legs: usize) {
+        let key = self.circuit(1 + leg as u64, leg, legs);
         let with = self.legs.first().copied();
         self.legs.push(key);
         self.world.client.link(self.world.now, key, with).unwrap();
+    }
+
+    /// Has others use the lines of all legs, who begin one after another within a second, at
+    /// times of this seed.
+    fn join(&mut self, who: Others, legs: usize, seed: u64) {
+        self.who = who;
+        for leg in 0..legs {
+            for at in 0..who.by_leg[leg] {
+                let circuit = self.circuit(100 + 10 * leg as u64 + at, leg, legs);
+                let late = (seed * 311 + 173 * at + 89 * leg as u64) % 1_000;
+                let begins = self.world.now + Duration::from_millis(late);
+                self.others.push(Other { circuit, stream: None, missing: 0, begins });
+            }
+        }
+        self.pass(Duration::from_secs(3));
+    }
+
+    /// Has time pass, in which the others fetch what they want.
+    fn pass(&mut self, span: Duration) {
+        let until = self.world.now + span;
+        while self.world.now < until {
+            self.world.run_for(Duration::from_millis(1));
+            self.others.iter_mut().for_each(|other| other.go_on(&mut self.world, self.who));
+        }
     }
 
     fn download(&mut self, bytes: usize) -> Took {
@@ -105,7 +167,7 @@ impl Rig {
         let stream = self.world.client.begin(begun, self.legs[0], &begin).unwrap();
         let mut first = None;
         loop {
-            self.world.run_for(Duration::from_millis(1));
+            self.pass(Duration::from_millis(1));
             let received = self.world.received.get(&stream).map_or(0, Vec::len);
             let seconds = self.world.now.since(begun).as_secs_f64();
             assert!(seconds < 600.0, "{received} of {bytes} bytes");
@@ -115,6 +177,24 @@ impl Rig {
             if received == bytes {
                 return Took { first: first.unwrap(), last: seconds };
             }
+        }
+    }
+}
+
+impl Other {
+    fn go_on(&mut self, world: &mut World, who: Others) {
+        if let Some(came) = self.stream.and_then(|stream| world.received.get_mut(&stream)) {
+            self.missing -= came.len();
+            came.clear();
+        }
+        if self.stream.is_some() && self.missing == 0 {
+            self.begins = world.now + who.rest;
+            self.stream = None;
+        }
+        if self.stream.is_none() && self.begins <= world.now {
+            let begin = Begin { host: format!("source-{}", who.object), port: 80, flags: 0 };
+            self.stream = Some(world.client.begin(world.now, self.circuit, &begin).unwrap());
+            self.missing = who.object;
         }
     }
 }
@@ -149,6 +229,23 @@ impl Ask {
     fn best_alone(self) -> Took {
         let alone = (0..self.lines.len()).map(|leg| self.by(&[leg], None));
         alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
+    }
+
+    /// The median of five seeds, while others use the lines.
+    fn among(self, legs: &[usize], dealer: Option<Dealer>, who: Others) -> Took {
+        let took = (1..=5).map(|seed| {
+            let mut rig = Rig::new(self.lines, legs, dealer, seed);
+            rig.join(who, self.lines.len(), seed);
+            rig.download(2 * MIB);
+            rig.pass(Duration::from_secs(1));
+            rig.download(self.bytes)
+        });
+        let mut took: Vec<Took> = took.collect();
+        let mut median = |of: fn(&Took) -> f64| {
+            took.sort_by(|one, other| of(one).total_cmp(&of(other)));
+            of(&took[2])
+        };
+        Took { first: median(|took| took.first), last: median(|took| took.last) }
     }
 
     /// By all lines together, if nothing but their rates counted.
@@ -195,6 +292,32 @@ fn table() {
                 let part = asks[SIZES.len() - 1].by_sum() / took[SIZES.len() - 1].last;
                 let cells: String = cells.collect();
                 println!("{:20}{cells}   {part:.2} of the sum", [dealer.0, dealer.1].join(" "));
+            }
+        }
+    }
+}
+
+/// The same while others use the lines; by a set in use, medians of five seeds.
+#[test]
+#[ignore = "takes minutes: make bench AREA=legs"]
+fn table_among_others() {
+    for (name, lines) in TOPOLOGIES {
+        let all: Vec<usize> = (0..lines.len()).collect();
+        for who in [LIGHT, HEAVY] {
+            let asks = [50 * KIB, 320 * KIB, MIB, 20 * MIB];
+            let asks = asks.map(|bytes| Ask { lines, bytes, in_use: true });
+            let alone = asks.map(|ask| {
+                let alone = all.iter().map(|&leg| ask.among(&[leg], None, who));
+                alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
+            });
+            println!("\n{name}, {} load", who.name);
+            let seconds = alone.map(|took| format!("{:10.3} s", took.last));
+            println!("{:20}{}", "best leg alone", seconds.concat());
+            for dealer in [LOWRTT, ("round-robin", "1p"), ("round-robin", "16p"), ETA] {
+                let took = asks.map(|ask| ask.among(&all, Some(dealer), who));
+                let cells = took.iter().zip(&alone).map(|(took, alone)| cell(*took, *alone));
+                let cells: String = cells.collect();
+                println!("{:20}{cells}", [dealer.0, dealer.1].join(" "));
             }
         }
     }

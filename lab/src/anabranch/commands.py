@@ -212,19 +212,31 @@ def sweep(
     executor: Annotated[
         str, typer.Option(help="local (processes of this machine) or ray (a cluster).")
     ] = "local",
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl", help="What `report --numbers` kept: these are not done again."
+        ),
+    ] = None,
 ) -> None:
     """Evaluates all that a file lists; started again, it goes on where it was stopped."""
     with one_line():
+        from anabranch import results
         from anabranch import sweep as lab
 
         units = lab.read(listing, data)
         target = folder or listing.with_suffix(".results")
+        names = set()
+        if known is not None:
+            with source(known):
+                names = {Path(file).stem for file, _ in results.lines(known)}
         with _bar() as bar:
             report = lab.sweep(
                 units,
                 target,
                 jobs=jobs,
                 executor=executor,
+                known=names,
                 on_unit=bar.advance,
                 on_start=bar.start,
             )

@@ -137,6 +137,15 @@ def test_a_sweep_keeps_what_it_finds_and_does_nothing_twice(listing: Path, tmp_p
     assert [results.load(file).spec for _, file in second.files] == [unit.spec for unit in units]
 
 
+def test_what_is_known_from_elsewhere_is_not_done_again(listing: Path, tmp_path: Path) -> None:
+    units = read(listing)[:2]
+    first = sweep(units[:1], tmp_path / "there")
+    ((_, file),) = first.files
+    report = sweep(units, tmp_path / "here", known={file.stem})
+    assert (report.kept, report.done) == (1, 1)
+    assert not (tmp_path / "here" / file.name).exists()
+
+
 def test_results_beside_the_traces_of_a_folder_are_none_of_them(
     pages: Traces, tmp_path: Path
 ) -> None:

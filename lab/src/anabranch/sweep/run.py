@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ class Report:
     """What a sweep came to.
 
     Attributes:
-        kept: units that an earlier sweep had done.
+        kept: units that an earlier sweep had done, or whose numbers are known.
         done: units that this one did.
         failed: units that could not be done, and why.
         files: the result of each unit that is done, in the order of the units.
@@ -45,6 +45,7 @@ def sweep(
     *,
     jobs: int | None = 1,
     executor: str = "local",
+    known: Collection[str] = (),
     on_unit: OnUnit | None = None,
     on_start: Callable[[int, int], None] | None = None,
 ) -> Report:
@@ -60,6 +61,8 @@ def sweep(
         jobs: most units at a time; fewer where memory would not do. None: one a processor, with
             `ray` of the whole cluster.
         executor: `local` or `ray`.
+        known: names of results, as `results.key` makes them, whose numbers are elsewhere: their
+            units are not done.
         on_unit: called after each unit with its result, or why there is none.
         on_start: called once with how many units are left and how many run at a time.
 
@@ -79,7 +82,7 @@ def sweep(
         for place, unit in enumerate(units)
     }
     first = {target: place for place, target in reversed(targets.items())}
-    kept = {target for target in first if results.complete(target)}
+    kept = {target for target in first if target.stem in known or results.complete(target)}
     left = sorted(place for target, place in first.items() if target not in kept)
     report = Report(kept=len(kept))
     needs = _needs([units[place] for place in left])
