@@ -5,8 +5,10 @@
 
 mod world;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
 use anabranch_onion::client::{CircuitKey, Input};
 use anabranch_onion::handshake::extension::Wish;
@@ -107,6 +109,32 @@ fn where_udp_is_blocked_circuits_stay_on_tls_and_it_is_tried_ever_less_often() {
     }
     download(&mut world, 3);
     assert_eq!(quic(&world), [5, 5]);
+    nobody_is_at_fault(&world);
+}
+
+/// UDP passes for long enough to open a QUIC connection, and not for what is said by it first.
+#[test]
+fn a_quic_link_that_breaks_before_who_it_is_is_known_is_tried_again() {
+    let mut world = World::new(setting());
+    let mut met = BTreeMap::new();
+    download(&mut world, 1);
+    met.extend(world.quic.iter().map(|link| (*link, world.now)));
+    met.keys().for_each(|link| world.cut(*link));
+    while met.len() < 12 {
+        world.run_for(Duration::from_millis(1));
+        for link in world.quic.clone() {
+            let seen = *met.entry(link).or_insert(world.now);
+            if world.now == seen + Duration::from_millis(12) {
+                world.cut(link);
+                assert_eq!(quic(&world), [0, 0], "none opened");
+            }
+        }
+        assert!(world.now < Time::from_secs(900), "tried {} times", met.len());
+    }
+    world.run_for(Duration::from_secs(1_000));
+    download(&mut world, 2);
+    download(&mut world, 3);
+    assert_eq!(quic(&world)[0], 5);
     nobody_is_at_fault(&world);
 }
 

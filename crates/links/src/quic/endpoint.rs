@@ -283,10 +283,8 @@ impl Endpoint {
         loop {
             let id = self.touched.pop_first()?;
             self.settle(id);
-            match self.links.get(&id) {
-                // It says goodbye, of which nobody needs to know but who sends.
-                Some(_) => return Some(id),
-                None => continue,
+            if self.links.contains_key(&id) {
+                return Some(id);
             }
         }
     }

@@ -75,6 +75,13 @@ impl Lanes {
         }
     }
 
+    /// Whether a stream's lane has to wait still.
+    pub(super) fn waits(&self, stream: StreamId) -> bool {
+        let held = self.streams.get(&stream).filter(|lane| lane.held.is_some());
+        let lane = held.and_then(|lane| lane.reader.lane());
+        lane.is_some_and(|lane| self.of(lane) != Some(stream))
+    }
+
     /// A stream is no lane's any more: the stream that waited for its number, if one did.
     pub(super) fn gone(&mut self, stream: StreamId) -> Option<StreamId> {
         let lane = self.streams.remove(&stream)?.reader.lane()?;

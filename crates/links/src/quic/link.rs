@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use anabranch_multipath::LinkView;
 use bytes::Bytes;
 use quinn_proto::{
-    Connection, ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, VarInt, WriteError,
+    Connection, ConnectionError, Dir, Event, FinishError, ReadError, StreamEvent, StreamId, VarInt,
+    WriteError,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -21,7 +22,7 @@ pub(super) const LANES: u32 = 256;
 const MOST_LANES: u32 = 1 << 16;
 /// Bytes beyond the congestion window that are taken: what the next acknowledgements let out.
 const SLACK: u64 = 32 << 10;
-/// Units that the connection has not taken: no more is written then.
+/// Bytes of units that the connection has not taken: no more is written then.
 const MOST_PENDING: usize = 16 << 10;
 /// Lanes of ours that wait until the peer lets us open more streams.
 const MOST_UNOPENED: usize = 1_024;
@@ -282,17 +283,21 @@ impl QuicLink {
     fn finish(&mut self, stream: StreamId) {
         match self.pending.get_mut(&stream) {
             Some(pending) => pending.finish = true,
-            // One that the peer has stopped needs no end.
-            None => drop(self.connection.send_stream(stream).finish()),
+            None => {
+                let mut sending = self.connection.send_stream(stream);
+                if let Err(FinishError::Stopped(_)) = sending.finish() {
+                    // The library frees no half that the peer has stopped before its end was said.
+                    let _ = sending.reset(ENDED);
+                }
+            }
         }
     }
 
     /// A lane has ended: its stream is not read any more, and the next lane of its number is.
     fn leave(&mut self, stream: StreamId) {
-        // One that was read to its end is closed already.
-        let _ = self.connection.recv_stream(stream).stop(ENDED);
         self.readable.remove(&stream);
-        self.readable.extend(self.lanes.gone(stream));
+        let next = self.leave_for(stream);
+        self.readable.extend(next);
     }
 
     /// Writes what waited for room, as far as there is.
@@ -325,15 +330,20 @@ impl QuicLink {
                 Event::ConnectionLost { reason } => self.lost(&reason),
                 Event::Stream(StreamEvent::Opened { .. }) => self.accept(),
                 Event::Stream(StreamEvent::Readable { id }) => drop(self.readable.insert(id)),
-                Event::Stream(StreamEvent::Stopped { id, .. }) => {
-                    if let Some(dropped) = self.pending.remove(&id) {
-                        let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
-                        self.pending_bytes -= bytes;
-                    }
-                }
+                Event::Stream(StreamEvent::Stopped { id, .. }) => self.stopped(id),
                 _ => {}
             }
         }
+    }
+
+    /// The peer reads a stream no more.
+    fn stopped(&mut self, stream: StreamId) {
+        if let Some(dropped) = self.pending.remove(&stream) {
+            let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
+            self.pending_bytes -= bytes;
+        }
+        // Else our half would count for ever among those that the peer may open.
+        let _ = self.connection.send_stream(stream).reset(ENDED);
     }
 
     fn connected(&mut self) {
@@ -399,6 +409,9 @@ impl QuicLink {
         into: &mut Vec<u8>,
     ) -> Result<Option<StreamId>, Fault> {
         let QuicLink { connection, lanes, units, .. } = self;
+        if lanes.waits(stream) {
+            return Ok(None);
+        }
         let mut fed = Fed::All;
         if let Some(held) = lanes.get_mut(stream).and_then(|lane| lane.held.take()) {
             into.extend_from_slice(&held.unit);
@@ -437,7 +450,9 @@ impl QuicLink {
         Ok(self.leave_for(stream))
     }
 
+    /// The same; the stream of the next lane.
     fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
+        // One that was read to its end is closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
         self.lanes.gone(stream)
     }

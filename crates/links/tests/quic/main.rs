@@ -209,6 +209,46 @@ fn thousands_of_lanes_are_made_and_end() {
     assert_eq!([0, 1].map(|end| world.state(end)), [Some(State::Open); 2]);
 }
 
+/// As most circuits do: their opener ends them.
+#[test]
+fn lanes_that_their_maker_ends_make_room_for_others() {
+    let mut world = World::open(&line(Duration::from_millis(5)), 6);
+    let many = 3_000;
+    for lane in 1..=many {
+        let by = (lane % 3 == 0).into();
+        world.write(by, &unit(lane, MAKES, 0));
+        world.run(Duration::from_millis(20));
+        // Something is on its way back when it ends.
+        world.write(1 - by, &unit(lane, DATA, 1));
+        world.write(by, &unit(lane, ENDS, 2));
+    }
+    world.run(Duration::from_secs(5));
+    let made =
+        |end: usize| units_of(&world.came[end]).iter().filter(|unit| unit.1 == MAKES).count();
+    assert_eq!([made(0), made(1)], [many as usize / 3, many as usize - many as usize / 3]);
+    assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0; 2]);
+}
+
+/// What comes of the next lane of a number behind the unit that makes it, the retransmissions of
+/// that unit among it, does not hand it up while the number is another's.
+#[test]
+fn more_of_a_lane_that_waits_does_not_bring_it_forward() {
+    let mut world = World::open(&line(DELAY), 4);
+    world.write(0, &unit(9, MAKES, 0));
+    world.run(Duration::from_secs(1));
+    world.came[1].clear();
+    world.lose.push((0, world.sent[0]));
+    world.write(0, &unit(9, ENDS, 1));
+    world.write(0, &unit(9, MAKES, 2));
+    for number in 3..8 {
+        world.run(Duration::from_millis(3));
+        world.write(0, &unit(9, DATA, number));
+    }
+    world.run(Duration::from_secs(5));
+    let numbers: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+}
+
 #[test]
 fn lanes_for_which_there_are_no_streams_end_at_once_or_wait() {
     let mut world = World::open(&line(Duration::from_millis(5)), 6);

@@ -35,7 +35,7 @@ impl<R: NodeRole> Node<R> {
         beside.again = None;
         let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
         let Some(identity) = link.channel.identity() else { return };
-        if self.has_quic(&identity) {
+        if self.has_quic(&identity.rsa) {
             return;
         }
         let Identity { rsa, ed25519 } = identity;
@@ -43,8 +43,8 @@ impl<R: NodeRole> Node<R> {
         self.put(LinkOutput::OpenBeside { link: id, target });
     }
 
-    fn has_quic(&self, identity: &Identity) -> bool {
-        let mut links = self.channels.reaching(&identity.rsa);
+    fn has_quic(&self, rsa: &[u8; 20]) -> bool {
+        let mut links = self.channels.reaching(rsa);
         links.any(|(_, link)| link.channel.kind() == LinkKind::Quic)
     }
 
@@ -80,7 +80,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         self.put(LinkOutput::AdmitCircuits { link: id });
         let Some(identity) = identity else { return };
-        for id in self.offering(&identity) {
+        for id in self.offering(&identity.rsa) {
             if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
                 beside.failed = 0;
             }
@@ -88,15 +88,15 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// A QUIC link to this relay is gone: another is opened where it was offered, after a while.
-    pub(super) fn quic_gone(&mut self, now: Time, identity: &Identity) {
-        if !self.has_quic(identity) {
-            self.offering(identity).into_iter().for_each(|id| self.none_beside(now, id));
+    pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
+        if !self.has_quic(rsa) {
+            self.offering(rsa).into_iter().for_each(|id| self.none_beside(now, id));
         }
     }
 
     /// The links to a relay by which it said where QUIC links come in.
-    fn offering(&self, identity: &Identity) -> Vec<LinkId> {
-        let links = self.channels.reaching(&identity.rsa);
+    fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
+        let links = self.channels.reaching(rsa);
         links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()
     }
 }

@@ -222,9 +222,13 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let (kind, wanted) = (link.channel.kind(), link.wanted.take());
         let was_open = link.channel.is_open();
-        let identity = link.channel.identity().filter(|_| kind == LinkKind::Quic);
+        // Whom we wanted, as one that breaks early has not said who it is, or was somebody else's.
+        let proven = link.channel.identity().map(|identity| identity.rsa);
+        let relay = wanted.as_ref().map(|target| target.rsa).or(proven);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
-        identity.into_iter().for_each(|identity| self.quic_gone(now, &identity));
+        if let Some(rsa) = relay.filter(|_| kind == LinkKind::Quic) {
+            self.quic_gone(now, &rsa);
+        }
         // Nobody waits for a QUIC link.
         let wanted = wanted.filter(|_| !was_open && kind == LinkKind::Tls);
         if let Some(target) = wanted {
