@@ -17,7 +17,7 @@ use crate::input::Input;
 const UNIT: usize = 9;
 const MAKES: u8 = 10;
 const ENDS: u8 = 4;
-const UNITS: Units = Units { head, end, longest: 100 };
+const UNITS: Units = Units { head, end, longest: 100, longest_of_lane: 60 };
 
 /// From 128 on a length follows.
 fn head(bytes: &[u8], first: bool) -> Option<Head> {

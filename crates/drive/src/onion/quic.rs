@@ -40,7 +40,12 @@ const MESSAGES: usize = 16;
 /// Why a circuit ends whose stream broke off (tor-spec, "Tearing down circuits").
 const CHANNEL_CLOSED: u8 = 8;
 /// Cells, as QUIC links carry them. The longest is what a channel takes, with its header.
-const CELLS: Units = Units { head: unit, end: destroy, longest: cell::VAR_HEADER + 8192 };
+const CELLS: Units = Units {
+    head: unit,
+    end: destroy,
+    longest: cell::VAR_HEADER + 8192,
+    longest_of_lane: cell::CELL,
+};
 
 fn unit(bytes: &[u8], first: bool) -> Option<Head> {
     // VERSIONS comes before widths are agreed.

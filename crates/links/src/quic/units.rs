@@ -23,8 +23,11 @@ pub struct Units {
     pub head: fn(&[u8], bool) -> Option<Head>,
     /// The unit that ends a lane, for one whose stream broke off.
     pub end: fn(u32) -> Vec<u8>,
-    /// No unit is longer, in bytes.
+    /// No unit of lane 0 is longer, in bytes.
     pub longest: usize,
+    /// Nor one of any other lane: as long is what a peer may have each of many lanes keep of a unit
+    /// that is not whole.
+    pub longest_of_lane: usize,
 }
 
 /// The units of one stream, in one direction.
@@ -113,7 +116,8 @@ impl UnitReader {
     }
 
     fn checked(&self, units: &Units, head: Head) -> Result<Head, Fault> {
-        if head.length > units.longest || head.length == 0 {
+        let longest = if head.lane == 0 { units.longest } else { units.longest_of_lane };
+        if head.length > longest || head.length == 0 {
             return Err(fault("a unit of a length that none has"));
         }
         match self.lane {

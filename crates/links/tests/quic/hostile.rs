@@ -46,11 +46,14 @@ fn against(head: fn(&[u8], bool) -> Option<Head>) -> World {
 fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
     let mut long = vec![0; 7 + 60_000];
     long[4..7].copy_from_slice(&[200, 0xea, 0x60]);
-    let cases: [Case; 4] = [
+    let mut long_for_a_lane = vec![0; 7 + 600];
+    long_for_a_lane[..7].copy_from_slice(&[0, 0, 0, 5, 129, 2, 88]);
+    let cases: [Case; 5] = [
         ("nothing made it", all_make, vec![unit(5, DATA, 0)]),
         ("another lane's", all_one, vec![unit(1, MAKES, 0), unit(7, DATA, 1)]),
         ("made again", all_one, vec![unit(1, MAKES, 0), unit(1, MAKES, 1)]),
         ("too long", all_long, vec![long]),
+        ("too long for a lane", head, vec![unit(5, MAKES, 0), long_for_a_lane]),
     ];
     for (name, head, said) in cases {
         let mut world = against(head);

@@ -26,7 +26,7 @@ pub(crate) fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
 }
 
-pub(crate) const UNITS: Units = Units { head, end, longest: 4_000 };
+pub(crate) const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)

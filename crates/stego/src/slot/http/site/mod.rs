@@ -197,8 +197,14 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
+    // What is said anew for each answer is said once: else some would read the one and some the other.
+    let ours = ["content-length", "connection", "date"];
+    let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-    headers.len() <= LINES && bytes <= HEAD && headers.iter().all(line)
+    headers.len() <= LINES
+        && bytes <= HEAD
+        && headers.iter().all(line)
+        && ours.into_iter().all(|name| times(name) <= 1)
 }
 
 /// A site: objects that hide bytes, page by page.
@@ -322,6 +328,11 @@ mod tests {
         for (name, value) in [("Set-Cookie", "a=b"), ("a b", "c"), ("A", "b\r\nC: d")] {
             let more = [head(json), vec![(name.to_owned(), value.to_owned())]].concat();
             assert_eq!(Object::new("/a", more, &text(9)).map(drop), Err(Refusal::Head));
+        }
+        for name in ["Date", "Connection", "Content-Length"] {
+            let twice = [name.to_lowercase(), name.to_owned()].map(|name| (name, "1".to_owned()));
+            let twice = [head(json), twice.to_vec()].concat();
+            assert_eq!(Object::new("/a", twice, &text(9)).map(drop), Err(Refusal::Head), "{name}");
         }
     }
 
