@@ -2,6 +2,7 @@
 
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
+use super::judged;
 use super::words::{self, Subject};
 
 /// All results.
@@ -18,10 +19,10 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         words::how_often(subject),
         words::machine(subject),
         origin(subject.header),
-        words::held(),
-        rows(&owned(&words::BAR_HEAD), &words::bar_rows(subject)),
-        words::judged(),
-        rows(&owned(&words::CLAIM_HEAD), &words::claim_rows(subject)),
+        judged::held(),
+        rows(&owned(&judged::BAR_HEAD), &judged::bar_rows(subject)),
+        judged::judged(),
+        rows(&owned(&judged::CLAIM_HEAD), &judged::claim_rows(subject)),
         words::table_3(),
         rows(&owned(&words::TABLE_HEAD), &words::table_rows(subject)),
         rows(&words::curve_head(), &words::curve_rows(subject)),

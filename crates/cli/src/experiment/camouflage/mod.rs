@@ -1,5 +1,6 @@
 //! `anabranch experiment camouflage`: what hiding costs on the line of the paper.
 
+mod judged;
 mod markdown;
 mod page;
 mod picture;

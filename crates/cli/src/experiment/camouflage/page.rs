@@ -3,6 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::super::common::origin;
+use super::judged;
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures;
@@ -13,7 +14,7 @@ const CURVES: &str = "kB/s over the length of a download, from the request to th
 
 /// The whole page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
-    let (bars, claims) = (words::bar_rows(subject), words::claim_rows(subject));
+    let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
     let table = words::table_rows(subject);
     let [bars, claims, table] = [&bars, &claims, &table].map(|rows| rows.iter().map(Vec::as_slice));
     html::page(
@@ -27,13 +28,13 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
             main {
                 section aria-labelledby="bars" {
                     h2 id="bars" { "What ours may cost" }
-                    (figures::table("bars", "Is it met here?", &words::BAR_HEAD, bars))
-                    p { (words::held()) }
+                    (figures::table("bars", "Is it met here?", &judged::BAR_HEAD, bars))
+                    p { (judged::held()) }
                 }
                 section aria-labelledby="claims" {
                     h2 id="claims" { "The paper's claims" }
-                    (figures::table("claims", "Does it hold here?", &words::CLAIM_HEAD, claims))
-                    p { (words::judged()) }
+                    (figures::table("claims", "Does it hold here?", &judged::CLAIM_HEAD, claims))
+                    p { (judged::judged()) }
                 }
                 section aria-labelledby="bytes" {
                     h2 id="bytes" { "Bytes (Table 3)" }
