@@ -4,6 +4,7 @@ mod judged;
 mod markdown;
 mod page;
 mod picture;
+mod plain;
 mod words;
 
 use std::fs;
@@ -135,7 +136,7 @@ impl Experiment for CamouflageArgs {
         }
         results.write(PAGE, &page::page(&subject, &figures))?;
         results.write_markdown("camouflage", || markdown::text(&subject))?;
-        results.conclude(&words::plain(&subject), PAGE);
+        results.conclude(&plain::text(&subject), PAGE);
         Ok(())
     }
 }

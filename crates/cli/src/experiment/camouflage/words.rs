@@ -10,10 +10,8 @@ use anabranch_experiment::{Mean, Spread};
 use serde_json::Value;
 
 use super::super::common::disturbance;
-use super::super::numbers::{NONE, between, mean, median, owned, with_half};
-use super::judged::{BAR_HEAD, CLAIM_HEAD, bar_rows, claim_rows};
+use super::super::numbers::{NONE, between, mean, median, with_half};
 use crate::html::figures::{grouped, percent};
-use crate::text::table;
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {
@@ -257,21 +255,4 @@ pub(super) fn outcome(record: &Measured) -> String {
     let goodput = Spread::of(longest.map(|one| Quantity::Goodput.of(one)));
     let goodput = goodput.map_or_else(|| NONE.to_owned(), |one| between(one, 1.0, 0));
     format!("1 MB at {goodput} kB/s, machine {busy} busy{failed}")
-}
-
-/// All of it for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
-    let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
-        0 => String::new(),
-        _ => table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()) + "\n",
-    };
-    format!(
-        "{}\n{}\n{}\n{}\n{}\n{}",
-        rows(owned(&BAR_HEAD), bar_rows(subject)),
-        rows(owned(&TABLE_HEAD), table_rows(subject)),
-        rows(curve_head(), curve_rows(subject)),
-        rows(box_head(subject), box_rows(subject)),
-        rows(owned(&CLAIM_HEAD), claim_rows(subject)),
-        machine(subject)
-    )
 }
