@@ -8,7 +8,7 @@ use super::words::{Subject, times, title};
 
 /// Of the bars.
 pub(super) const BAR_HEAD: [&str; 7] =
-    ["bar", "way", "may be", "is", "rounds", "through Tor, over Tor alone", "here"];
+    ["bar", "way", "may be", "is", "here", "rounds", "through Tor, over Tor alone"];
 
 /// What is held against the bars.
 pub(super) fn held() -> &'static str {
@@ -32,7 +32,7 @@ fn bar_row(one: &Held) -> Vec<String> {
         Bar::Goodput => ("goodput, kB/s", 0),
         Bar::Down => ("bytes down / payload", 3),
         Bar::Up => ("bytes up / payload", 3),
-        Bar::Flat => ("a stream of 50 kB/s, away from its bandwidth at the least round trip", 3),
+        Bar::Flat => ("stream of 50 kB/s, off its least round trip's", 3),
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
@@ -47,9 +47,9 @@ fn bar_row(one: &Held) -> Vec<String> {
         title(one.arm).to_owned(),
         format!("{sign} {}", one.bound),
         if found.is_empty() { NONE.to_owned() } else { found },
+        bar_verdict(one),
         one.rounds.to_string(),
         times(one.to_tor),
-        bar_verdict(one),
     ]
 }
 
