@@ -18,8 +18,9 @@ pytestmark = pytest.mark.experiments
 PEERS = ("tor", "obfs4proxy", "webtunnel-client", "webtunnel-server", "nginx")
 ALL = ["--rates", "50", "--seconds", "3", "--rtts", "100"]
 DOWNLOADS = [*ALL, "--arms", "direct,webtunnel,http-opaque", "--rounds", "1",
-             "--stream-rounds", "0"]  # fmt: skip
-STREAMS = [*ALL, "--arms", "tor,obfs4,nosteg", "--rounds", "0", "--stream-rounds", "1"]
+             "--bare-rounds", "1", "--stream-rounds", "0"]  # fmt: skip
+STREAMS = [*ALL, "--arms", "tor,obfs4,nosteg", "--rounds", "0", "--bare-rounds", "0",
+           "--stream-rounds", "1"]  # fmt: skip
 #: Of a second, at 5.6 Mbit/s, and what lies before a program's answer: two round trips of 85 ms.
 MOST_KB, LEAST_S = 700, 0.17
 
@@ -58,6 +59,7 @@ def test_all_arrives_by_every_way_and_what_crosses_the_line_is_counted(
     page = (folder / "camouflage.html").read_text()
     assert "goodput, kB/s" in page
     assert "StegoTorus" in page
+    assert "cannot be judged: too few rounds" in page, "one round meets no bar"
 
 
 def _is_sound(record: dict[str, Any], results: Results) -> None:

@@ -11,7 +11,7 @@
 //! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are
 //!   mixed;
 //! * [`Programs`]: where strangers' software is, or how to get it;
-//! * [`Spread`]: median, least and most; [`quartiles`]; [`Mean`] and [`median_interval`];
+//! * [`Spread`]: median, least and most; [`quartiles`]; [`Mean`] and [`Median`] of rounds;
 //! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
@@ -49,5 +49,5 @@ pub use origin::Origin;
 pub use programs::{Missing, Programs, built, cache};
 pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};
-pub use spread::{Mean, Spread, median_interval, quartiles};
+pub use spread::{Mean, Median, Spread, average, by_round, median_interval, middle, quartiles};
 pub use together::{Attempt, Turns, carry_out_together};

@@ -1,5 +1,7 @@
 //! A few repetitions in a few numbers.
 
+use std::collections::BTreeMap;
+
 /// Median, least and most of repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -37,6 +39,52 @@ pub struct Mean {
     pub half: f64,
 }
 
+/// The median of several rounds with its interval ([`median_interval`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Median {
+    /// The median.
+    pub median: f64,
+    /// With 95 %, whatever the distribution; `None` of less than six rounds.
+    pub interval: Option<[f64; 2]>,
+    /// Rounds.
+    pub count: usize,
+}
+
+impl Median {
+    /// Of these, one for each round; `None` of none.
+    #[must_use]
+    pub fn of(rounds: &[f64]) -> Option<Median> {
+        let median = middle(rounds)?;
+        Some(Median { median, interval: median_interval(rounds), count: rounds.len() })
+    }
+}
+
+/// What the values of each round amount to, in the order of the rounds. Values of one round share
+/// its programs, its circuit and its minutes: an interval that counts them one by one is too
+/// narrow.
+pub fn by_round(
+    values: impl IntoIterator<Item = (u32, f64)>,
+    amount: impl Fn(&[f64]) -> Option<f64>,
+) -> BTreeMap<u32, f64> {
+    let mut rounds = BTreeMap::<u32, Vec<f64>>::new();
+    for (round, value) in values {
+        rounds.entry(round).or_default().push(value);
+    }
+    rounds.into_iter().filter_map(|(round, of)| Some((round, amount(&of)?))).collect()
+}
+
+/// The median; `None` of none.
+#[must_use]
+pub fn middle(values: &[f64]) -> Option<f64> {
+    Spread::of(values.iter().copied()).map(|spread| spread.median)
+}
+
+/// The mean; `None` of none.
+#[must_use]
+pub fn average(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// Lower quartile, median and upper quartile; between two values where none is in its place. `None`
 /// of none.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
@@ -62,9 +110,8 @@ impl Mean {
     /// Of these, one for each round; `None` of none.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Mean> {
-        let count = rounds.len() as f64;
-        let mean = rounds.iter().sum::<f64>() / count;
-        let free = rounds.len().checked_sub(1)?;
+        let (mean, count) = (average(rounds)?, rounds.len() as f64);
+        let free = rounds.len() - 1;
         let squares: f64 = rounds.iter().map(|one| (one - mean).powi(2)).sum();
         let half = match free {
             0 => f64::INFINITY,
@@ -136,6 +183,16 @@ mod tests {
         // Tables of the sign test: 2 and 9 of 10, 6 and 15 of 20.
         assert_eq!(median_interval(&rounds(10)), Some([2.0, 9.0]));
         assert_eq!(median_interval(&rounds(20)), Some([6.0, 15.0]));
+    }
+
+    #[test]
+    fn what_was_measured_in_a_round_counts_once() {
+        let values = [(1, 9.0), (0, 1.0), (0, 2.0), (0, 6.0), (1, f64::INFINITY)];
+        assert_eq!(by_round(values, middle), [(0, 2.0), (1, f64::INFINITY)].into());
+        assert_eq!(by_round(values[..4].to_vec(), average), [(0, 3.0), (1, 9.0)].into());
+        assert_eq!((middle(&[]), average(&[]), Median::of(&[])), (None, None, None));
+        let six = Median::of(&[6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).unwrap();
+        assert_eq!((six.median, six.interval, six.count), (3.5, Some([1.0, 6.0]), 6));
     }
 
     #[test]

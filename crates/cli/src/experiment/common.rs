@@ -1,6 +1,5 @@
 //! What the commands of all experiments share: their options, their folder, and what is in it.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
@@ -8,13 +7,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::shell;
-use anabranch_experiment::{
-    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, table,
-};
+use anabranch_experiment::{Disturbance, Journal, Origin, Programs, Record, Spread, built, table};
 use clap::Args;
 use serde_json::Value;
 
-use super::allowed::{Folder, need_networks, need_root};
+use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
 use crate::html;
@@ -63,42 +60,22 @@ pub(super) struct SplitWords {
 }
 
 impl Common {
-    /// Refuses whoever is not root; `others` are the experiment's own folders that root would look
-    /// for elsewhere.
+    /// The program under test, which is this one, and where the peers' may be. Refuses whoever is
+    /// not root; `others` are the experiment's own folders that root would look for elsewhere.
     ///
     /// # Errors
-    /// Misuse.
-    pub(super) fn need_root(
+    /// Misuse: not by root. Trouble: the system does not tell.
+    pub(super) fn programs(
         &self,
         others: impl IntoIterator<Item = Folder>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(PathBuf, Option<&Path>), Failure> {
         let programs = built().filter(|_| self.programs.is_none());
         let mut folders: Vec<_> =
             programs.map(|folder| ("--programs", folder)).into_iter().collect();
         folders.extend(others);
-        need_root(&folders)
-    }
-
-    /// The program under test, which is this one, and where the peers' may be.
-    ///
-    /// # Errors
-    /// Trouble: the system does not tell.
-    pub(super) fn programs(&self) -> Result<(PathBuf, Option<&Path>), Failure> {
+        need_root(&folders)?;
         let own = std::env::current_exe().map_err(Failure::trouble)?;
         Ok((own, self.programs.as_deref()))
-    }
-
-    /// The journal to go on with ([`Results::journal`]) on networks.
-    ///
-    /// # Errors
-    /// Misuse: networks cannot be had, and nothing was made; or the journal is another run's.
-    pub(super) fn journal<R: Record>(
-        &self,
-        settings: Value,
-        peers: &Programs,
-    ) -> Result<Journal<R>, Failure> {
-        need_networks()?;
-        self.results.journal(settings, peers)
     }
 }
 
@@ -173,27 +150,6 @@ impl Results {
         written.map_err(|e| cannot_write(file, &e))
     }
 
-    /// What the end of a run means for whoever started it.
-    ///
-    /// # Errors
-    /// Trouble: somebody said stop before all was measured.
-    pub(super) fn verdict<U: Unit, R: Record>(
-        &self,
-        whole: bool,
-        units: &[U],
-        records: &[R],
-    ) -> Result<(), Failure> {
-        if whole {
-            return Ok(());
-        }
-        let there: BTreeSet<_> = records.iter().map(|record| record.unit().to_owned()).collect();
-        let done = units.iter().filter(|unit| there.contains(&unit.id())).count();
-        Err(Failure::trouble(format!(
-            "stopped with {done} of {} measurements done; the same command goes on",
-            units.len()
-        )))
-    }
-
     /// Tells people in short what came of it, and where the page is.
     pub(super) fn conclude(&self, text: &str, page: &str) {
         if !self.json {
@@ -216,15 +172,6 @@ fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
 pub(super) fn make(folder: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
-}
-
-/// Median and spread of a value with so many digits after the point; one value stands alone.
-pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
-    let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
-    match spread.count {
-        1 => format!("{median:.digits$}"),
-        _ => format!("{median:.digits$} ({least:.digits$}–{most:.digits$})"),
-    }
 }
 
 /// The further words that the splitter was given where it splits, as a shell reads them; empty if

@@ -8,7 +8,9 @@ mod camouflage;
 mod circuits;
 mod circumvention;
 mod common;
+mod frame;
 mod marks;
+mod numbers;
 mod overhead;
 mod pages;
 mod telling;
@@ -50,13 +52,13 @@ impl ExperimentArgs {
     /// be measured.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.which {
-            Which::Overhead(args) => args.run(),
-            Which::Pages(args) => args.run(),
-            Which::Circumvention(args) => args.run(),
-            Which::Circuits(args) => args.run(),
-            Which::Unordered(args) => args.run(),
-            Which::Camouflage(args) => args.run(),
-            Which::Anonymity(args) => args.run(),
+            Which::Overhead(args) => frame::run(&*args),
+            Which::Pages(args) => frame::run(&*args),
+            Which::Circumvention(args) => frame::run(&*args),
+            Which::Circuits(args) => frame::run(&*args),
+            Which::Unordered(args) => frame::run(&*args),
+            Which::Camouflage(args) => frame::run(&*args),
+            Which::Anonymity(args) => frame::run(&*args),
         }
     }
 }

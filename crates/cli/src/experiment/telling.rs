@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anabranch_experiment::{Event, Journal, Progress, Record, Unit, carry_out};
+use anabranch_experiment::{Event, Progress, Record, Unit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -13,27 +13,6 @@ use super::view::Model;
 use crate::failure::Failure;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
-
-/// Carries out the units that a journal lacks, and tells of it, until all are done or somebody says
-/// stop; true if all are. `outcome` says what came of one; `work` does one, and ends soon once its
-/// flag is set.
-///
-/// # Errors
-/// Trouble: a unit cannot be carried out, or its record not be stored.
-pub(super) fn carry_out_and_tell<U: Unit, R: Record>(
-    (name, json): (&'static str, bool),
-    units: &[U],
-    journal: &mut Journal<R>,
-    outcome: fn(&R) -> String,
-    work: impl Fn(&U, &AtomicBool) -> Result<R, String>,
-) -> Result<bool, Failure> {
-    let stop = told_to_stop()?;
-    let mut teller = Teller::new(name, json, outcome);
-    let work = |unit: &U| work(unit, &stop);
-    let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
-    teller.end();
-    whole.map_err(Failure::trouble)
-}
 
 /// Tells how far an experiment is: people by a view or a bar, programs by JSON lines.
 pub(super) struct Teller<R> {

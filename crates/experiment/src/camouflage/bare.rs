@@ -3,10 +3,10 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::super::onions::{Makers, Node};
-use super::place::{PORT, Place, WEB_PORT};
+use super::super::onions::{Makers, Node, WEB_PORT};
+use super::place::{PORT, Place};
 use super::plan::Arm;
-use super::way::{Kit, NO_SITE};
+use super::way::{Kit, options};
 
 /// Where connections come in that are to be carried.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
@@ -43,12 +43,7 @@ impl<'a> Bare<'a> {
 /// What a server is told of an arm's profile.
 fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
-    let mut words = vec!["--to".to_owned(), to, "--profile".to_owned(), arm.to_string()];
-    if arm.is_http() {
-        words.extend(["--site", NO_SITE].map(str::to_owned));
-    }
-    if let (Some(folder), Arm::Image) = (kit.pictures, arm) {
-        words.extend(["--pictures".to_owned(), folder.display().to_string()]);
-    }
-    words
+    let options = options(arm, kit.pictures).into_iter();
+    let options = options.flat_map(|(name, value)| [format!("--{name}"), value]);
+    ["--to".to_owned(), to].into_iter().chain(options).collect()
 }

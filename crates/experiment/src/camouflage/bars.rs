@@ -1,12 +1,13 @@
 //! Whether our transport costs no more than it may: bars of goodput and bytes for downloads of 1 MB
 //! on the paper's line without Tor inside, and of a slow stream through Tor.
 
+use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
-use super::measured::{Download, Measured};
+use super::measured::Measured;
 use super::plan::{Arm, LONGEST, What};
-use super::summary::{Median, crossed, ratios};
+use super::summary::{Quantity, counts, ratios, rounds};
 
-/// A median of fewer values than this meets no bar, and misses none.
+/// A median of fewer rounds than this meets no bar, and misses none.
 const LEAST: usize = 5;
 
 /// What is held against a bar.
@@ -31,14 +32,28 @@ pub struct Held {
     pub arm: Arm,
     /// The bar: the least goodput, the most of all else.
     pub bound: f64,
-    /// What was found: the median of downloads; of a stream, the most that its intervals allow.
+    /// What was found: the median of rounds; of a stream, the most that its intervals allow
+    /// (not a number of too few rounds).
     pub found: f64,
     /// The median's interval; of a stream, least and most.
     pub interval: Option<[f64; 2]>,
-    /// The same through Tor, over what it is by Tor alone: a median, download by download.
+    /// Rounds; of a stream, the least number at a round trip.
+    pub rounds: usize,
+    /// Downloads or streams that were cut or failed: then it is missed, whatever the median is.
+    pub cut: usize,
+    /// The same through Tor, over what it is by Tor alone: a median, round by round.
     pub to_tor: Option<f64>,
-    /// Whether it is met; `None` of too few downloads.
+    /// Whether it is met; `None` of too few rounds.
     pub is_met: Option<bool>,
+}
+
+impl Held {
+    /// By which part of the bar it is on the right side of it; below 0 on the wrong one.
+    #[must_use]
+    pub fn spare(&self) -> f64 {
+        let more = self.found / self.bound - 1.0;
+        if self.bar == Bar::Goodput { more } else { -more }
+    }
 }
 
 /// Bars of goodput, of bytes down and of bytes up; those of an arm that has some.
@@ -55,13 +70,12 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// What it is of a download, if it ended.
-    fn of(self, one: &Download) -> Option<f64> {
+    /// What is told of downloads, and by what it is divided.
+    fn quantity(self) -> (Quantity, f64) {
         match self {
-            Bar::Goodput => one.goodput(),
-            Bar::Down => Some(crossed(1)(one)? / f64::from(LONGEST)),
-            Bar::Up => Some(crossed(0)(one)? / f64::from(LONGEST)),
-            Bar::Flat => None,
+            Bar::Down => (Quantity::Down, f64::from(LONGEST)),
+            Bar::Up => (Quantity::Up, f64::from(LONGEST)),
+            Bar::Goodput | Bar::Flat => (Quantity::Goodput, 1.0),
         }
     }
 
@@ -80,34 +94,42 @@ pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
 }
 
 fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<Held> {
-    let bare = records.iter().filter(|record| (record.what, record.arm) == (What::Bare, arm));
-    let values: Vec<f64> =
-        bare.flat_map(|record| &record.downloads).filter_map(|one| bar.of(one)).collect();
-    let Median { median, interval, count } = Median::of(&values)?;
-    let to_tor = Median::of(&ratios(records, [arm, Arm::Tor], |one| bar.of(one)));
-    Some(Held {
-        bar,
-        arm,
-        bound,
-        found: median,
-        interval,
-        to_tor: to_tor.map(|ratio| ratio.median),
-        is_met: (count >= LEAST).then(|| bar.is_met(median, bound)),
-    })
+    let (which, (quantity, unit)) = ((What::Bare, arm), bar.quantity());
+    let rounds = rounds(records, which, quantity).into_values().map(|value| value / unit);
+    let Median { median, interval, count } = Median::of(&rounds.collect::<Vec<_>>())?;
+    let (_, cut) = counts(records, which);
+    let is_met = match cut {
+        0 => (count >= LEAST).then(|| bar.is_met(median, bound)),
+        _ => Some(false),
+    };
+    let to_tor = Median::of(&ratios(records, [arm, Arm::Tor], quantity));
+    let to_tor = to_tor.map(|ratio| ratio.median);
+    Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
 /// The slow stream of `http-opaque`, which is judged as the paper's claim is.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));
-    let interval = one.found.filter(|_| is_it)?;
+    if !is_it {
+        return None;
+    }
     let is_met = match one.verdict {
         Verdict::Holds => Some(true),
         Verdict::Fails => Some(false),
         Verdict::Open => None,
     };
-    let (bar, arm) = (Bar::Flat, one.arm);
-    Some(Held { bar, arm, bound, found: interval[1], interval: one.found, to_tor: None, is_met })
+    Some(Held {
+        bar: Bar::Flat,
+        arm: one.arm,
+        bound,
+        found: one.found.map_or(f64::NAN, |[_, most]| most),
+        interval: one.found,
+        rounds: one.rounds,
+        cut: one.cut,
+        to_tor: None,
+        is_met,
+    })
 }
 
 #[cfg(test)]
@@ -121,36 +143,48 @@ mod tests {
         Measured { what: What::Bare, ..measured(arm, round, each) }
     }
 
+    /// Five rounds without Tor inside.
+    fn bares(arm: Arm, each: (f64, u64)) -> Vec<Measured> {
+        (0..5).map(|round| bare(arm, round, &[each; 4])).collect()
+    }
+
     #[test]
-    fn bars_are_of_downloads_without_tor_and_told_beside_those_with_it() {
-        let records = [
-            bare(Arm::Opaque, 0, &[(2.0, 1_080_000); 5]),
-            bare(Arm::Text, 0, &[(4.0, 1_600_000); 5]),
-            bare(Arm::Image, 0, &[(5.0, 4_000_000); 4]),
-            measured(Arm::Tor, 0, &[(2.0, 1_100_000); 4]),
-            measured(Arm::Opaque, 0, &[(4.0, 1_320_000); 4]),
-        ];
+    fn bars_are_of_rounds_without_tor_and_told_beside_those_with_it() {
+        let mut records = bares(Arm::Opaque, (2.0, 1_080_000));
+        records.extend(bares(Arm::Text, (4.0, 1_600_000)));
+        records.extend(bares(Arm::Image, (5.0, 4_000_000)).split_off(1));
+        records.push(measured(Arm::Tor, 0, &[(2.0, 1_100_000); 4]));
+        records.push(measured(Arm::Opaque, 0, &[(4.0, 1_320_000); 4]));
         let held = hold(&records, &[]);
         let of = |arm, bar| *held.iter().find(|one| (one.arm, one.bar) == (arm, bar)).unwrap();
         let opaque = of(Arm::Opaque, Bar::Goodput);
         assert_eq!((opaque.found, opaque.to_tor, opaque.is_met), (500.0, Some(0.5), Some(true)));
+        assert_eq!((opaque.spare(), opaque.rounds), (0.25, 5));
         assert_eq!(of(Arm::Opaque, Bar::Down).to_tor, Some(1.2));
         assert_eq!(of(Arm::Opaque, Bar::Up).is_met, Some(true));
         assert_eq!(of(Arm::Text, Bar::Goodput).is_met, Some(false));
-        assert_eq!(of(Arm::Text, Bar::Down).is_met, Some(false));
-        assert_eq!(of(Arm::Image, Bar::Goodput).is_met, None, "four are too few");
+        let down = of(Arm::Text, Bar::Down);
+        assert!(down.is_met == Some(false) && (down.spare() + 0.067).abs() < 0.001, "{down:?}");
+        assert_eq!(of(Arm::Image, Bar::Goodput).is_met, None, "four rounds are too few");
         assert_eq!(held.len(), 9, "nothing of what was not measured");
     }
 
     #[test]
+    fn a_bar_is_missed_where_a_download_was_cut() {
+        let mut records = bares(Arm::Opaque, (2.0, 1_080_000));
+        records[3].downloads[0].whole = None;
+        for one in hold(&records, &[]) {
+            assert_eq!((one.cut, one.is_met), (1, Some(false)), "{one:?}");
+        }
+    }
+
+    #[test]
     fn the_slow_stream_is_judged_by_its_intervals() {
-        let flat = [100, 450].map(|rtt| streamed(Arm::Opaque, rtt, 50, 50));
+        let at = |rtt, came| (0..6).map(move |round| streamed(Arm::Opaque, (rtt, round), 50, came));
+        let flat: Vec<_> = at(100, 50).chain(at(450, 50)).collect();
         let held = hold(&[], &judge(&flat, &boxes(&flat)));
-        assert_eq!(
-            held.iter().map(|one| (one.bar, one.is_met)).next(),
-            Some((Bar::Flat, Some(true)))
-        );
-        let steep = [(100, 50), (450, 20)].map(|(rtt, came)| streamed(Arm::Opaque, rtt, 50, came));
+        assert_eq!((held[0].bar, held[0].is_met, held[0].rounds), (Bar::Flat, Some(true), 6));
+        let steep: Vec<_> = at(100, 50).chain(at(450, 20)).collect();
         assert_eq!(hold(&[], &judge(&steep, &boxes(&steep)))[0].is_met, Some(false));
     }
 }

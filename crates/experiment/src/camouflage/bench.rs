@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::{Fetch, Server};
-use super::super::onions::{Makers, OnionNetwork, RelaySeat, TOR};
+use super::super::onions::{Makers, OnionNetwork, RelaySeat, TOR, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
 use super::bare::Bare;
 use super::measured::{Download, Measured, Stream};
-use super::place::{AUTHORITY, Place, RELAYS, WEB, WEB_PORT};
+use super::place::{AUTHORITY, Place, RELAYS, WEB};
 use super::plan::{Arm, RTT, Settings, Unit, What};
 use super::streams::{self, Pace};
 use super::way::{self, Kit, OBFS4, Way};

@@ -1,9 +1,10 @@
 //! Which of the paper's claims hold here, judged by intervals.
 
-use super::measured::{Download, Measured};
+use super::super::Median;
+use super::measured::Measured;
 use super::paper::{BROKEN_FROM, SLOW};
-use super::plan::Arm;
-use super::summary::{Median, StreamBox, crossed, ratios};
+use super::plan::{Arm, What};
+use super::summary::{Quantity, StreamBox, counts, ratios};
 
 /// What a claim says of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub enum Verdict {
     Holds,
     /// It is on the other one.
     Fails,
-    /// The bound is in it, or there are too few values.
+    /// The bound is in it, or there are too few rounds for one.
     Open,
 }
 
@@ -50,6 +51,10 @@ pub struct Judged {
     pub found: Option<[f64; 2]>,
     /// The median of that, where it is one.
     pub median: Option<f64>,
+    /// Rounds; of a stream, the least number at a round trip.
+    pub rounds: usize,
+    /// Of the arm's downloads or streams, those that were cut or failed.
+    pub cut: usize,
     /// Whether it holds.
     pub verdict: Verdict,
 }
@@ -95,14 +100,15 @@ impl Claim {
 
     /// The values that are compared with the bound.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
-        match self {
-            Claim::LeanDown => ratios(records, [arm, Arm::Tor], crossed(1)),
-            Claim::LeanUp => ratios(records, [arm, Arm::Tor], crossed(0)),
-            Claim::HeavyDown => ratios(records, [arm, Arm::Direct], crossed(1)),
-            Claim::HeavyUp => ratios(records, [arm, Arm::Direct], crossed(0)),
-            Claim::Quick | Claim::Slow => ratios(records, [arm, Arm::Tor], Download::goodput),
-            Claim::Flat | Claim::Breaks => Vec::new(),
-        }
+        let (other, quantity) = match self {
+            Claim::LeanDown => (Arm::Tor, Quantity::Down),
+            Claim::LeanUp => (Arm::Tor, Quantity::Up),
+            Claim::HeavyDown => (Arm::Direct, Quantity::Down),
+            Claim::HeavyUp => (Arm::Direct, Quantity::Up),
+            Claim::Quick | Claim::Slow => (Arm::Tor, Quantity::Goodput),
+            Claim::Flat | Claim::Breaks => return Vec::new(),
+        };
+        ratios(records, [arm, other], quantity)
     }
 
     /// What an interval says of it.
@@ -135,9 +141,17 @@ pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
 }
 
 fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<Judged> {
-    let Median { median, interval, .. } = Median::of(&claim.ratios(records, arm))?;
-    let verdict = claim.verdict(interval);
-    Some(Judged { claim, arm, rate: None, found: interval, median: Some(median), verdict })
+    let Median { median, interval, count } = Median::of(&claim.ratios(records, arm))?;
+    Some(Judged {
+        claim,
+        arm,
+        rate: None,
+        found: interval,
+        median: Some(median),
+        rounds: count,
+        cut: counts(records, (What::Downloads, arm)).1,
+        verdict: claim.verdict(interval),
+    })
 }
 
 fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
@@ -147,24 +161,32 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
         let of: Vec<&StreamBox> =
             boxes.iter().filter(|one| (one.arm, one.rate) == (arm, rate)).collect();
         let found = match claim {
-            Claim::Breaks if rate == SLOW => held(&of),
-            Claim::Flat => deviation(&of),
-            _ => None,
-        }?;
-        let verdict = claim.verdict(Some(found));
-        Some(Judged { claim, arm, rate: Some(rate), found: Some(found), median: None, verdict })
+            Claim::Breaks if rate == SLOW && of.iter().any(|one| one.rtt >= BROKEN_FROM) => {
+                held(&of)
+            }
+            Claim::Flat if of.len() > 1 => deviation(&of),
+            _ => return None,
+        };
+        let cut = of.iter().map(|one| one.counts.1).sum();
+        let verdict = match claim {
+            Claim::Flat if cut > 0 => Verdict::Fails,
+            _ => claim.verdict(found),
+        };
+        let rounds = of.iter().map(|one| one.counts.0).min().unwrap_or_default();
+        let (rate, median) = (Some(rate), None);
+        Some(Judged { claim, arm, rate, found, median, rounds, cut, verdict })
     };
     rates.into_iter().filter_map(of_rate).collect()
 }
 
 /// By how much the median at a round trip is away from that at the shortest one, over the latter:
-/// the least and the most that the worst round trip's intervals allow.
+/// the least and the most that the worst round trip's intervals allow; `None` of too few rounds.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
-    let [least, most] = first.interval?;
+    let [least, most] = first.level?.interval?;
     let mut worst: Option<[f64; 2]> = None;
     for other in others {
-        let [low, high] = other.interval?;
+        let [low, high] = other.level?.interval?;
         // Of a ratio between low / most and high / least, how far 1 is away.
         let (down, up) = (low / most - 1.0, high / least - 1.0);
         let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
@@ -200,15 +222,16 @@ mod tests {
     #[test]
     fn downloads_are_judged_on_either_side_of_a_bound_and_not_by_few() {
         let mut records = Vec::new();
-        for round in 0..2 {
+        for round in 0..6 {
             records.push(measured(Arm::Direct, round, &[(1.5, 1_000_000); 4]));
             records.push(measured(Arm::Tor, round, &[(2.0, 1_100_000); 4]));
             records.push(measured(Arm::Nosteg, round, &[(2.1, 1_120_000); 4]));
             records.push(measured(Arm::Opaque, round, &[(40.0, 11_000_000); 4]));
             records.push(measured(Arm::Text, round, &[(3.0, 1_600_000); 4]));
         }
-        let few = [measured(Arm::Image, 0, &[(3.0, 1_600_000); 4])];
-        let judged = judge(&[&*records, &few].concat(), &[]);
+        let few = (0..5).map(|round| measured(Arm::Image, round, &[(3.0, 1_600_000); 4]));
+        records.extend(few);
+        let judged = judge(&records, &[]);
         assert_eq!(verdicts(&judged, Claim::LeanDown), [(Arm::Nosteg, Verdict::Holds)]);
         assert_eq!(verdicts(&judged, Claim::Quick), [(Arm::Nosteg, Verdict::Holds)]);
         let by_arm = |first, second| {
@@ -217,25 +240,58 @@ mod tests {
         let expected = by_arm(Verdict::Holds, Verdict::Fails);
         assert_eq!(verdicts(&judged, Claim::HeavyDown), expected);
         assert_eq!(verdicts(&judged, Claim::Slow), expected);
+        assert!(judged.iter().all(|one| one.cut == 0 && one.rounds >= 5));
+    }
+
+    #[test]
+    fn downloads_that_were_cut_hold_no_claim() {
+        let mut records = Vec::new();
+        for round in 0..6 {
+            records.push(measured(Arm::Tor, round, &[(2.0, 1_100_000); 4]));
+            records.push(measured(Arm::Nosteg, round, &[(2.0, 1_100_000); 4]));
+        }
+        records.iter_mut().filter(|record| record.arm == Arm::Nosteg).for_each(|record| {
+            record.downloads[1..].iter_mut().for_each(|one| one.whole = None);
+        });
+        let judged = judge(&records, &[]);
+        assert_eq!(verdicts(&judged, Claim::Quick), [(Arm::Nosteg, Verdict::Fails)]);
+        assert_eq!(verdicts(&judged, Claim::LeanDown), [(Arm::Nosteg, Verdict::Fails)]);
+        assert!(judged.iter().all(|one| one.cut == 18));
+    }
+
+    /// Six rounds of a stream at a round trip, of which so much comes in a second.
+    fn rounds(arm: Arm, rate: u32, (rtt, came): (u32, u64)) -> Vec<Measured> {
+        (0..6).map(|round| streamed(arm, (rtt, round), rate, came)).collect()
     }
 
     #[test]
     fn streams_are_flat_or_they_break() {
-        let flat = [100, 200, 450].map(|rtt| streamed(Arm::Opaque, rtt, 50, 50));
+        let flat = [100, 200, 450].map(|rtt| rounds(Arm::Opaque, 50, (rtt, 50))).concat();
         let broken = [(100, 50), (200, 20), (450, 10)];
-        let broken = broken.map(|(rtt, came)| streamed(Arm::Text, rtt, 50, came));
-        let judged = judge(&[], &boxes(&[flat, broken].concat()));
+        let broken = broken.map(|point| rounds(Arm::Text, 50, point)).concat();
+        let judged = judge(&[], &boxes(&[flat.clone(), broken].concat()));
         assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Opaque, Verdict::Holds)]);
         let expected = [(Arm::Opaque, Verdict::Fails), (Arm::Text, Verdict::Holds)];
         assert_eq!(verdicts(&judged, Claim::Breaks), expected);
-        // A claim of flatness over one round trip is none.
-        assert_eq!(judge(&[], &boxes(&[streamed(Arm::Tor, 100, 50, 50)])), []);
+        // One that was cut is not flat, whatever came until then.
+        let mut cut = flat;
+        cut[7].streams[0].whole = None;
+        let judged = judge(&[], &boxes(&cut));
+        assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Opaque, Verdict::Fails)]);
+    }
+
+    #[test]
+    fn a_claim_of_flatness_wants_round_trips_and_rounds() {
+        assert_eq!(judge(&[], &boxes(&rounds(Arm::Tor, 50, (100, 50)))), []);
+        let once = [100, 450].map(|rtt| streamed(Arm::Tor, (rtt, 0), 50, 50));
+        let judged = judge(&[], &boxes(&once));
+        assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Tor, Verdict::Open)]);
     }
 
     #[test]
     fn a_stream_that_falls_is_not_flat() {
         let falling = [(100, 300), (200, 300), (450, 150)];
-        let falling = falling.map(|(rtt, came)| streamed(Arm::Nosteg, rtt, 300, came));
+        let falling = falling.map(|point| rounds(Arm::Nosteg, 300, point)).concat();
         let judged = judge(&[], &boxes(&falling));
         assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Nosteg, Verdict::Fails)]);
     }

@@ -176,9 +176,14 @@ pub(super) mod tests {
         }
     }
 
-    /// A stream of so many kB/s of which so many came in each of 20 seconds, a tenth more on the
-    /// wire.
-    pub(in super::super) fn streamed(arm: Arm, rtt: u32, rate: u32, came: u64) -> Measured {
+    /// A stream of so many kB/s at a round trip in a round, of which so many came in each of 20
+    /// seconds, a tenth more on the wire.
+    pub(in super::super) fn streamed(
+        arm: Arm,
+        (rtt, round): (u32, u32),
+        rate: u32,
+        came: u64,
+    ) -> Measured {
         let each = |factor: u64| (0..20).map(|at| (came * 100 + at % 3) * factor).collect();
         let stream = Stream {
             rate,
@@ -188,8 +193,8 @@ pub(super) mod tests {
             up: each(1),
             down: each(11),
         };
-        let unit = format!("streams/{arm}/{rtt}/0");
-        let none = measured(arm, 0, &[]);
+        let unit = format!("streams/{arm}/{rtt}/{round}");
+        let none = measured(arm, round, &[]);
         Measured { unit, what: What::Streams, rtt, streams: vec![stream], ..none }
     }
 
@@ -198,7 +203,7 @@ pub(super) mod tests {
         let mut cut = measured(Arm::Text, 1, &[(2.0, 1_500_000)]);
         cut.downloads[0].whole = None;
         let records =
-            [measured(Arm::Tor, 0, &[(2.0, 1_100_000)]), cut, streamed(Arm::Tor, 100, 50, 50)];
+            [measured(Arm::Tor, 0, &[(2.0, 1_100_000)]), cut, streamed(Arm::Tor, (100, 0), 50, 50)];
         let folder = tempfile::tempdir().unwrap();
         let (downloads, streams) = (columns(&records), stream_columns(&records));
         table::write(&folder.path().join("a.parquet"), &downloads, &[]).unwrap();

@@ -15,8 +15,6 @@ pub const DOWN_KBIT: u32 = 5_600;
 pub const QUEUE_KB: u32 = 100;
 /// Of the web server, for the exit.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
-/// Its port.
-pub(super) const WEB_PORT: u16 = 8_000;
 /// The port of a transport at a bridge.
 pub(super) const PORT: u16 = 443;
 /// Of the authority and of three relays; relays of different networks of 16 bits may be on one

@@ -94,6 +94,8 @@ pub struct Settings {
     pub arms: Vec<Arm>,
     /// Rounds of downloads.
     pub rounds: u32,
+    /// Rounds of downloads by ours without Tor inside.
+    pub bare_rounds: u32,
     /// Rounds of streams.
     pub stream_rounds: u32,
     /// Round trips of the streams, ms.
@@ -205,13 +207,15 @@ impl runner::Unit for Unit {
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
-    for round in 0..settings.rounds.max(settings.stream_rounds) {
+    let rounds = [settings.rounds, settings.bare_rounds, settings.stream_rounds];
+    for round in 0..rounds.into_iter().max().unwrap_or_default() {
         let mut of_round = Vec::new();
         for &arm in &settings.arms {
             if round < settings.rounds {
                 of_round.push(settings.unit(What::Downloads, arm, RTT, round));
-                let bare = arm.is_ours().then(|| settings.unit(What::Bare, arm, RTT, round));
-                of_round.extend(bare);
+            }
+            if round < settings.bare_rounds && arm.is_ours() {
+                of_round.push(settings.unit(What::Bare, arm, RTT, round));
             }
             if round < settings.stream_rounds {
                 let stream = |&rtt| settings.unit(What::Streams, arm, rtt, round);
@@ -237,6 +241,7 @@ pub(super) mod tests {
         Settings {
             arms: Arm::ALL.to_vec(),
             rounds: 8,
+            bare_rounds: 8,
             stream_rounds: 3,
             rtts: vec![100, 150, 200, 250, 300, 350, 400, 450],
             rates: vec![50, 150, 300],

@@ -1,18 +1,22 @@
 //! What all measurements of a plan amount to.
 
-use super::super::{Mean, Spread, median_interval, quartiles};
+use std::collections::BTreeMap;
+
+use super::super::{Mean, Median, average, by_round, middle, quartiles};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, LENGTHS, LONGEST, What};
 
-/// The median of several values with its interval ([`median_interval`]).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Median {
-    /// The median.
-    pub median: f64,
-    /// With 95 %, whatever the distribution; `None` of less than six values.
-    pub interval: Option<[f64; 2]>,
-    /// How many there are.
-    pub count: usize,
+/// What is told of downloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// From the request to the last byte, kB/s.
+    Goodput,
+    /// Until the first byte, seconds.
+    FirstByte,
+    /// Bytes that crossed the client's line: from the client.
+    Up,
+    /// And to it.
+    Down,
 }
 
 /// Table 3: an arm's downloads of [`LONGEST`].
@@ -20,9 +24,9 @@ pub struct Median {
 pub struct Row {
     /// The arm.
     pub arm: Arm,
-    /// Downloads, and those that did not end.
+    /// Downloads, and those that were cut or failed.
     pub counts: (usize, usize),
-    /// Bytes of those that ended, from the client and to it.
+    /// Bytes of those that ended, from the client and to it: means of the rounds' means.
     pub bytes: [Option<Mean>; 2],
     /// The same in multiples of what a direct download costs.
     pub to_direct: [Option<f64>; 2],
@@ -30,7 +34,7 @@ pub struct Row {
     pub first_byte: Option<Median>,
     /// kB/s.
     pub goodput: Option<Median>,
-    /// The goodput over that of Tor alone, of downloads of the same place in the same round.
+    /// The goodput over that of Tor alone in the same round.
     pub to_tor: Option<Median>,
     /// The greatest share of the machine that was in use.
     pub busy: f64,
@@ -41,7 +45,8 @@ pub struct Row {
 pub struct Curve {
     /// The arm.
     pub arm: Arm,
-    /// For each of [`LENGTHS`], the mean in kB/s, and of how many downloads.
+    /// For each of [`LENGTHS`], the mean of the rounds' means in kB/s, and of how many rounds; what
+    /// was cut has 0.
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
@@ -59,61 +64,69 @@ pub struct StreamBox {
     /// Hinges and median of what came to the client on the wire in a second, kB/s; all seconds of
     /// all rounds.
     pub down: [f64; 3],
-    /// The median's interval.
-    pub interval: Option<[f64; 2]>,
+    /// The median of the rounds' medians of that.
+    pub level: Option<Median>,
     /// The median of what left the client in a second, kB/s.
     pub up: f64,
-    /// What came of the stream in a second, over its rate.
+    /// What came of the stream in a second, over its rate: of the rounds' medians.
     pub held: Option<Median>,
 }
 
-impl Median {
-    /// Of these; `None` of none.
+impl Quantity {
+    /// What it is of a download; of one that was cut or failed, the worst there is.
     #[must_use]
-    pub fn of(values: &[f64]) -> Option<Median> {
-        let median = Spread::of(values.iter().copied())?.median;
-        Some(Median { median, interval: median_interval(values), count: values.len() })
+    pub fn of(self, one: &Download) -> f64 {
+        let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
+        let value = match self {
+            Quantity::Goodput => one.goodput(),
+            Quantity::FirstByte => one.first_byte,
+            Quantity::Up => crossed(one.up),
+            Quantity::Down => crossed(one.down),
+        };
+        value.unwrap_or_else(|| self.worst())
+    }
+
+    fn worst(self) -> f64 {
+        if self == Quantity::Goodput { 0.0 } else { f64::INFINITY }
     }
 }
 
-/// A download, and where it stands among those of its length in its round.
-struct Placed<'a> {
-    round: u32,
-    place: usize,
-    one: &'a Download,
-}
-
-/// An arm's downloads of a length, those without Tor inside left out.
-fn of(records: &[Measured], arm: Arm, bytes: u32) -> Vec<Placed<'_>> {
-    let of_arm = records.iter().filter(|r| (r.what, r.arm) == (What::Downloads, arm));
-    of_arm
-        .flat_map(|record| {
-            let of_length = record.downloads.iter().filter(move |one| one.bytes == bytes);
-            let round = record.round;
-            of_length.enumerate().map(move |(place, one)| Placed { round, place, one })
-        })
-        .collect()
-}
-
-/// What `value` is of an arm's downloads of [`LONGEST`] over what it is of another arm's, download
-/// by download.
-#[must_use]
-pub fn ratios(
+/// An arm's downloads of a length, each with its round.
+fn of(
     records: &[Measured],
-    [arm, other]: [Arm; 2],
-    value: impl Fn(&Download) -> Option<f64>,
-) -> Vec<f64> {
-    let others = of(records, other, LONGEST);
-    let ratio = |one: Placed<'_>| {
-        let twin = others.iter().find(|o| (o.round, o.place) == (one.round, one.place))?;
-        Some(value(one.one)? / value(twin.one)?)
-    };
-    of(records, arm, LONGEST).into_iter().filter_map(ratio).collect()
+    (what, arm): (What, Arm),
+    bytes: u32,
+) -> impl Iterator<Item = (u32, &Download)> {
+    let of_arm = records.iter().filter(move |record| (record.what, record.arm) == (what, arm));
+    let each = of_arm.flat_map(|r| r.downloads.iter().map(move |one| (r.round, one)));
+    each.filter(move |(_, one)| one.bytes == bytes)
 }
 
-/// Bytes of a download that ended, from the client (0) or to it (1).
-pub fn crossed(way: usize) -> impl Fn(&Download) -> Option<f64> {
-    move |one| one.whole.map(|_| [one.up, one.down][way] as f64)
+/// A quantity of an arm's downloads of [`LONGEST`]: the median of each round's.
+#[must_use]
+pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> BTreeMap<u32, f64> {
+    let values = of(records, which, LONGEST).map(|(round, one)| (round, quantity.of(one)));
+    by_round(values, middle)
+}
+
+/// The same over what it is of another arm in the same round, through Tor. Where both are the worst
+/// there is, so is the ratio.
+#[must_use]
+pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
+    let of = |arm| rounds(records, (What::Downloads, arm), quantity);
+    let others = of(other);
+    let ratio = |(round, value): (u32, f64)| {
+        let ratio = value / others.get(&round)?;
+        Some(if ratio.is_nan() { quantity.worst() } else { ratio })
+    };
+    of(arm).into_iter().filter_map(ratio).collect()
+}
+
+/// How many downloads of [`LONGEST`] an arm has, and how many of them were cut or failed.
+#[must_use]
+pub fn counts(records: &[Measured], which: (What, Arm)) -> (usize, usize) {
+    let cut = of(records, which, LONGEST).filter(|(_, one)| one.whole.is_none()).count();
+    (of(records, which, LONGEST).count(), cut)
 }
 
 /// Table 3, arm after arm.
@@ -123,37 +136,46 @@ pub fn table(records: &[Measured]) -> Vec<Row> {
 }
 
 fn row(records: &[Measured], arm: Arm) -> Option<Row> {
-    let all = of(records, arm, LONGEST);
-    let values = |value: &dyn Fn(&Download) -> Option<f64>| -> Vec<f64> {
-        all.iter().filter_map(|placed| value(placed.one)).collect()
+    let which = (What::Downloads, arm);
+    let median = |quantity| {
+        let rounds = rounds(records, which, quantity);
+        Median::of(&rounds.into_values().collect::<Vec<_>>())
     };
-    let straight = of(records, Arm::Direct, LONGEST);
-    let bytes = |way: usize| Mean::of(&values(&crossed(way)));
-    let to_direct = |way: usize| {
-        let direct: Vec<f64> = straight.iter().filter_map(|p| crossed(way)(p.one)).collect();
-        Some(bytes(way)?.mean / Mean::of(&direct)?.mean)
-    };
-    let to_tor = ratios(records, [arm, Arm::Tor], Download::goodput);
+    let bytes = [Quantity::Up, Quantity::Down].map(|way| bytes(records, arm, way));
+    let to_direct = [Quantity::Up, Quantity::Down].map(|way| {
+        let direct = self::bytes(records, Arm::Direct, way)?;
+        Some(self::bytes(records, arm, way)?.mean / direct.mean)
+    });
+    let counts = counts(records, which);
     let busy = records.iter().filter(|record| record.arm == arm).map(|record| record.busy);
-    (!all.is_empty()).then(|| Row {
+    (counts.0 > 0).then(|| Row {
         arm,
-        counts: (all.len(), all.iter().filter(|placed| placed.one.whole.is_none()).count()),
-        bytes: [0, 1].map(bytes),
-        to_direct: [0, 1].map(to_direct),
-        first_byte: Median::of(&values(&|one| one.first_byte)),
-        goodput: Median::of(&values(&Download::goodput)),
-        to_tor: Median::of(&to_tor),
+        counts,
+        bytes,
+        to_direct,
+        first_byte: median(Quantity::FirstByte),
+        goodput: median(Quantity::Goodput),
+        to_tor: Median::of(&ratios(records, [arm, Arm::Tor], Quantity::Goodput)),
         busy: busy.fold(0.0, f64::max),
     })
+}
+
+/// Bytes of downloads that ended.
+fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
+    let all = of(records, (What::Downloads, arm), LONGEST);
+    let ended = all.filter(|(_, one)| one.whole.is_some());
+    let rounds = by_round(ended.map(|(round, one)| (round, way.of(one))), average);
+    Mean::of(&rounds.into_values().collect::<Vec<_>>())
 }
 
 /// Figure 7, arm after arm.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let point = |arm: Arm, bytes: u32| {
-        let all = of(records, arm, bytes);
-        let goodputs: Vec<f64> = all.iter().filter_map(|placed| placed.one.goodput()).collect();
-        Some((Mean::of(&goodputs)?, goodputs.len()))
+        let goodputs = of(records, (What::Downloads, arm), bytes)
+            .map(|(round, one)| (round, Quantity::Goodput.of(one)));
+        let rounds: Vec<f64> = by_round(goodputs, average).into_values().collect();
+        Some((Mean::of(&rounds)?, rounds.len()))
     };
     let curve = |&arm: &Arm| Curve { arm, points: LENGTHS.map(|bytes| point(arm, bytes)).to_vec() };
     let curves = Arm::ALL.iter().map(curve);
@@ -174,23 +196,31 @@ pub fn boxes(records: &[Measured]) -> Vec<StreamBox> {
 
 fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option<StreamBox> {
     let there = records.iter().filter(|record| (record.arm, record.rtt) == (arm, rtt));
-    let all: Vec<&Stream> =
-        there.flat_map(|record| &record.streams).filter(|one| one.rate == rate).collect();
-    let seconds = |of: fn(&Stream) -> &Vec<u64>| -> Vec<f64> {
-        all.iter().flat_map(|one| of(one)).map(|bytes| *bytes as f64 / 1e3).collect()
+    let all: Vec<(u32, &Stream)> = there
+        .flat_map(|record| record.streams.iter().map(|one| (record.round, one)))
+        .filter(|(_, one)| one.rate == rate)
+        .collect();
+    // Each second with its round, kB.
+    let seconds = |of: fn(&Stream) -> &Vec<u64>| -> Vec<(u32, f64)> {
+        let each = |&(round, one)| of(one).iter().map(move |bytes| (round, *bytes as f64 / 1e3));
+        all.iter().flat_map(each).collect()
     };
-    let down = seconds(|one| &one.down);
-    let held: Vec<f64> =
-        seconds(|one| &one.came).into_iter().map(|came| came / f64::from(rate)).collect();
+    let plain = |seconds: Vec<(u32, f64)>| -> Vec<f64> {
+        seconds.into_iter().map(|(_, value)| value).collect()
+    };
+    let of_rounds = |seconds: Vec<(u32, f64)>| {
+        Median::of(&by_round(seconds, middle).into_values().collect::<Vec<_>>())
+    };
+    let came = seconds(|one| &one.came).into_iter();
     Some(StreamBox {
         arm,
         rate,
         rtt,
-        counts: (all.len(), all.iter().filter(|one| one.whole.is_none()).count()),
-        interval: median_interval(&down),
-        down: quartiles(down)?,
-        up: Spread::of(seconds(|one| &one.up))?.median,
-        held: Median::of(&held),
+        counts: (all.len(), all.iter().filter(|(_, one)| one.whole.is_none()).count()),
+        down: quartiles(plain(seconds(|one| &one.down)))?,
+        level: of_rounds(seconds(|one| &one.down)),
+        up: middle(&plain(seconds(|one| &one.up)))?,
+        held: of_rounds(came.map(|(round, came)| (round, came / f64::from(rate))).collect()),
     })
 }
 
@@ -200,24 +230,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_of_all_that_ended_and_beside_tor_of_the_same_round() {
-        let mut records = vec![
+    fn a_row_counts_rounds_and_stands_beside_tor_of_the_same_round() {
+        let records = [
             measured(Arm::Direct, 0, &[(1.0, 1_000_000); 4]),
             measured(Arm::Tor, 0, &[(2.0, 1_100_000); 4]),
             measured(Arm::Opaque, 0, &[(4.0, 1_200_000); 4]),
             // No Tor stands beside this round.
-            measured(Arm::Opaque, 1, &[(8.0, 1_200_000); 4]),
+            measured(Arm::Opaque, 1, &[(8.0, 1_300_000); 4]),
         ];
-        records[2].downloads[3].whole = None;
         let table = table(&records);
         let row = table.iter().find(|row| row.arm == Arm::Opaque).unwrap();
-        assert_eq!(row.counts, (8, 1));
-        let down = row.bytes[1].unwrap();
-        assert_eq!((down.mean, down.half), (1_200_000.0, 0.0));
-        assert_eq!(row.to_direct, [Some(1.2), Some(1.2)]);
+        assert_eq!(row.counts, (8, 0));
+        assert_eq!(row.bytes[1].unwrap().mean, 1_250_000.0);
+        assert_eq!(row.to_direct, [Some(1.25), Some(1.25)]);
+        let goodput = row.goodput.unwrap();
+        assert_eq!((goodput.median, goodput.interval, goodput.count), (187.5, None, 2));
         let to_tor = row.to_tor.unwrap();
-        assert_eq!((to_tor.median, to_tor.interval, to_tor.count), (0.5, None, 3));
+        assert_eq!((to_tor.median, to_tor.count), (0.5, 1));
         assert_eq!(table.len(), 3);
+    }
+
+    #[test]
+    fn a_download_that_was_cut_counts_as_the_worst() {
+        let mut cut = measured(Arm::Opaque, 0, &[(4.0, 1_200_000); 4]);
+        for one in &mut cut.downloads[..3] {
+            (one.first_byte, one.whole) = (None, None);
+        }
+        let mut records = vec![measured(Arm::Tor, 0, &[(2.0, 1_100_000); 4]), cut];
+        let of = |records: &[Measured]| {
+            table(records).into_iter().find(|row| row.arm == Arm::Opaque).unwrap()
+        };
+        let row = of(&records);
+        assert_eq!(row.counts, (4, 3));
+        assert_eq!(row.goodput.unwrap().median, 0.0);
+        assert_eq!(row.first_byte.unwrap().median, f64::INFINITY);
+        assert_eq!(row.bytes[1].unwrap().mean, 1_200_000.0, "of what ended");
+        assert_eq!(row.to_tor.unwrap().median, 0.0);
+        let down = |records: &[Measured]| ratios(records, [Arm::Opaque, Arm::Tor], Quantity::Down);
+        assert_eq!(down(&records), [f64::INFINITY]);
+        records[0].downloads.iter_mut().for_each(|one| one.whole = None);
+        assert_eq!(of(&records).to_tor.unwrap().median, 0.0, "none of both is no good sign");
+        assert_eq!(down(&records), [f64::INFINITY]);
+        assert_eq!(curves(&records)[1].points[9].unwrap().0.mean, 62.5, "cut ones have 0");
     }
 
     #[test]
@@ -225,17 +279,24 @@ mod tests {
         let curves = curves(&[measured(Arm::Tor, 0, &[(2.0, 1_100_000), (4.0, 1_100_000)])]);
         assert_eq!((curves.len(), curves[0].points.len()), (1, 10));
         let (mean, count) = curves[0].points[9].unwrap();
-        assert_eq!((mean.mean, count), (375.0, 2));
+        assert_eq!((mean.mean, count), (375.0, 1), "both are of one round");
         assert!(curves[0].points[..9].iter().all(Option::is_none));
     }
 
     #[test]
-    fn a_box_is_of_all_seconds() {
-        let boxes = boxes(&[streamed(Arm::Text, 200, 50, 50), streamed(Arm::Text, 100, 50, 25)]);
+    fn a_box_is_of_all_seconds_and_its_interval_of_rounds() {
+        let mut records: Vec<Measured> = (0..6)
+            .map(|round| streamed(Arm::Text, (200, round), 50, 50 + u64::from(round)))
+            .collect();
+        records.push(streamed(Arm::Text, (100, 0), 50, 25));
+        let boxes = boxes(&records);
         assert_eq!(boxes.iter().map(|one| one.rtt).collect::<Vec<_>>(), [100, 200]);
         let [low, median, high] = boxes[1].down;
-        assert!((54.9..55.1).contains(&median) && low <= median && median <= high);
+        assert!((55.0..61.0).contains(&median) && low <= median && median <= high);
+        let [low, high] = boxes[1].level.unwrap().interval.unwrap();
+        assert!((low - 55.0).abs() < 0.1 && (high - 60.5).abs() < 0.1, "{low} {high}");
         let held = boxes[0].held.unwrap();
-        assert!((held.median - 0.5).abs() < 0.01 && held.count == 20, "{held:?}");
+        assert!((held.median - 0.5).abs() < 0.01, "{held:?}");
+        assert_eq!((held.count, held.interval), (1, None));
     }
 }

@@ -7,18 +7,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::super::Programs;
-use super::super::onions::{Node, OnionNetwork};
+use super::super::onions::{Node, ONION, OnionNetwork, SOCKS};
 use super::place::{PORT, Place};
 use super::plan::Arm;
-use super::webtunnel::{self, Front};
+use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// obfs4proxy, and what gives it.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// The port of a bridge itself.
-const ONION: u16 = 9_001;
-const SOCKS: u16 = 9_100;
 /// Nobody is there: nobody visits.
-pub(super) const NO_SITE: &str = "127.0.0.1:9";
+const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 
@@ -56,14 +53,15 @@ impl<'a> Way<'a> {
             Arm::Webtunnel => Some(Front::start(place, kit.programs, ip)?),
             _ => None,
         };
+        let transport = Transport::of(arm, kit, ip, front.as_ref().map(|front| &front.tunnel));
         let seat = place.far_seat(&format!("bridge{number}"), ip);
-        let url = front.as_ref().map(|front| &*front.url);
-        let mut bridge = network.stock_bridge(&seat, &bridge_rules(arm, kit, ip, url))?;
+        let own = transport.as_ref().map(Transport::bridge_rules).unwrap_or_default();
+        let mut bridge = network.stock_bridge(&seat, &own)?;
         network.wait_bootstrapped(&mut bridge)?;
-        let line = bridge_line(network, &mut bridge, arm, (ip, url))?;
+        let line = bridge_line(network, &mut bridge, transport.as_ref(), ip)?;
         let mut rules = format!("SocksPort {}\n{CLIENT_RULES}{line}\n", proxy());
-        if let Some((name, program)) = at_client(arm, kit, front.as_ref()) {
-            writeln!(rules, "ClientTransportPlugin {name} exec {program}")
+        if let Some(Transport { name, client, .. }) = &transport {
+            writeln!(rules, "ClientTransportPlugin {name} exec {client}")
                 .expect("writing to a string does not fail");
         }
         let [middle, exit] = [1, 2].map(|at| &network.fingerprints[at]);
@@ -92,63 +90,113 @@ pub(super) fn proxy() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS))
 }
 
-/// The name of an arm's transport, and what starts it at a client.
-fn at_client(arm: Arm, kit: Kit<'_>, front: Option<&Front<'_>>) -> Option<(&'static str, String)> {
-    let Kit { programs, anabranch, .. } = kit;
-    match arm {
-        Arm::Direct | Arm::Tor => None,
-        Arm::Obfs4 => Some(("obfs4", programs.path(OBFS4.0).display().to_string())),
-        Arm::Webtunnel => Some(("webtunnel", front?.client(programs))),
-        _ => Some(("anabranch", format!("{} pt client", anabranch.display()))),
+/// What a server of ours is told of an arm's profile: options and their values.
+pub(super) fn options(arm: Arm, pictures: Option<&Path>) -> Vec<(&'static str, String)> {
+    let mut options = vec![("profile", arm.to_string())];
+    if arm.is_http() {
+        options.push(("site", NO_SITE.to_owned()));
     }
+    if let (Some(folder), Arm::Image) = (pictures, arm) {
+        options.push(("pictures", folder.display().to_string()));
+    }
+    options
 }
 
-/// What is in a bridge's torrc for its transport; webtunnel is found at a URL.
-fn bridge_rules(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, url: Option<&str>) -> String {
-    let Kit { programs, anabranch, pictures } = kit;
-    let usual = SocketAddrV4::new(ip, PORT);
-    let (name, program, listen, options) = match arm {
-        Arm::Direct | Arm::Tor => return String::new(),
-        Arm::Obfs4 => ("obfs4", programs.path(OBFS4.0).display().to_string(), usual, None),
-        Arm::Webtunnel => {
-            let program = programs.path(webtunnel::PROGRAMS[1].0).display().to_string();
-            let options = url.map(|url| format!("url={url}"));
-            ("webtunnel", program, webtunnel::BEHIND, options)
-        }
-        _ => {
-            let mut options = format!("profile={arm}");
-            if arm.is_http() {
-                options += &format!(" site={NO_SITE}");
+/// A pluggable transport.
+struct Transport {
+    /// As tor calls it.
+    name: &'static str,
+    /// What starts it at a client, and at a bridge.
+    client: String,
+    server: String,
+    /// Where it listens at a bridge.
+    listen: SocketAddrV4,
+    /// What a bridge tells it.
+    options: String,
+    line: Line,
+}
+
+/// Where the line for clients is.
+enum Line {
+    /// The transport leaves it in this file.
+    File(&'static str),
+    /// Known before: what it is found at.
+    Known(String),
+}
+
+impl Transport {
+    /// An arm's; `tunnel` is that of webtunnel. None of C tor alone.
+    fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
+        let Kit { programs, anabranch, pictures } = kit;
+        let listen = SocketAddrV4::new(ip, PORT);
+        match arm {
+            Arm::Direct | Arm::Tor => None,
+            Arm::Obfs4 => {
+                let program = programs.path(OBFS4.0).display().to_string();
+                Some(Transport {
+                    name: "obfs4",
+                    client: program.clone(),
+                    server: program,
+                    listen,
+                    options: String::new(),
+                    line: Line::File("obfs4_bridgeline.txt"),
+                })
             }
-            if let (Some(folder), Arm::Image) = (pictures, arm) {
-                options += &format!(" pictures={}", folder.display());
+            Arm::Webtunnel => tunnel.map(|tunnel| Transport {
+                name: "webtunnel",
+                client: tunnel.client(programs),
+                server: tunnel.server(programs),
+                listen: BEHIND,
+                options: tunnel.option(),
+                line: Line::Known(tunnel.option()),
+            }),
+            _ => {
+                let options = options(arm, pictures).into_iter();
+                let words: Vec<_> =
+                    options.map(|(name, value)| format!("{name}={value}")).collect();
+                Some(Transport {
+                    name: "anabranch",
+                    client: format!("{} pt client", anabranch.display()),
+                    server: format!("{} pt server", anabranch.display()),
+                    listen,
+                    options: words.join(" "),
+                    line: Line::File("anabranch-bridgeline.txt"),
+                })
             }
-            ("anabranch", format!("{} pt server", anabranch.display()), usual, Some(options))
         }
-    };
-    let options = options.map(|all| format!("ServerTransportOptions {name} {all}\n"));
-    format!(
-        "ServerTransportPlugin {name} exec {program}\nServerTransportListenAddr {name} {listen}\n{}",
-        options.unwrap_or_default()
-    )
+    }
+
+    /// What is in a bridge's torrc for it.
+    fn bridge_rules(&self) -> String {
+        let Transport { name, server, listen, options, .. } = self;
+        let options = match &**options {
+            "" => String::new(),
+            options => format!("ServerTransportOptions {name} {options}\n"),
+        };
+        format!(
+            "ServerTransportPlugin {name} exec {server}\n\
+             ServerTransportListenAddr {name} {listen}\n{options}"
+        )
+    }
 }
 
 /// The bridge's line for a client's torrc, as its transport has left it for its operator.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,
-    arm: Arm,
-    (ip, url): (Ipv4Addr, Option<&str>),
+    transport: Option<&Transport>,
+    ip: Ipv4Addr,
 ) -> io::Result<String> {
     let identity = network.stock_fingerprint(bridge)?;
-    if let Some(url) = url {
-        // By the URL it is found; the address is but a name.
-        return Ok(format!("Bridge webtunnel 192.0.2.1:{PORT} {identity} url={url}"));
-    }
-    let file = match arm {
-        Arm::Tor => return Ok(format!("Bridge {ip}:{ONION} {identity}")),
-        Arm::Obfs4 => "obfs4_bridgeline.txt",
-        _ => "anabranch-bridgeline.txt",
+    let Some(Transport { name, line, .. }) = transport else {
+        return Ok(format!("Bridge {ip}:{ONION} {identity}"));
+    };
+    let file = match line {
+        // By what is known it is found; the address is but a name.
+        Line::Known(found) => {
+            return Ok(format!("Bridge {name} 192.0.2.1:{PORT} {identity} {found}"));
+        }
+        Line::File(file) => file,
     };
     let text = network.wait_file(bridge, &format!("state/pt_state/{file}"))?;
     line_of(&text, &format!("{ip}:{PORT}"), &identity)
@@ -182,8 +230,10 @@ mod tests {
     fn a_bridge_is_told_what_its_profile_wants() {
         let (programs, folder) = (Programs::new(None), Path::new("/photos"));
         let kit = Kit { programs: &programs, anabranch: Path::new("/a"), pictures: Some(folder) };
-        let rules = |arm| bridge_rules(arm, kit, Ipv4Addr::new(10, 0, 0, 1), Some("U"));
-        assert_eq!(rules(Arm::Tor), "");
+        let tunnel = Tunnel { url: "U".to_owned(), trust: "/t.pem".into() };
+        let transport = |arm| Transport::of(arm, kit, Ipv4Addr::new(10, 0, 0, 1), Some(&tunnel));
+        let rules = |arm| transport(arm).unwrap().bridge_rules();
+        assert!(transport(Arm::Tor).is_none());
         let image = "ServerTransportPlugin anabranch exec /a pt server\n\
                      ServerTransportListenAddr anabranch 10.0.0.1:443\n\
                      ServerTransportOptions anabranch profile=http-image site=127.0.0.1:9 \

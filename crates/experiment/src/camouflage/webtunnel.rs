@@ -28,10 +28,15 @@ const ENV: &str = "/usr/bin/env";
 /// nginx before a bridge. Dropped, it ends.
 pub(super) struct Front<'a> {
     _nginx: Member<'a>,
-    /// Who has signed its certificate, as the crew's programs see the file.
-    trust: PathBuf,
-    /// Where webtunnel is found.
+    pub(super) tunnel: Tunnel,
+}
+
+/// What either side of webtunnel is told.
+pub(super) struct Tunnel {
+    /// Where it is found.
     pub(super) url: String,
+    /// Who has signed nginx's certificate, as the crew's programs see the file.
+    pub(super) trust: PathBuf,
 }
 
 impl<'a> Front<'a> {
@@ -59,13 +64,25 @@ impl<'a> Front<'a> {
         nginx.args(["-e", "/dev/null", "-p"]).arg(&folder).arg("-c").arg(config);
         let mut nginx = stage.crew.start(stage.server(), &mut nginx)?;
         stage.wait_listens("nginx", &mut nginx, PORT)?;
-        Ok(Front { _nginx: nginx, trust, url })
+        Ok(Front { _nginx: nginx, tunnel: Tunnel { url, trust } })
     }
+}
 
-    /// What starts a client that trusts this one, as torrc wants it.
+impl Tunnel {
+    /// What starts a client that trusts nginx, as torrc wants it.
     pub(super) fn client(&self, programs: &Programs) -> String {
         let program = programs.path(PROGRAMS[0].0);
         format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
+    }
+
+    /// What starts a server.
+    pub(super) fn server(&self, programs: &Programs) -> String {
+        programs.path(PROGRAMS[1].0).display().to_string()
+    }
+
+    /// What both sides are told: where it is found.
+    pub(super) fn option(&self) -> String {
+        format!("url={}", self.url)
     }
 }
 

@@ -12,7 +12,7 @@ use rand::RngExt;
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::{self, Fetch, Server};
-use super::super::onions::{Makers, TOR};
+use super::super::onions::{Makers, TOR, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
@@ -22,7 +22,6 @@ use super::nodes::Nodes;
 use super::place::{self, Role};
 use super::plan::{Settings, Unit};
 
-const WEB_PORT: u16 = 8_000;
 const SERVERS: u16 = 4;
 /// Between two repetitions, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;

@@ -3,11 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat};
+use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS};
 use super::place::Role;
 use super::plan::{Design, Place};
-
-const SOCKS: u16 = 9_100;
 
 /// A network that clients can use.
 pub(super) struct Nodes<'a> {

@@ -1,6 +1,6 @@
 //! What all networks of a plan amount to.
 
-use super::super::Mean;
+use super::super::{Mean, average};
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
 use super::plan::{Design, Place};
@@ -79,14 +79,10 @@ pub struct Verdict {
 
 /// Half the share of the exit's CPU by which it may differ.
 const SAME: f64 = 0.06;
-fn average(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// A round's mean of something of its repetitions.
 fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
-    average(record.repetitions.iter().filter_map(of))
+    average(&record.repetitions.iter().filter_map(of).collect::<Vec<_>>())
 }
 
 /// All designs, in the order of their names' list; each over one circuit first.
@@ -130,7 +126,8 @@ pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
         .iter()
         .flat_map(|cell| cell.first_byte.into_iter().chain([cell.web, cell.bulk]).flatten());
-    average(times.map(|mean| f64::from(u8::from(mean.is_narrow())))).unwrap_or_default()
+    let narrow: Vec<f64> = times.map(|mean| f64::from(u8::from(mean.is_narrow()))).collect();
+    average(&narrow).unwrap_or_default()
 }
 
 impl Claim {

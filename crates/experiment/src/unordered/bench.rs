@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::Server;
-use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, Seat, TOR};
+use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS, Seat, TOR, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
@@ -18,8 +18,6 @@ use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, Role, WEB};
 use super::plan::{Arm, Settings, Unit, lengths};
 
-const WEB_PORT: u16 = 8_000;
-const SOCKS: u16 = 9_100;
 /// One circuit for a stream at a time, of as many as there are downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anabranch_drive::onion::link_pair::{self, LinkPair};
 use anabranch_drive::onion::tap::{Tap, TapKind};
 
+use super::super::onions::ONION;
 use super::super::stage::Stage;
 use super::measured::{CellDelays, Delays};
 use super::place::LINE_END;
 use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
-const PORT: u16 = 9_001;
 /// How long the last cells may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A cell that came no more than this before its turn was not early.
@@ -33,7 +33,7 @@ pub(super) fn carry(
     let hosts = [stage.client(), stage.server()];
     let taps = [hosts[0].run(|| Ok(Tap::open()))?, hosts[1].run(|| Ok(Tap::open()))?];
     let ip: std::net::IpAddr = LINE_END.parse().map_err(io::Error::other)?;
-    let mut pair = LinkPair::open(hosts, SocketAddr::from((ip, PORT)), taps)?;
+    let mut pair = LinkPair::open(hosts, SocketAddr::from((ip, ONION)), taps)?;
     if pair.taps().contains(&TapKind::None) {
         return Err(io::Error::other("there is no tap: it takes CAP_BPF or CAP_NET_RAW"));
     }

@@ -1,6 +1,6 @@
 //! What all measurements of a plan amount to.
 
-use super::super::{Mean, Spread, median_interval, quartiles};
+use super::super::{Mean, Spread, quartiles};
 use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
@@ -41,17 +41,6 @@ pub struct Pairing {
     pub ratios: Vec<f64>,
 }
 
-/// The median of rounds with its interval ([`median_interval`]).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Median {
-    /// The median.
-    pub median: f64,
-    /// With 95 %, whatever the distribution; `None` of less than six rounds.
-    pub interval: Option<[f64; 2]>,
-    /// Rounds.
-    pub count: usize,
-}
-
 /// A link alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
@@ -69,15 +58,6 @@ pub struct LinkRow {
     pub p90: [Option<Mean>; 3],
     /// By circuit over in order, in the same run.
     pub ratio: Option<Mean>,
-}
-
-impl Median {
-    /// Of these; `None` of none.
-    #[must_use]
-    pub fn of(rounds: &[f64]) -> Option<Median> {
-        let median = Spread::of(rounds.iter().copied())?.median;
-        Some(Median { median, interval: median_interval(rounds), count: rounds.len() })
-    }
 }
 
 impl Curve {
@@ -198,6 +178,7 @@ pub fn links(records: &[Measured]) -> Vec<LinkRow> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Median;
     use super::super::measured::tests::{LINE, link, measured};
     use super::*;
 

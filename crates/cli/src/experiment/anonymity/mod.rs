@@ -11,8 +11,6 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread;
 
-use std::sync::atomic::AtomicBool;
-
 use anabranch_experiment::Programs;
 use anabranch_experiment::anonymity::claims::claims;
 use anabranch_experiment::anonymity::summary::{Summary, values};
@@ -23,7 +21,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::common::Results;
-use super::telling::carry_out_and_tell;
+use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
 const TABLE: &str = "anonymity.parquet";
@@ -73,25 +71,42 @@ pub(crate) struct AnonymityArgs {
     threads: Option<u16>,
 }
 
-impl AnonymityArgs {
-    /// Computes, and makes table, picture and page of what there is then.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let results = &self.results;
-        if results.report {
-            let (header, records) = results.read()?;
-            return self.tell(&header, &records);
-        }
-        let settings = self.settings(self.named()?);
-        let nobody = Programs::new(None);
-        let mut journal = results.journal(settings.header(), &nobody)?;
-        let units = plan(&settings);
-        let (told, bench) = (("anonymity", self.results.json), Bench::new(&settings));
-        let work = |unit: &Unit, _: &AtomicBool| bench.analyse(unit);
-        let whole = carry_out_and_tell(told, &units, &mut journal, words::outcome, work);
-        self.tell(journal.header(), journal.records())?;
-        results.verdict(whole?, &units, journal.records())
+impl Experiment for AnonymityArgs {
+    const NAME: &'static str = "anonymity";
+    type Unit = Unit;
+    type Record = Analysed;
+
+    fn results(&self) -> &Results {
+        &self.results
     }
 
+    fn outcome(record: &Analysed) -> String {
+        words::outcome(record)
+    }
+
+    fn measure(&self) -> Result<(), Failure> {
+        let settings = self.settings(self.named()?);
+        let bench = Bench::new(&settings);
+        let plan = (settings.header(), plan(&settings));
+        Run::begin(self, plan, &Programs::new(None))?.carry_out(|unit, _| bench.analyse(unit))
+    }
+
+    fn tell(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
+        let summary = Summary::of(records);
+        let claims = claims(&summary);
+        let subject = words::Subject { header, summary: &summary, claims: &claims };
+        self.results.table(TABLE, header, &columns(&values(&summary)))?;
+        if let Some(picture) = picture::year(&subject) {
+            self.results.write(PICTURE, &picture)?;
+        }
+        self.results.write(PAGE, &page::page(&subject))?;
+        self.results.write_markdown("anonymity", || markdown::text(&subject))?;
+        self.results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+impl AnonymityArgs {
     /// The consensuses, each of which must be one.
     fn named(&self) -> Result<Vec<Named>, Failure> {
         let all = self.consensus.iter().map(|file| open(file).map(|(named, _)| named));
@@ -118,21 +133,6 @@ impl AnonymityArgs {
             seed: self.results.seed,
             threads: self.threads.map_or_else(all, usize::from),
         }
-    }
-
-    /// Makes table, picture, page and Markdown of what there is, and says in short what came of it.
-    fn tell(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
-        let summary = Summary::of(records);
-        let claims = claims(&summary);
-        let subject = words::Subject { header, summary: &summary, claims: &claims };
-        self.results.table(TABLE, header, &columns(&values(&summary)))?;
-        if let Some(picture) = picture::year(&subject) {
-            self.results.write(PICTURE, &picture)?;
-        }
-        self.results.write(PAGE, &page::page(&subject))?;
-        self.results.write_markdown("anonymity", || markdown::text(&subject))?;
-        self.results.conclude(&words::plain(&subject), PAGE);
-        Ok(())
     }
 }
 

@@ -1,22 +1,25 @@
 //! `anabranch experiment camouflage`: what hiding costs on the line of the paper.
 
+mod judged;
 mod markdown;
 mod page;
 mod picture;
+mod plain;
 mod words;
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use anabranch_experiment::camouflage::{
     Arm, Bench, Measured, Settings, Unit, bars, claims, columns, plan, stream_columns, summary,
 };
 use clap::Args;
+use clap::builder::TypedValueParser;
 use serde_json::Value;
 
-use super::common::Common;
-use super::telling::carry_out_and_tell;
+use super::common::{Common, Results};
+use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
 const TABLE: &str = "camouflage.parquet";
@@ -45,63 +48,106 @@ pub(crate) struct CamouflageArgs {
     /// http-text-short, http-image [default: all whose programs are there]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Rounds of downloads: four of 1 MB and one of each other length by each way, and by our
-    /// transport's profiles four of 1 MB without Tor
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    /// Rounds of downloads: four of 1 MB and one of each other length by each way
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
+    /// Rounds of four downloads of 1 MB by each of our transport's profiles, without Tor
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
+    bare_rounds: u32,
     /// Rounds of streams
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = number(0..=1000))]
     stream_rounds: u32,
     /// Round trips of the streams, ms
-    #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "100,150,200,250,300,350,400,450", value_parser = clap::value_parser!(u32).range(2..=2000))]
+    #[arg(
+        long,
+        value_name = "MS,...",
+        value_delimiter = ',',
+        default_value = "100,150,200,250,300,350,400,450",
+        value_parser = number(2..=2000)
+    )]
     rtts: Vec<u32>,
     /// Rates of the streams, kB/s
-    #[arg(long, value_name = "KB,...", value_delimiter = ',', default_value = "50,150,300", value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(
+        long,
+        value_name = "KB,...",
+        value_delimiter = ',',
+        default_value = "50,150,300",
+        value_parser = number(1..=600)
+    )]
     rates: Vec<u32>,
     /// Seconds of each stream
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = number(1..=600))]
     seconds: u32,
     /// Seconds after which a download is cut
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = number(1..=3600))]
     cut: u32,
     /// A folder of JPEGs for http-image, which is left out without it
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
     /// In some twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms, by Tor
     /// alone, nosteg and http-opaque, and straight
-    #[arg(long, conflicts_with_all = ["arms", "rounds", "stream_rounds", "rtts"])]
+    #[arg(long, conflicts_with_all = ["arms", "rounds", "bare_rounds", "stream_rounds", "rtts"])]
     short: bool,
 }
 
-impl CamouflageArgs {
-    /// Measures, and makes tables and page of what there is then.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let common = &self.common;
-        if common.results.report {
-            let (header, records) = common.results.read()?;
-            return self.tell(&header, &records);
-        }
-        common.need_root([])?;
-        let (own, programs) = common.programs()?;
+impl Experiment for CamouflageArgs {
+    const NAME: &'static str = "camouflage";
+    type Unit = Unit;
+    type Record = Measured;
+
+    fn results(&self) -> &Results {
+        &self.common.results
+    }
+
+    fn outcome(record: &Measured) -> String {
+        words::outcome(record)
+    }
+
+    fn measure(&self) -> Result<(), Failure> {
+        let (own, programs) = self.common.programs([])?;
         let settings = self.settings(programs)?;
         let pictures = self.pictures.as_deref().map(absolute).transpose()?;
         let bench = Bench::new(&settings, own, programs, pictures).map_err(Failure::misuse)?;
-        let mut journal = common.journal(settings.header(), bench.programs())?;
+        let plan = (settings.header(), plan(&settings));
+        let run = Run::on_networks(self, plan, bench.programs())?;
         let place = bench.place().map_err(Failure::trouble)?;
         let town = bench.town(&place);
-        let units = plan(&settings);
-        let (name, json) = ("camouflage", common.results.json);
-        let work = |unit: &Unit, stop: &AtomicBool| town.measure(unit, stop);
-        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
-        self.tell(journal.header(), journal.records())?;
-        common.results.verdict(whole?, &units, journal.records())
+        run.carry_out(|unit, stop| town.measure(unit, stop))
     }
 
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        let results = &self.common.results;
+        results.table(TABLE, header, &columns(records))?;
+        results.table(STREAMS, header, &stream_columns(records))?;
+        let boxes = summary::boxes(records);
+        let claims = claims::judge(records, &boxes);
+        let subject = words::Subject {
+            header,
+            records,
+            table: &summary::table(records),
+            curves: &summary::curves(records),
+            boxes: &boxes,
+            claims: &claims,
+            bars: &bars::hold(records, &claims),
+        };
+        let figures = [picture::figure_6(&subject), picture::figure_7(&subject)];
+        for (file, figure) in PICTURES.iter().zip(&figures) {
+            results.write(file, figure)?;
+        }
+        results.write(PAGE, &page::page(&subject, &figures))?;
+        results.write_markdown("camouflage", || markdown::text(&subject))?;
+        results.conclude(&plain::text(&subject), PAGE);
+        Ok(())
+    }
+}
+
+impl CamouflageArgs {
     fn settings(&self, programs: Option<&Path>) -> Result<Settings, Failure> {
         let pictures = self.pictures.as_deref().map(contents).transpose()?;
         let usual = Settings {
             arms: self.arms(programs, pictures.is_some())?,
             rounds: self.rounds,
+            bare_rounds: self.bare_rounds,
             stream_rounds: self.stream_rounds,
             rtts: self.rtts.clone(),
             rates: self.rates.clone(),
@@ -116,6 +162,7 @@ impl CamouflageArgs {
         Ok(Settings {
             arms: vec![Arm::Direct, Arm::Tor, Arm::Nosteg, Arm::Opaque],
             rounds: 2,
+            bare_rounds: 2,
             stream_rounds: 1,
             rtts: vec![100, 450],
             ..usual
@@ -144,32 +191,11 @@ impl CamouflageArgs {
         });
         Ok(arms)
     }
+}
 
-    /// Makes tables, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
-        let results = &self.common.results;
-        results.table(TABLE, header, &columns(records))?;
-        results.table(STREAMS, header, &stream_columns(records))?;
-        let boxes = summary::boxes(records);
-        let claims = claims::judge(records, &boxes);
-        let subject = words::Subject {
-            header,
-            records,
-            table: &summary::table(records),
-            curves: &summary::curves(records),
-            boxes: &boxes,
-            claims: &claims,
-            bars: &bars::hold(records, &claims),
-        };
-        let figures = [picture::figure_6(&subject), picture::figure_7(&subject)];
-        for (file, figure) in PICTURES.iter().zip(&figures) {
-            results.write(file, figure)?;
-        }
-        results.write(PAGE, &page::page(&subject, &figures))?;
-        results.write_markdown("camouflage", || markdown::text(&subject))?;
-        results.conclude(&words::plain(&subject), PAGE);
-        Ok(())
-    }
+/// A number in a range.
+fn number(range: RangeInclusive<i64>) -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(range)
 }
 
 /// Where a folder is, for programs that run elsewhere.
@@ -206,7 +232,7 @@ mod tests {
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
         let all = plan(&settings("--arms direct,tor,nosteg").unwrap());
-        assert_eq!(all.len(), 3 * (8 + 3 * 8) + 8);
+        assert_eq!(all.len(), 3 * (8 + 6 * 8) + 8);
         let short = plan(&settings("--short").unwrap());
         assert_eq!(short.len(), 4 * (2 + 2) + 2 * 2);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();

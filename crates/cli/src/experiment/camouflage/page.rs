@@ -3,14 +3,20 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::super::common::origin;
+use super::judged;
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures;
 
+/// What Figure 7 shows.
+const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: \
+                      means of rounds; what was cut has 0. Dashed: the paper's.";
+
 /// The whole page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
-    let (claims, table) = (words::claim_rows(subject), words::table_rows(subject));
-    let bars = words::bar_rows(subject);
+    let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
+    let table = words::table_rows(subject);
+    let [bars, claims, table] = [&bars, &claims, &table].map(|rows| rows.iter().map(Vec::as_slice));
     html::page(
         "What camouflage costs",
         &html! {
@@ -22,20 +28,20 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
             main {
                 section aria-labelledby="bars" {
                     h2 id="bars" { "What ours may cost" }
-                    (figures::table("bars", "Is it met here?", &words::BAR_HEAD, bars.iter().map(Vec::as_slice)))
-                    p { (words::held()) }
+                    (figures::table("bars", "Is it met here?", &judged::BAR_HEAD, bars))
+                    p { (judged::held()) }
                 }
                 section aria-labelledby="claims" {
                     h2 id="claims" { "The paper's claims" }
-                    (figures::table("claims", "Does it hold here?", &words::CLAIM_HEAD, claims.iter().map(Vec::as_slice)))
-                    p { (words::judged()) }
+                    (figures::table("claims", "Does it hold here?", &judged::CLAIM_HEAD, claims))
+                    p { (judged::judged()) }
                 }
                 section aria-labelledby="bytes" {
                     h2 id="bytes" { "Bytes (Table 3)" }
-                    (figures::table("table-3", "Downloads of 1 MB", &words::TABLE_HEAD, table.iter().map(Vec::as_slice)))
+                    (figures::table("table-3", "Downloads of 1 MB", &words::TABLE_HEAD, table))
                     p { (words::table_3()) }
                 }
-                (figure("goodput", "Goodput (Figure 7)", "kB/s over the length of a download, from the request to the last byte: means. Dashed: the paper's.", figure_7))
+                (figure("goodput", "Goodput (Figure 7)", CURVES, figure_7))
                 (figures::numbers("Goodput", &words::curve_head(), &words::curve_rows(subject)))
                 (figure("streams", "Streams (Figure 6)", words::figure_6(), figure_6))
                 (figures::numbers("Streams", &words::box_head(subject), &words::box_rows(subject)))
@@ -45,7 +51,12 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
                     p { (origin(subject.header)) }
                 }
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment camouflage, seed " (subject.header["seed"]) "." } }
+            footer {
+                p {
+                    "Made by " (html::GENERATOR) ", experiment camouflage, seed "
+                    (subject.header["seed"]) "."
+                }
+            }
         },
     )
 }

@@ -102,12 +102,14 @@ fn picture(title: &str, panels: &[Panel]) -> String {
     let tall = above + NAMES.0 * (shown.len().div_ceil(NAMES.1) as f64 + 1.0);
     let view = format!("0 0 {} {}", number(width), number(tall));
     let picture = html! {
-        svg xmlns="http://www.w3.org/2000/svg" width=(number(width)) height=(number(tall)) viewBox=(view) {
+        svg xmlns="http://www.w3.org/2000/svg" width=(number(width)) height=(number(tall))
+            viewBox=(view) {
             title { (title) }
             style { (PreEscaped(STYLE)) }
             rect width="100%" height="100%" fill="#fff" {}
             @for (place, one) in panels.iter().enumerate() {
-                g transform={ "translate(" (number(MARGIN)) " " (number(MARGIN + height * place as f64)) ")" } {
+                @let down = number(MARGIN + height * place as f64);
+                g transform={ "translate(" (number(MARGIN)) " " (down) ")" } {
                     (panel(one))
                 }
             }
@@ -135,7 +137,8 @@ fn panel(panel: &Panel) -> Markup {
         @for part in 0..=4u8 {
             @let value = most * f64::from(part) / 4.0;
             path.grid d={ "M0 " (y(value)) "H" (number(PANEL.0)) } {}
-            text x="-6" y=(number(PANEL.1 * (1.0 - value / most) + 4.0)) text-anchor="end" { (number(value)) }
+            @let below = number(PANEL.1 * (1.0 - value / most) + 4.0);
+            text x="-6" y=(below) text-anchor="end" { (number(value)) }
         }
         @for tick in &panel.ticks {
             text x=(x(*tick)) y=(number(PANEL.1 + 16.0)) text-anchor="middle" { (number(*tick)) }
@@ -145,8 +148,10 @@ fn panel(panel: &Panel) -> Markup {
         @for trace in panel.traces.iter().filter(|trace| !trace.points.is_empty()) {
             @let class = if trace.is_paper { "paper" } else { "line" };
             path class=(class) stroke=(colour(trace.arm)) d=(line(&trace.points, &x, &y)) {}
-            @for (at, [low, _, high]) in trace.points.iter().filter(|(_, [low, _, high])| low < high) {
-                path.hinges stroke=(colour(trace.arm)) d={ "M" (x(*at)) " " (y(*low)) "V" (y(*high)) } {}
+            @let spread = trace.points.iter().filter(|(_, [low, _, high])| low < high);
+            @for (at, [low, _, high]) in spread {
+                @let way = format!("M{} {}V{}", x(*at), y(*low), y(*high));
+                path.hinges stroke=(colour(trace.arm)) d=(way) {}
             }
         }
     }

@@ -1,17 +1,17 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
-use anabranch_experiment::Mean;
-use anabranch_experiment::camouflage::bars::{Bar, Held};
-use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
-use anabranch_experiment::camouflage::summary::{Curve, Median, Row, StreamBox};
+use anabranch_experiment::camouflage::bars::Held;
+use anabranch_experiment::camouflage::claims::Judged;
+use anabranch_experiment::camouflage::summary::{Curve, Quantity, Row, StreamBox};
 use anabranch_experiment::camouflage::{
     Arm, DOWN_KBIT, LENGTHS, LONGEST, Measured, QUEUE_KB, RTT, UP_KBIT, What, paper,
 };
+use anabranch_experiment::{Mean, Spread};
 use serde_json::Value;
 
 use super::super::common::disturbance;
+use super::super::numbers::{NONE, between, mean, median, with_half};
 use crate::html::figures::{grouped, percent};
-use crate::text::table;
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {
@@ -43,9 +43,10 @@ pub(super) fn title(arm: Arm) -> &'static str {
 /// What was measured, in a sentence without its full stop.
 pub(super) fn what() -> String {
     format!(
-        "A client behind a line of {UP_KBIT} kbit/s up and {DOWN_KBIT} down with {RTT} ms there and \
-         back and a queue of {QUEUE_KB} kB each way; beyond it, on one host without limits, a bridge \
-         and relays of C tor's and a web server; bytes are of IP packets on the client's line"
+        "A client behind a line of {UP_KBIT} kbit/s up and {DOWN_KBIT} down with {RTT} ms there \
+         and back and a queue of {QUEUE_KB} kB each way; beyond it, on one host without limits, \
+         a bridge and relays of C tor's and a web server; bytes are of IP packets on the \
+         client's line"
     )
 }
 
@@ -55,31 +56,32 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
         let of = subject.records.iter().filter(|record| record.what == what);
         of.map(|record| record.round + 1).max().unwrap_or_default()
     };
-    let [downloads, streams] = [What::Downloads, What::Streams].map(rounds);
+    let [downloads, bare, streams] = [What::Downloads, What::Bare, What::Streams].map(rounds);
     let pictures = match subject.header["pictures"][0].as_u64() {
         Some(files) => format!(" http-image hid in {files} files."),
         None => String::new(),
     };
     format!(
-        "Rounds of downloads: {downloads}, each with four of 1 MB and one of each other length by \
-         each way, and by ours four more of 1 MB without Tor inside; of streams: {streams}, {} s each. A full run has 8 and 3. Ways of a round share \
-         the order of lengths and rates, and follow each other in an order by seed.{pictures}",
+        "Rounds of downloads: {downloads}, each with four of 1 MB and one of each other length \
+         by each way; of four of 1 MB by ours without Tor inside: {bare}; of streams: {streams}, \
+         {} s each. A full run has 8, 8 and 6. Ways of a round share the order of lengths and \
+         rates, and follow each other in an order by seed.{pictures}",
         subject.header["seconds"]
     )
 }
 
 /// How a measurement is made.
 pub(super) fn method() -> String {
-    "For each measurement a bridge and a client of C tor's start with nothing kept; the client knows \
-     the bridge alone, and its circuits go on by one middle relay and one exit, all of C tor's. The \
-     authority is ours. Nothing counts before a first byte has been fetched: the link is up. A \
-     download begins when the line has been quiet for half a second; what crosses it until .3 s \
-     after the last byte is its cost, C tor's own padding and upkeep included. Goodput is its length \
-     by the time from the SOCKS request to the last byte. Of a stream, what crosses the line is read \
-     each second from its first byte on. Payload is random, and every byte is compared. Without \
-     Tor inside, `anabranch pt client` and `server` carry a connection to the web server, each \
-     download by a link of its own; webtunnel's bridge is behind nginx with TLS. HTTP profiles have \
-     no site behind them: nobody visits."
+    "For each measurement a bridge and a client of C tor's start with nothing kept; the client \
+     knows the bridge alone, and its circuits go on by one middle relay and one exit, all of C \
+     tor's. The authority is ours. Nothing counts before a first byte has been fetched: the link \
+     is up. A download begins when the line has been quiet for half a second; what crosses it \
+     until .3 s after the last byte is its cost, C tor's own padding and upkeep included. \
+     Goodput is its length by the time from the SOCKS request to the last byte. Of a stream, \
+     what crosses the line is read each second from its first byte on. Payload is random, and \
+     every byte is compared. Without Tor inside, `anabranch pt client` and `server` carry a \
+     connection to the web server, each download by a link of its own; webtunnel's bridge is \
+     behind nginx with TLS. HTTP profiles have no site behind them: nobody visits."
         .to_owned()
 }
 
@@ -93,32 +95,14 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Heads as table functions take them.
-pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
-    heads.map(str::to_owned).to_vec()
+/// A number of bytes.
+fn whole(bytes: f64) -> String {
+    grouped(bytes.round() as u64)
 }
 
-fn bytes(mean: Option<Mean>) -> String {
-    let whole = |value: f64| grouped(value.round() as u64);
-    match mean {
-        None => "–".to_owned(),
-        Some(Mean { mean, half }) if half.is_infinite() => whole(mean),
-        Some(Mean { mean, half }) => format!("{} ± {}", whole(mean), whole(half)),
-    }
-}
-
-fn median(median: Option<Median>, digits: usize) -> String {
-    match median {
-        None => "–".to_owned(),
-        Some(Median { median, interval: None, .. }) => format!("{median:.digits$}"),
-        Some(Median { median, interval: Some([low, high]), .. }) => {
-            format!("{median:.digits$} [{low:.digits$}, {high:.digits$}]")
-        }
-    }
-}
-
-fn times(factor: Option<f64>) -> String {
-    factor.map_or_else(|| "–".to_owned(), |factor| format!("{factor:.3}"))
+/// A factor.
+pub(super) fn times(factor: Option<f64>) -> String {
+    factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
 
 /// Of Table 3.
@@ -148,15 +132,15 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
                 [there, direct].map(|row| if way == 0 { row.up } else { row.down });
             Some(format!("{} ({:.2} ×)", grouped(bytes as u64), bytes / straight))
         };
-        let of_paper = |way| of_paper(way).unwrap_or_else(|| "–".to_owned());
+        let of_paper = |way| of_paper(way).unwrap_or_else(|| NONE.to_owned());
         let share = row.bytes[0].map(|mean| mean.mean / f64::from(LONGEST));
         vec![
             title(row.arm).to_owned(),
             format!("{} of {all}", all - failed),
-            bytes(row.bytes[0]),
+            with_half(row.bytes[0], whole),
             times(row.to_direct[0]),
             of_paper(0),
-            bytes(row.bytes[1]),
+            with_half(row.bytes[1], whole),
             times(row.to_direct[1]),
             of_paper(1),
             times(share),
@@ -170,10 +154,12 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// What Table 3 is.
 pub(super) fn table_3() -> &'static str {
-    "Downloads of 1,000,000 B. Bytes: means with 95 % intervals (Student's t). First byte, goodput \
-     and its ratio to Tor alone, download by download of a round: medians with intervals (95 %, by \
-     ranks). The paper's HTTP stands beside each of ours; its 41 × and 12 × compare with a direct \
-     download's own bytes."
+    "Downloads of 1,000,000 B; those of one round share programs and minutes, and count as one \
+     value. Bytes: of downloads that ended, means of the rounds' means with 95 % intervals \
+     (Student's t). First byte, goodput and its ratio to Tor alone in the same round: medians of \
+     the rounds' medians, with intervals (95 %, by ranks) of six rounds and more; a download \
+     that was cut or failed counts as the worst there is. The paper's HTTP stands beside each of \
+     ours; its 41 × and 12 × compare with a direct download's own bytes."
 }
 
 /// The heads of Figure 7's table.
@@ -186,11 +172,7 @@ pub(super) fn curve_head() -> Vec<String> {
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for curve in subject.curves {
-        let cell = |point: &Option<(Mean, usize)>| match point {
-            None => "–".to_owned(),
-            Some((Mean { mean, half }, _)) if half.is_infinite() => format!("{mean:.0}"),
-            Some((Mean { mean, half }, _)) => format!("{mean:.0} ± {half:.0}"),
-        };
+        let cell = |point: &Option<(Mean, usize)>| mean(point.map(|(mean, _)| mean), 1.0, 0);
         let name = title(curve.arm).to_owned();
         rows.push(std::iter::once(name.clone()).chain(curve.points.iter().map(cell)).collect());
         if let Some(points) = paper::figure_7(curve.arm) {
@@ -234,7 +216,7 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             format!("{median:.0} ({low:.0}–{high:.0}) {held}")
         };
         let row = |name: String, cell: &dyn Fn(u32) -> Option<String>| -> Vec<String> {
-            let cells = rtts.iter().map(|rtt| cell(*rtt).unwrap_or_else(|| "–".to_owned()));
+            let cells = rtts.iter().map(|rtt| cell(*rtt).unwrap_or_else(|| NONE.to_owned()));
             [name, rate.to_string()].into_iter().chain(cells).collect()
         };
         let of_paper = |rtt| paper::figure_6(arm, rate, rtt).map(|value| format!("{value:.0}"));
@@ -248,117 +230,10 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// What Figure 6 is.
 pub(super) fn figure_6() -> &'static str {
-    "What comes to the client on the wire in a second, kB/s: median (hinges) over all seconds of all \
-     rounds; behind it the median share of the stream that comes in its second. The paper does not \
-     say which way its bandwidth is counted, and its levels lie some 70 kB/s above 1.07 times the \
-     stream: flatness can be compared, levels cannot."
-}
-
-/// Of the bars.
-pub(super) const BAR_HEAD: [&str; 6] =
-    ["bar", "way", "may be", "is", "through Tor, over Tor alone", "here"];
-
-/// What is held against the bars.
-pub(super) fn held() -> &'static str {
-    "What ours may cost: downloads of 1 MB without Tor inside, medians (with intervals of 95 %, by \
-     ranks); beside it the same through Tor over Tor alone, download by download. Goodput is from \
-     the connection's begin, so that the making of the link counts. The stream is through Tor, and \
-     judged as the claim below. Of fewer than five downloads nothing is said."
-}
-
-/// The bars as rows; heads are [`BAR_HEAD`].
-pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let row = |one: &Held| {
-        let (text, digits) = match one.bar {
-            Bar::Goodput => ("goodput, kB/s", 0),
-            Bar::Down => ("bytes down / payload", 3),
-            Bar::Up => ("bytes up / payload", 3),
-            Bar::Flat => {
-                ("a stream of 50 kB/s, away from its bandwidth at the least round trip", 3)
-            }
-        };
-        let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
-        let interval = one.interval.map(|[low, high]| format!("[{low:.digits$}, {high:.digits$}]"));
-        let found = match one.bar {
-            // Its end is in the interval.
-            Bar::Flat => String::new(),
-            _ => format!("{:.digits$} ", one.found),
-        };
-        let verdict = match one.is_met {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "cannot be judged",
-        };
-        vec![
-            text.to_owned(),
-            title(one.arm).to_owned(),
-            format!("{sign} {}", one.bound),
-            (found + &interval.unwrap_or_default()).trim().to_owned(),
-            times(one.to_tor),
-            verdict.to_owned(),
-        ]
-    };
-    subject.bars.iter().map(row).collect()
-}
-
-/// Of the claims.
-pub(super) const CLAIM_HEAD: [&str; 6] =
-    ["claim of the paper", "its number", "judged of", "holds if", "found", "here"];
-
-fn claim(claim: Claim) -> (&'static str, &'static str) {
-    match claim {
-        Claim::LeanDown => ("the chopper alone costs hardly more than Tor: down", "1.008 × Tor's"),
-        Claim::LeanUp => ("the chopper alone costs hardly more than Tor: up", "1.031 × Tor's"),
-        Claim::Quick => ("the chopper alone is as quick as Tor", "553 of 573 kB/s"),
-        Claim::HeavyDown => ("HTTP costs many times the bytes: down", "12 × direct"),
-        Claim::HeavyUp => ("HTTP costs many times the bytes: up", "41 × direct"),
-        Claim::Slow => ("HTTP is slow", "27 of 573 kB/s"),
-        Claim::Flat => ("a stream's bandwidth does not depend on the round trip", "flat to 450 ms"),
-        Claim::Breaks => ("HTTP does not hold 50 kB/s from 200 ms on", "44 to 23 kB/s from 250"),
-    }
-}
-
-/// What the claims rest on.
-pub(super) fn judged() -> &'static str {
-    "A claim is judged by an interval of 95 %: it holds, or does not, if the whole interval is on \
-     one side of its bound, and is open otherwise. Bounds are ours: the paper gives numbers without \
-     intervals. Of many times as many bytes the bound is about half of the paper's factor. Downloads \
-     are compared with those of the same place in the same round (medians by ranks). Flat: how far \
-     the median at the worst round trip is from that at the shortest one, as their intervals allow. \
-     Held: the share of 50 kB/s that comes in a second, at all round trips from 200 ms on. Where a \
-     claim of HTTP's price fails for ours, ours is cheaper. That http-opaque is flat is no claim of \
-     the paper's but what is wanted of ours."
-}
-
-/// The claims as rows; heads are [`CLAIM_HEAD`].
-pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let row = |one: &Judged| {
-        let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());
-        let about = match one.rate {
-            Some(rate) => format!("{}, {rate} kB/s", title(one.arm)),
-            None => title(one.arm).to_owned(),
-        };
-        let verdict = match one.verdict {
-            Verdict::Holds => "holds",
-            Verdict::Fails => "does not hold",
-            Verdict::Open => "cannot be judged",
-        };
-        vec![
-            text.to_owned(),
-            number.to_owned(),
-            about,
-            format!("{} {bound:.2}", if is_least { "≥" } else { "≤" }),
-            found(one),
-            verdict.to_owned(),
-        ]
-    };
-    subject.claims.iter().map(row).collect()
-}
-
-fn found(one: &Judged) -> String {
-    let median = one.median.map(|median| format!("{median:.3}"));
-    let interval = one.found.map(|[low, high]| format!("[{low:.3}, {high:.3}]"));
-    [median, interval].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    "What comes to the client on the wire in a second, kB/s: median (hinges) over all seconds \
+     of all rounds; behind it the median share of the stream that comes in its second. The paper \
+     does not say which way its bandwidth is counted, and its levels lie some 70 kB/s above 1.07 \
+     times the stream: flatness can be compared, levels cannot."
 }
 
 /// A measurement in a few words.
@@ -377,25 +252,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         return format!("{held}, machine {busy} busy{failed}");
     }
     let longest = record.downloads.iter().filter(|one| one.bytes == LONGEST);
-    let goodputs: Vec<f64> = longest.filter_map(|one| one.goodput()).collect();
-    let goodput = Median::of(&goodputs);
-    let goodput = goodput.map_or_else(|| "–".to_owned(), |one| format!("{:.0} kB/s", one.median));
-    format!("1 MB at {goodput}, machine {busy} busy{failed}")
-}
-
-/// All of it for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
-    let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
-        0 => String::new(),
-        _ => table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()) + "\n",
-    };
-    format!(
-        "{}\n{}\n{}\n{}\n{}\n{}",
-        rows(owned(&BAR_HEAD), bar_rows(subject)),
-        rows(owned(&TABLE_HEAD), table_rows(subject)),
-        rows(curve_head(), curve_rows(subject)),
-        rows(box_head(subject), box_rows(subject)),
-        rows(owned(&CLAIM_HEAD), claim_rows(subject)),
-        machine(subject)
-    )
+    let goodput = Spread::of(longest.map(|one| Quantity::Goodput.of(one)));
+    let goodput = goodput.map_or_else(|| NONE.to_owned(), |one| between(one, 1.0, 0));
+    format!("1 MB at {goodput} kB/s, machine {busy} busy{failed}")
 }

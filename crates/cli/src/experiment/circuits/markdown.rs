@@ -1,6 +1,7 @@
 //! The results as Markdown.
 
 use super::super::common::{markdown_table, origin};
+use super::super::numbers::owned;
 use super::words::{self, Subject};
 
 /// All results.
@@ -12,7 +13,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         origin(subject.header),
         words::judged(),
         markdown_table(
-            &words::owned(&words::HEAD),
+            &owned(&words::HEAD),
             words::verdict_rows(subject).iter().map(Vec::as_slice)
         ),
         words::intervals(subject),

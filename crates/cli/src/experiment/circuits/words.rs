@@ -5,6 +5,7 @@ use anabranch_experiment::circuits::summary::{Answer, Cell, Claim, Verdict, narr
 use anabranch_experiment::circuits::{Design, LINES, Measured, Place, paper};
 use serde_json::Value;
 
+use super::super::numbers::{mean, owned};
 use crate::html::figures::percent;
 use crate::text::table;
 
@@ -91,11 +92,6 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
 /// Beyond this share the machine itself is what delays.
 const BUSY: f64 = 0.7;
 
-/// Heads as table functions take them.
-pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
-    heads.map(str::to_owned).to_vec()
-}
-
 /// Of the verdicts.
 pub(super) const HEAD: [&str; 6] =
     ["place", "design", "claim", "ratio to one circuit", "paper", ""];
@@ -131,16 +127,6 @@ fn answer(answer: Answer) -> &'static str {
         Answer::Holds => "holds",
         Answer::Fails => "does not hold",
         Answer::Open => "cannot be judged",
-    }
-}
-
-fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
-    match mean {
-        None => "–".to_owned(),
-        Some(Mean { mean, half }) if half.is_infinite() => format!("{:.digits$}", mean * scale),
-        Some(Mean { mean, half }) => {
-            format!("{:.digits$} ± {:.digits$}", mean * scale, half * scale)
-        }
     }
 }
 

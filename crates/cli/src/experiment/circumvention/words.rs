@@ -5,7 +5,7 @@ use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
 use anabranch_experiment::circumvention::{Access, Reached, Server};
 use serde_json::Value;
 
-use super::super::common;
+use super::super::{common, numbers};
 use crate::html::figures::{grouped, percent};
 use crate::text::table;
 
@@ -60,7 +60,7 @@ pub(super) fn millis(spread: Option<Spread>) -> String {
 }
 
 fn between(spread: Option<Spread>, scale: f64, digits: usize) -> String {
-    spread.map_or("–".to_owned(), |spread| common::between(spread, scale, digits))
+    spread.map_or("–".to_owned(), |spread| numbers::between(spread, scale, digits))
 }
 
 /// The verdicts as rows; heads are [`HEAD`].

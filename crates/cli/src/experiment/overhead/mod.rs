@@ -4,16 +4,14 @@ mod markdown;
 mod page;
 mod words;
 
-use std::sync::atomic::AtomicBool;
-
 use anabranch_experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
 use clap::Args;
 use serde_json::Value;
 
-use super::common::{Common, SplitWords};
-use super::telling::carry_out_and_tell;
+use super::common::{Common, Results, SplitWords};
+use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
 const TABLE: &str = "overhead.parquet";
@@ -67,27 +65,40 @@ pub(crate) struct OverheadArgs {
     short: bool,
 }
 
-impl OverheadArgs {
-    /// Measures, and makes table and page of what there is then.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let common = &self.common;
-        if common.results.report {
-            let (header, records) = common.results.read()?;
-            return self.tell(&header, &records);
-        }
-        common.need_root([])?;
-        let settings = self.settings();
-        let (own, programs) = common.programs()?;
-        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
-        let mut journal = common.journal(settings.header(), bench.programs())?;
-        let units = plan(&settings);
-        let (name, json) = ("overhead", common.results.json);
-        let work = |unit: &Unit, stop: &AtomicBool| bench.measure(unit, stop);
-        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
-        self.tell(journal.header(), journal.records())?;
-        common.results.verdict(whole?, &units, journal.records())
+impl Experiment for OverheadArgs {
+    const NAME: &'static str = "overhead";
+    type Unit = Unit;
+    type Record = Measured;
+
+    fn results(&self) -> &Results {
+        &self.common.results
     }
 
+    fn outcome(record: &Measured) -> String {
+        words::outcome(record)
+    }
+
+    fn measure(&self) -> Result<(), Failure> {
+        let (own, programs) = self.common.programs([])?;
+        let settings = self.settings();
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let plan = (settings.header(), plan(&settings));
+        Run::on_networks(self, plan, bench.programs())?
+            .carry_out(|unit, stop| bench.measure(unit, stop))
+    }
+
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        self.common.results.table(TABLE, header, &columns(records))?;
+        let cells = summary::cells(records);
+        let subject = words::Subject { header, records, cells: &cells };
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("overhead", || markdown::text(&subject))?;
+        self.common.results.conclude(&words::plain(&cells), PAGE);
+        Ok(())
+    }
+}
+
+impl OverheadArgs {
     fn settings(&self) -> Settings {
         let (seconds, bytes) = match (self.full, self.short) {
             (true, _) => (600.0, Some(1_000_000_000)),
@@ -117,17 +128,6 @@ impl OverheadArgs {
             seed: self.common.results.seed,
             splitter: self.words.split.clone(),
         }
-    }
-
-    /// Makes table, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
-        self.common.results.table(TABLE, header, &columns(records))?;
-        let cells = summary::cells(records);
-        let subject = words::Subject { header, records, cells: &cells };
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("overhead", || markdown::text(&subject))?;
-        self.common.results.conclude(&words::plain(&cells), PAGE);
-        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@ use anabranch_experiment::overhead::summary::{Cell, Verdict, verdicts};
 use anabranch_experiment::overhead::{EVERY, Kind, Measured, Net, System, summary::find};
 use serde_json::Value;
 
-use super::super::common;
+use super::super::common::disturbance;
+use super::super::numbers::between;
 use crate::text::table;
 
 /// What page and Markdown are about.
@@ -59,13 +60,7 @@ pub(super) fn outcome(record: &Measured) -> String {
 /// A spread of goodputs: the median, and what it lies between.
 pub(super) fn mbits(spread: Spread) -> String {
     let digits = if spread.most < 1.0 { 3 } else { 1 + usize::from(spread.most < 10.0) };
-    match spread.count {
-        1 => format!("{:.digits$}", spread.median),
-        _ => format!(
-            "{:.digits$} ({:.digits$}–{:.digits$})",
-            spread.median, spread.least, spread.most
-        ),
-    }
+    between(spread, 1.0, digits)
 }
 
 /// What is left of the unsplit goodput, as a share of it, or why nobody can tell.
@@ -198,7 +193,7 @@ pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(
         "{} {disturbed} of {} measurements count as disturbed (more than 10 % taken, or wake-ups more than 20 ms late).",
-        common::disturbance(records.iter().map(|record| record.machine)),
+        disturbance(records.iter().map(|record| record.machine)),
         records.len(),
     )
 }

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use anabranch_experiment::pages::{
     Bench, Http, Loaded, Mode, RATE, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
-use anabranch_experiment::{Journal, Turns, Unit as _, cache, carry_out_together};
+use anabranch_experiment::{Turns, Unit as _, cache, carry_out_together};
 use clap::Args;
 use serde_json::Value;
 
-use super::common::{Common, JOURNAL, SplitWords, make, patience};
-use super::telling::{Teller, told_to_stop};
+use super::common::{Common, JOURNAL, Results, SplitWords, make, patience};
+use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
 const TABLE: &str = "loads.parquet";
@@ -85,30 +85,78 @@ pub(crate) struct PagesArgs {
     patience: f64,
 }
 
-impl PagesArgs {
-    /// Loads, and makes the data set of what there is then.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let common = &self.common;
-        if common.results.report {
-            let (header, records) = common.results.read()?;
-            return self.tell(&header, &records);
-        }
-        common.need_root(self.web.is_none().then(|| ("--web", self.web_folder())))?;
-        let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
-        let settings = self.settings(&web)?;
-        let traces =
-            std::path::absolute(common.results.folder.join(TRACES)).map_err(Failure::misuse)?;
-        let files = (traces.clone(), self.browsers);
-        let bench = Bench::new(settings.clone(), web, common.programs()?, files);
-        let bench = bench.map_err(Failure::misuse)?;
-        let mut journal = common.journal(settings.header(), bench.programs())?;
-        make(&traces)?;
-        let units = plan(&settings);
-        let whole = self.load(&units, &bench, &mut journal);
-        self.tell(journal.header(), journal.records())?;
-        verdict(whole?, &units, journal.records())
+impl Experiment for PagesArgs {
+    const NAME: &'static str = "pages";
+    type Unit = Unit;
+    type Record = Loaded;
+
+    fn results(&self) -> &Results {
+        &self.common.results
     }
 
+    fn outcome(record: &Loaded) -> String {
+        words::outcome(record)
+    }
+
+    fn measure(&self) -> Result<(), Failure> {
+        let others = self.web.is_none().then(|| ("--web", self.web_folder()));
+        let programs = self.common.programs(others)?;
+        let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
+        let settings = self.settings(&web)?;
+        let traces = &self.common.results.folder.join(TRACES);
+        let traces = std::path::absolute(traces).map_err(Failure::misuse)?;
+        let files = (traces.clone(), self.browsers);
+        let bench = Bench::new(settings.clone(), web, programs, files).map_err(Failure::misuse)?;
+        let plan = (settings.header(), plan(&settings));
+        let run = Run::on_networks(self, plan, bench.programs())?;
+        make(&traces)?;
+        let limits = (self.browsers, TRIES);
+        run.carry_out_by(|units, journal, stop, hear| {
+            let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, stop);
+            carry_out_together(units, journal, stop, limits, work, hear)
+        })
+    }
+
+    fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
+        let seed = header["seed"].as_u64().unwrap_or_default();
+        let traces = self.common.results.folder.join(TRACES);
+        let set = Set { traces: &traces, records, seed };
+        for mode in Mode::ALL {
+            let target = self.common.results.folder.join(format!("{}.parquet", mode.name()));
+            set.write(mode, &target).map_err(Failure::trouble)?;
+        }
+        self.common.results.table(TABLE, header, &columns(records))?;
+        let pages = summary::pages(records);
+        let subject = words::Subject { header, records, pages: &pages };
+        self.common.results.write(SHEET, &sheet::text(&subject))?;
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("pages", || sheet::part(&subject))?;
+        self.common.results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+
+    fn verdict(whole: bool, units: &[Unit], records: &[Loaded]) -> Result<(), Failure> {
+        let good: std::collections::BTreeSet<_> =
+            records.iter().filter(|r| r.error.is_empty()).map(|r| r.unit.as_str()).collect();
+        let without: Vec<String> =
+            units.iter().map(|unit| unit.id()).filter(|id| !good.contains(id.as_str())).collect();
+        let all = units.len();
+        match (whole, without.len()) {
+            (false, count) => Err(Failure::trouble(format!(
+                "stopped with {} of {all} loads done; the same command goes on",
+                all - count
+            ))),
+            (true, 0) => Ok(()),
+            (true, count) => Err(Failure::trouble(format!(
+                "{count} of {all} loads failed {TRIES} times each: {}; why is in {JOURNAL} and on \
+                 the page",
+                without.join(", ")
+            ))),
+        }
+    }
+}
+
+impl PagesArgs {
     fn web_folder(&self) -> PathBuf {
         self.web.clone().unwrap_or_else(|| cache().unwrap_or_default().join("web"))
     }
@@ -133,43 +181,6 @@ impl PagesArgs {
             patience: self.patience,
         })
     }
-
-    /// True if all is loaded or given up, false if somebody said stop.
-    fn load(
-        &self,
-        units: &[Unit],
-        bench: &Bench,
-        journal: &mut Journal<Loaded>,
-    ) -> Result<bool, Failure> {
-        let stop = told_to_stop()?;
-        let mut teller = Teller::new("pages", self.common.results.json, words::outcome);
-        let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, &stop);
-        let limits = (self.browsers, TRIES);
-        let whole =
-            carry_out_together(units, journal, &stop, limits, work, |p, e| teller.hear(p, e));
-        teller.end();
-        whole.map_err(Failure::trouble)
-    }
-
-    /// Makes traces, table, page and data sheet of what was loaded, and says in short what came of
-    /// it.
-    fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
-        let seed = header["seed"].as_u64().unwrap_or_default();
-        let traces = self.common.results.folder.join(TRACES);
-        let set = Set { traces: &traces, records, seed };
-        for mode in Mode::ALL {
-            let target = self.common.results.folder.join(format!("{}.parquet", mode.name()));
-            set.write(mode, &target).map_err(Failure::trouble)?;
-        }
-        self.common.results.table(TABLE, header, &columns(records))?;
-        let pages = summary::pages(records);
-        let subject = words::Subject { header, records, pages: &pages };
-        self.common.results.write(SHEET, &sheet::text(&subject))?;
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("pages", || sheet::part(&subject))?;
-        self.common.results.conclude(&words::plain(&subject), PAGE);
-        Ok(())
-    }
 }
 
 /// Megabits a second.
@@ -177,26 +188,6 @@ fn rate(text: &str) -> Result<f64, String> {
     let rate: Result<f64, _> = text.parse();
     let valid = rate.ok().filter(|rate| (0.1..=1_000.0).contains(rate));
     valid.ok_or_else(|| "megabits a second, from 0.1 to 1000".to_owned())
-}
-
-/// What the end of a run means for whoever started it.
-fn verdict(whole: bool, units: &[Unit], records: &[Loaded]) -> Result<(), Failure> {
-    let good: std::collections::BTreeSet<_> =
-        records.iter().filter(|r| r.error.is_empty()).map(|r| r.unit.as_str()).collect();
-    let without: Vec<String> =
-        units.iter().map(|unit| unit.id()).filter(|id| !good.contains(id.as_str())).collect();
-    let all = units.len();
-    match (whole, without.len()) {
-        (false, count) => Err(Failure::trouble(format!(
-            "stopped with {} of {all} loads done; the same command goes on",
-            all - count
-        ))),
-        (true, 0) => Ok(()),
-        (true, count) => Err(Failure::trouble(format!(
-            "{count} of {all} loads failed {TRIES} times each: {}; why is in {JOURNAL} and on the page",
-            without.join(", ")
-        ))),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use anabranch_experiment::pages::RTTS;
 use anabranch_experiment::pages::summary::{Cell, Page, shares};
 use maud::{Markup, html};
 
-use super::super::common::{between, origin};
+use super::super::common::origin;
+use super::super::numbers::between;
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures::{self, axis, drawing, lane};

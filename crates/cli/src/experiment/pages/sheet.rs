@@ -6,7 +6,8 @@ use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{Cell, Page};
 use anabranch_experiment::pages::{RTTS, queue_of};
 
-use super::super::common::{between, markdown_table, origin};
+use super::super::common::{markdown_table, origin};
+use super::super::numbers::between;
 use super::words::{self, Subject};
 use crate::html;
 

@@ -10,7 +10,8 @@ use anabranch_experiment::pages::summary::{
 use anabranch_experiment::pages::{Loaded, RATE, RTTS};
 use serde_json::Value;
 
-use super::super::common::{between, disturbance, splitter};
+use super::super::common::{disturbance, splitter};
+use super::super::numbers::between;
 use crate::html::figures::{grouped, percent};
 
 /// All that the page, the data sheet and the terminal tell.

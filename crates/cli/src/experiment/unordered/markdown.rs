@@ -1,6 +1,7 @@
 //! The results as Markdown.
 
 use super::super::common::{markdown_table, origin};
+use super::super::numbers::owned;
 use super::words::{self, Subject};
 
 /// All results.
@@ -12,17 +13,17 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         words::machine(subject),
         origin(subject.header),
         markdown_table(
-            &words::owned(&words::CURVE_HEAD),
+            &owned(&words::CURVE_HEAD),
             words::curve_rows(subject).iter().map(Vec::as_slice)
         ),
         words::compared(),
         markdown_table(
-            &words::owned(&words::PAIR_HEAD),
+            &owned(&words::PAIR_HEAD),
             words::pair_rows(subject).iter().map(Vec::as_slice)
         ),
         words::alone(subject),
         markdown_table(
-            &words::owned(&words::LINK_HEAD),
+            &owned(&words::LINK_HEAD),
             words::link_rows(subject).iter().map(Vec::as_slice)
         ),
     )

@@ -6,7 +6,6 @@ mod picture;
 mod words;
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use anabranch_experiment::unordered::{
     Arm, Bench, Congestion, Direction, Measured, Settings, Unit, cell_columns, columns, plan,
@@ -15,8 +14,8 @@ use anabranch_experiment::unordered::{
 use clap::Args;
 use serde_json::Value;
 
-use super::common::Common;
-use super::telling::carry_out_and_tell;
+use super::common::{Common, Results};
+use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
 const TABLE: &str = "unordered.parquet";
@@ -73,27 +72,48 @@ pub(crate) struct UnorderedArgs {
     short: bool,
 }
 
-impl UnorderedArgs {
-    /// Measures, and makes tables and page of what there is then.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let common = &self.common;
-        if common.results.report {
-            let (header, records) = common.results.read()?;
-            return self.tell(&header, &records);
-        }
-        common.need_root([])?;
-        let (own, programs) = common.programs()?;
-        let settings = self.settings(programs);
-        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
-        let mut journal = common.journal(settings.header(), bench.programs())?;
-        let units = plan(&settings);
-        let (name, json) = ("unordered", common.results.json);
-        let work = |unit: &Unit, stop: &AtomicBool| bench.measure(unit, stop);
-        let whole = carry_out_and_tell((name, json), &units, &mut journal, words::outcome, work);
-        self.tell(journal.header(), journal.records())?;
-        common.results.verdict(whole?, &units, journal.records())
+impl Experiment for UnorderedArgs {
+    const NAME: &'static str = "unordered";
+    type Unit = Unit;
+    type Record = Measured;
+
+    fn results(&self) -> &Results {
+        &self.common.results
     }
 
+    fn outcome(record: &Measured) -> String {
+        words::outcome(record)
+    }
+
+    fn measure(&self) -> Result<(), Failure> {
+        let (own, programs) = self.common.programs([])?;
+        let settings = self.settings(programs);
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let plan = (settings.header(), plan(&settings));
+        Run::on_networks(self, plan, bench.programs())?
+            .carry_out(|unit, stop| bench.measure(unit, stop))
+    }
+
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+        let results = &self.common.results;
+        results.table(TABLE, header, &columns(records))?;
+        results.table(CELLS, header, &cell_columns(records))?;
+        let subject = words::Subject {
+            header,
+            records,
+            curves: &summary::curves(records),
+            pairings: &summary::pairings(records),
+            links: &summary::links(records),
+        };
+        results.write(PICTURE, &picture::figure(&subject))?;
+        results.write(PAGE, &page::page(&subject))?;
+        results.write_markdown("unordered", || markdown::text(&subject))?;
+        results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+impl UnorderedArgs {
     fn settings(&self, programs: Option<&Path>) -> Settings {
         let or_all = |given: &[Arm]| match given {
             [] => {
@@ -128,25 +148,6 @@ impl UnorderedArgs {
             rounds: 2,
             ..usual
         }
-    }
-
-    /// Makes tables, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
-        let results = &self.common.results;
-        results.table(TABLE, header, &columns(records))?;
-        results.table(CELLS, header, &cell_columns(records))?;
-        let subject = words::Subject {
-            header,
-            records,
-            curves: &summary::curves(records),
-            pairings: &summary::pairings(records),
-            links: &summary::links(records),
-        };
-        results.write(PICTURE, &picture::figure(&subject))?;
-        results.write(PAGE, &page::page(&subject))?;
-        results.write_markdown("unordered", || markdown::text(&subject))?;
-        results.conclude(&words::plain(&subject), PAGE);
-        Ok(())
     }
 }
 

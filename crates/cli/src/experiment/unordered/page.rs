@@ -3,6 +3,7 @@
 use maud::{PreEscaped, html};
 
 use super::super::common::origin;
+use super::super::numbers::owned;
 use super::picture;
 use super::words::{self, Subject};
 use crate::html;
@@ -26,13 +27,13 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                         div.scroll { (PreEscaped(picture::figure(subject))) }
                     }
                 }
-                (figures::numbers("The downloads", &words::owned(&words::CURVE_HEAD), &words::curve_rows(subject)))
+                (figures::numbers("The downloads", &owned(&words::CURVE_HEAD), &words::curve_rows(subject)))
                 section aria-labelledby="pairs" {
                     h2 id="pairs" { "Arms against each other" }
                     (figures::table("pairings", "Does the claim hold?", &words::PAIR_HEAD, pairs.iter().map(Vec::as_slice)))
                     p { (words::compared()) }
                 }
-                (figures::numbers("A link alone", &words::owned(&words::LINK_HEAD), &words::link_rows(subject)))
+                (figures::numbers("A link alone", &owned(&words::LINK_HEAD), &words::link_rows(subject)))
                 section aria-labelledby="conditions" {
                     h2 id="conditions" { "How it was measured" }
                     p { (words::readings(subject)) }

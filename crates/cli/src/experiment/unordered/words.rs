@@ -1,13 +1,14 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
-use anabranch_experiment::Mean;
-use anabranch_experiment::unordered::summary::{Curve, LinkRow, Median, Pairing};
+use anabranch_experiment::Median;
+use anabranch_experiment::unordered::summary::{Curve, LinkRow, Pairing};
 use anabranch_experiment::unordered::{
     Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT, paper,
 };
 use serde_json::Value;
 
 use super::super::common::disturbance;
+use super::super::numbers::{NONE, mean, median, owned};
 use crate::html::figures::percent;
 use crate::text::table;
 
@@ -105,26 +106,11 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Heads as table functions take them.
-pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
-    heads.map(str::to_owned).to_vec()
-}
-
-fn mean(mean: Option<Mean>, digits: usize) -> String {
-    match mean {
-        None => "–".to_owned(),
-        Some(Mean { mean, half }) if half.is_infinite() => format!("{mean:.digits$}"),
-        Some(Mean { mean, half }) => format!("{mean:.digits$} ± {half:.digits$}"),
-    }
-}
-
-fn median(rounds: &[f64]) -> String {
+/// A median of rounds, and how many there are.
+fn median_of(rounds: &[f64]) -> String {
     match Median::of(rounds) {
-        None => "–".to_owned(),
-        Some(Median { median, interval: None, count }) => format!("{median:.2} (of {count})"),
-        Some(Median { median, interval: Some([low, high]), count }) => {
-            format!("{median:.2} [{low:.2}, {high:.2}] (of {count})")
-        }
+        None => NONE.to_owned(),
+        all @ Some(Median { count, .. }) => format!("{} (of {count})", median(all, 2)),
     }
 }
 
@@ -150,8 +136,8 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             title(curve.arm).to_owned(),
             rounds.to_string(),
             format!("{} of {all}", all - curve.unfinished),
-            quartiles.map_or_else(|| "–".to_owned(), |three| three.join(", ")),
-            mean(curve.done, 2),
+            quartiles.map_or_else(|| NONE.to_owned(), |three| three.join(", ")),
+            mean(curve.done, 1.0, 2),
             curve.cpu.map(|seconds| format!("{seconds:.1}")).join(", "),
             percent(curve.busy),
         ]
@@ -188,8 +174,8 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
         vec![
             line(&pairing.line),
             title(pairing.arm).to_owned(),
-            median(&pairing.done),
-            median(&pairing.ratios),
+            median_of(&pairing.done),
+            median_of(&pairing.ratios),
         ]
     };
     subject.pairings.iter().map(row).collect()
@@ -210,18 +196,19 @@ pub(super) const LINK_HEAD: [&str; 8] = [
 /// Links alone as rows; heads are [`LINK_HEAD`].
 pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
-        let delays = |at: usize| format!("{}, {}", mean(row.delays[at], 1), mean(row.p90[at], 0));
+        let delays =
+            |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
         let (wanted, came) = row.cells;
         vec![
             // Of a line alone both ways are alike.
             line(&row.line).replace(" from the exit", ""),
             row.rounds.to_string(),
             format!("{came} of {wanted}"),
-            row.early.map_or_else(|| "–".to_owned(), |early| percent(early.mean)),
+            row.early.map_or_else(|| NONE.to_owned(), |early| percent(early.mean)),
             delays(0),
             delays(1),
             delays(2),
-            mean(row.ratio, 3),
+            mean(row.ratio, 1.0, 3),
         ]
     };
     subject.links.iter().map(row).collect()
@@ -239,7 +226,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     }
     let (times, all) = (record.times(), record.downloads.len());
     let last = times.last().copied().unwrap_or_default();
-    let middle = record.moment(0.5).map_or_else(|| "–".to_owned(), |time| format!("{time:.1} s"));
+    let middle = record.moment(0.5).map_or_else(|| NONE.to_owned(), |time| format!("{time:.1} s"));
     let failed = match times.len() == all {
         true => String::new(),
         false => format!("; {} not done: {}", all - times.len(), record.error),

@@ -1,0 +1,129 @@
+//! Bars and claims in words: what is judged, by which rule, and how it came out.
+
+use anabranch_experiment::camouflage::bars::{Bar, Held};
+use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
+
+use super::super::numbers::{NONE, span, value};
+use super::words::{Subject, times, title};
+
+/// Of the bars.
+pub(super) const BAR_HEAD: [&str; 7] =
+    ["bar", "way", "may be", "is", "here", "rounds", "through Tor, over Tor alone"];
+
+/// What is held against the bars.
+pub(super) fn held() -> &'static str {
+    "What ours may cost: downloads of 1 MB without Tor inside, medians of the rounds' medians \
+     (with intervals of 95 %, by ranks, of six rounds and more); beside it the same through Tor \
+     over Tor alone in the same round. Goodput is from the connection's begin, so that the \
+     making of the link counts. The stream is through Tor, and judged as the claim below. A bar \
+     is missed where anything was cut or failed, and cannot be judged of fewer than five \
+     rounds."
+}
+
+/// The bars as rows, those that are missed first; heads are [`BAR_HEAD`].
+pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let mut bars: Vec<&Held> = subject.bars.iter().collect();
+    bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
+    bars.into_iter().map(bar_row).collect()
+}
+
+fn bar_row(one: &Held) -> Vec<String> {
+    let (text, digits) = match one.bar {
+        Bar::Goodput => ("goodput, kB/s", 0),
+        Bar::Down => ("bytes down / payload", 3),
+        Bar::Up => ("bytes up / payload", 3),
+        Bar::Flat => ("stream of 50 kB/s, off its least round trip's", 3),
+    };
+    let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
+    let found = match one.bar {
+        // Its end is in the interval.
+        Bar::Flat => None,
+        _ => Some(value(one.found, digits)),
+    };
+    let interval = one.interval.map(|interval| span(interval, digits));
+    let found = found.into_iter().chain(interval).collect::<Vec<_>>().join(" ");
+    vec![
+        text.to_owned(),
+        title(one.arm).to_owned(),
+        format!("{sign} {}", one.bound),
+        if found.is_empty() { NONE.to_owned() } else { found },
+        bar_verdict(one),
+        one.rounds.to_string(),
+        times(one.to_tor),
+    ]
+}
+
+/// Whether a bar is met, and by how much.
+fn bar_verdict(one: &Held) -> String {
+    // Of the bar, in per cent; it may be more than all of it.
+    let spare = one.spare() * 100.0;
+    match (one.is_met, one.cut) {
+        (None, _) => "cannot be judged: too few rounds".to_owned(),
+        (Some(_), cut) if cut > 0 => format!("missed: {cut} were cut or failed"),
+        (Some(true), _) => format!("met, {spare:.1} % to spare"),
+        (Some(false), _) => format!("missed by {:.1} %", -spare),
+    }
+}
+
+/// Of the claims.
+pub(super) const CLAIM_HEAD: [&str; 6] =
+    ["claim of the paper", "its number", "judged of", "holds if", "found", "here"];
+
+fn claim(claim: Claim) -> (&'static str, &'static str) {
+    match claim {
+        Claim::LeanDown => ("the chopper alone costs hardly more than Tor: down", "1.008 × Tor's"),
+        Claim::LeanUp => ("the chopper alone costs hardly more than Tor: up", "1.031 × Tor's"),
+        Claim::Quick => ("the chopper alone is as quick as Tor", "553 of 573 kB/s"),
+        Claim::HeavyDown => ("HTTP costs many times the bytes: down", "12 × direct"),
+        Claim::HeavyUp => ("HTTP costs many times the bytes: up", "41 × direct"),
+        Claim::Slow => ("HTTP is slow", "27 of 573 kB/s"),
+        Claim::Flat => ("a stream's bandwidth does not depend on the round trip", "flat to 450 ms"),
+        Claim::Breaks => ("HTTP does not hold 50 kB/s from 200 ms on", "44 to 23 kB/s from 250"),
+    }
+}
+
+/// What the claims rest on.
+pub(super) fn judged() -> &'static str {
+    "A claim is judged by an interval of 95 %: it holds, or does not, if the whole interval is \
+     on one side of its bound, and is open otherwise. Bounds are ours: the paper gives numbers \
+     without intervals. Of many times as many bytes the bound is about half of the paper's \
+     factor. Downloads are compared round by round: the ratio of both ways' medians in it \
+     (medians by ranks); an interval takes six rounds. Flat: how far the median at the worst \
+     round trip is from that at the shortest one, as their intervals allow; it is not flat where \
+     a stream was cut. Held: the share of 50 kB/s that comes in a second, at all round trips \
+     from 200 ms on. Where a claim of HTTP's price fails for ours, ours is cheaper. That \
+     http-opaque is flat is no claim of the paper's but what is wanted of ours."
+}
+
+/// The claims as rows; heads are [`CLAIM_HEAD`].
+pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |one: &Judged| {
+        let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());
+        let about = match one.rate {
+            Some(rate) => format!("{}, {rate} kB/s", title(one.arm)),
+            None => title(one.arm).to_owned(),
+        };
+        let verdict = match one.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "does not hold",
+            Verdict::Open => "cannot be judged",
+        };
+        vec![
+            text.to_owned(),
+            number.to_owned(),
+            about,
+            format!("{} {bound:.2}", if is_least { "≥" } else { "≤" }),
+            found(one),
+            verdict.to_owned(),
+        ]
+    };
+    subject.claims.iter().map(row).collect()
+}
+
+fn found(one: &Judged) -> String {
+    let median = one.median.map(|median| value(median, 3));
+    let interval = one.found.map(|interval| span(interval, 3));
+    let cut = (one.cut > 0).then(|| format!("({} were cut)", one.cut));
+    let all = [median, interval, cut, Some(format!("(of {})", one.rounds))];
+    all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
