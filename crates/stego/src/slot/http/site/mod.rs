@@ -197,7 +197,7 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
-    // What is said anew for each answer is said once: else some would read the one and some the other.
+    // What is said anew for each answer is said once: else some read the one and some the other.
     let ours = ["content-length", "connection", "date"];
     let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
