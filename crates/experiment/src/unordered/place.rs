@@ -92,10 +92,11 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
 }
 
 /// Has the kernel of a host tell whoever it has an MPTCP connection with of the end of its second
-/// line: each then opens a subflow by it.
+/// line: whoever dialled opens a subflow by it.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
-    mptcp(&["limits", "set", "subflows", "1", "add_addr_accepted", "1"])?;
+    // Two, as the other end tries as well, in vain: nobody listens where the dialler dialled from.
+    mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
     mptcp(&["endpoint", "add", &second.to_string(), "signal"])
 }
 

@@ -53,21 +53,25 @@ fn ip(words: &str) -> io::Result<()> {
 }
 
 /// A connection from the first host to the second one's first address, where a listener of this
-/// kind is; another listens at the second address.
-fn connection(network: &Network, listens: TcpKind, dials: TcpKind) -> [TcpStream; 2] {
+/// kind is; the one given back listens at the second address.
+fn connection(
+    network: &Network,
+    listens: TcpKind,
+    dials: TcpKind,
+) -> ([TcpStream; 2], TcpListener) {
     let [one, two] = ["one", "two"].map(|name| network.host(name).unwrap());
     let listen = |at: &str| listens.listen(at.parse().unwrap());
     let listener = two.run(|| listen(FIRST)).unwrap();
     // A subflow comes in as any other connection does.
-    let _second = two.run(|| listen(SECOND)).unwrap();
+    let second = two.run(|| listen(SECOND)).unwrap();
     let address = FIRST.parse().unwrap();
     let near = one.run(|| connecting_by(address, dials, |_| ())).unwrap();
     let (far, _) = listener.accept().unwrap();
-    [near, far].map(|socket| {
+    for socket in [&near, &far] {
         socket.set_nonblocking(false).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    })
+    }
+    ([near, far], second)
 }
 
 /// Sends so many bytes.
@@ -84,7 +88,8 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
 #[test]
 fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
     let Some(network) = lines() else { return };
-    let [near, far] = connection(&network, TcpKind::Multipath, TcpKind::Multipath);
+    let kind = TcpKind::Multipath;
+    let ([near, far], _listener) = connection(&network, kind, kind);
     assert!([&near, &far].iter().all(|socket| is_multipath(socket)));
     carry(&near, &far, 10_000);
     carry(&far, &near, 10_000);
@@ -111,7 +116,7 @@ fn a_neighbour_without_it_gets_tcp() {
     let Some(network) = lines() else { return };
     let kinds = [TcpKind::Single, TcpKind::Multipath];
     for [listens, dials] in [[kinds[0], kinds[1]], [kinds[1], kinds[0]]] {
-        let [near, far] = connection(&network, listens, dials);
+        let ([near, far], _) = connection(&network, listens, dials);
         carry(&near, &far, 10_000);
         let sockets = [&near, &far];
         assert_eq!(sockets.map(subflows), [None, None], "{dials:?} to {listens:?}");
