@@ -71,8 +71,7 @@ def test_downloads_end_and_records_are_opened_before_their_turn(
 def test_links_that_are_measured_against_ours_carry_the_downloads(
     tmp_path: Path, results: Results
 ) -> None:
-    """QUIC links, a link for each circuit, and MPTCP over two lines: a unit fails where circuits
-    go another way."""
+    """QUIC links, a link for each circuit, MPTCP: a unit fails where circuits go another way."""
     need()
     words = ["--arms", ",".join(OTHERS), *LINES, *SIZE]
     experiment = Experiment("unordered", tmp_path / "unordered", words)
