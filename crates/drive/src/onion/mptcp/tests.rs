@@ -95,7 +95,7 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
     carry(&far, &near, 10_000);
     let until = Instant::now() + PATIENCE;
     while [&near, &far].iter().any(|socket| subflows(socket) != Some(2)) {
-        assert!(Instant::now() < until, "{:?}", [&near, &far].map(|socket| subflows(socket)));
+        assert!(Instant::now() < until, "{:?}", [&near, &far].map(subflows));
         std::thread::sleep(Duration::from_millis(10));
     }
     let before = network.stats();
