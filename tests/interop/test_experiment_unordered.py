@@ -15,6 +15,8 @@ from harness.experiment import Experiment, need
 pytestmark = pytest.mark.experiments
 
 ARMS = ("stock", "tls", "utls", "cells")
+#: Links that are measured against ours.
+OTHERS = ("quic", "tls-per-circuit", "mptcp")
 LINES = ["--losses", "5", "--directions", "from-exit", "--deviations", "0", "--congestions", "bbr"]
 SIZE = ["--rounds", "1", "--downloads", "8", "--seconds", "20", "--cut", "120"]
 LINE = "5-from-exit/0/bbr/0"
@@ -63,3 +65,28 @@ def test_downloads_end_and_records_are_opened_before_their_turn(
     page = (experiment.folder / "unordered.html").read_text()
     assert "Downloads that are done, over time" in page
     assert "C tor" in page
+
+
+@pytest.mark.timeout(900)
+def test_links_that_are_measured_against_ours_carry_the_downloads(
+    tmp_path: Path, results: Results
+) -> None:
+    """QUIC links, a link for each circuit, MPTCP: a unit fails where circuits go another way."""
+    need()
+    words = ["--arms", ",".join(OTHERS), *LINES, *SIZE]
+    experiment = Experiment("unordered", tmp_path / "unordered", words)
+    begun = time.monotonic()
+    experiment.must()
+    results.three_minutes(experiment.name, time.monotonic() - begun)
+    units = {record["arm"]: record for record in experiment.records()}
+    assert set(units) == set(OTHERS)
+    for record in units.values():
+        times = [one["whole"] for one in record["downloads"]]
+        assert len(times) == 8, record
+        assert record["error"] == "", record
+        assert min(times) > LEAST_S, record
+        results.add("experiment unordered", unit=record["unit"], last_s=max(times))
+    page = (experiment.folder / "unordered.html").read_text()
+    for arm in ("ours, QUIC", "ours, a link a circuit", "ours, MPTCP, two lines"):
+        assert arm in page
+    assert "twice the rate" in page, "what two lines cannot be compared with is told"

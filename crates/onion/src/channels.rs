@@ -72,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) quiet: Quiet,
     /// Where QUIC links come in at the neighbour, if it has told.
     pub(crate) beside: Option<Beside>,
+    /// It was opened for one circuit, and closes with it.
+    pub(crate) is_dedicated: bool,
     /// A cell of padding is among what the channel has to say.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
@@ -144,6 +146,7 @@ impl Channels {
             wanted,
             quiet: Quiet::default(),
             beside: None,
+            is_dedicated: false,
             padded: false,
             lanes: BTreeMap::new(),
             transport: Transport::default(),
@@ -221,6 +224,19 @@ impl Channels {
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
+    /// Open links to a relay that were each opened for one circuit, and the circuits on them.
+    pub(crate) fn dedicated(&self, target: &Target) -> impl Iterator<Item = (LinkId, usize)> {
+        let links = self.reaching(&target.rsa);
+        let links = links.filter(|(_, link)| link.is_dedicated && link.leads_to(target));
+        links.map(|(id, link)| (id, link.circuits()))
+    }
+
+    /// How many links are open that were each opened for one circuit.
+    pub(crate) fn all_dedicated(&self) -> usize {
+        let links = self.links.values();
+        links.filter(|link| link.is_dedicated && link.channel.is_open()).count()
+    }
+
     /// Open QUIC links, and circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
         let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic;
@@ -228,9 +244,12 @@ impl Channels {
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
 
-    /// Links of this address whose handshake is not done.
+    /// Links that came from this address and whose handshake is not done.
     pub(crate) fn half_open(&self, address: IpAddr) -> usize {
-        let half = |link: &&Link| !link.channel.is_open() && link.channel.peer() == address;
+        let half = |link: &&Link| {
+            let came = !link.channel.is_initiator() && link.channel.peer() == address;
+            came && !link.channel.is_open()
+        };
         self.links.values().filter(half).count()
     }
 

@@ -25,11 +25,14 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::message::{self, Message, RelayCommand};
 
 mod beside;
+mod dedicated;
 mod links;
 mod padding;
 mod passing;
 mod several;
 mod streams;
+
+pub(crate) use dedicated::Way;
 
 /// When a core wants to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +81,11 @@ pub trait NodeRole: Sized {
 
     /// How the node speaks on a link that it opened, or that came; `None` if that one may not come.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
+
+    /// Whether a link that is opened is for one circuit alone.
+    fn dedicates_links(_: &Node<Self>) -> bool {
+        false
+    }
 
     /// A cell that the channel left to circuits.
     ///
@@ -310,7 +318,10 @@ impl<R: NodeRole> Node<R> {
                         self.pump_by(now, owner.circuit);
                     }
                 }
-                Popped::Own => self.fix_records(link),
+                Popped::Own => {
+                    self.fix_records(link);
+                    self.let_go(now, link);
+                }
             }
         }
         true

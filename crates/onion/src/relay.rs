@@ -241,6 +241,10 @@ pub struct Stats {
     pub quic_links: usize,
     /// See [`Stats::quic_links`].
     pub quic_circuits: usize,
+    /// Open links that were each opened for one circuit.
+    pub dedicated_links: usize,
+    /// Circuits that went by another's, since the beginning: there were as many links as may be.
+    pub shared_circuits: u64,
 }
 
 impl Stats {
@@ -270,6 +274,8 @@ impl Stats {
             early_cells: self.early_cells + other.early_cells,
             quic_links: self.quic_links + other.quic_links,
             quic_circuits: self.quic_circuits + other.quic_circuits,
+            dedicated_links: self.dedicated_links + other.dedicated_links,
+            shared_circuits: self.shared_circuits + other.shared_circuits,
         }
     }
 }
@@ -290,6 +296,8 @@ pub struct RelayRole {
     points: Box<dyn PointTable>,
     /// Sets of several circuits of all shards.
     sets: Box<dyn SetTable>,
+    /// Each circuit that goes on has a link of its own, up to so many to one relay.
+    dedicated: Option<usize>,
 }
 
 impl Relay {
@@ -310,6 +318,7 @@ impl Relay {
             shard: 0,
             points: Box::<Points>::default(),
             sets: Box::<Sets>::default(),
+            dedicated: None,
         };
         Node::with_role(role, policy, max_cells, rng)
     }
@@ -344,6 +353,12 @@ impl Relay {
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);
+    }
+
+    /// From now on each circuit that goes on has a link of its own to the next relay. There are
+    /// `most` to one relay: further circuits share them.
+    pub fn dedicate_links(&mut self, most: usize) {
+        self.role.dedicated = Some(most);
     }
 
     /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting
@@ -392,6 +407,7 @@ impl Relay {
             early_cells,
             quic_links,
             quic_circuits,
+            dedicated_links: self.channels.all_dedicated(),
             ..self.role.stats
         }
     }
@@ -400,6 +416,10 @@ impl Relay {
 impl NodeRole for RelayRole {
     type Circuit = Circuit;
     type Output = Output;
+
+    fn dedicates_links(node: &Relay) -> bool {
+        node.role.dedicated.is_some()
+    }
 
     fn channel_role(node: &Relay, dialled: bool, start: &Start) -> Option<Role> {
         if dialled {

@@ -143,32 +143,83 @@ impl StreamTable {
 /// Relays that are being reached, and the circuits that wait for each.
 #[derive(Default)]
 pub(crate) struct Dialling {
-    targets: Vec<(Target, Vec<u32>)>,
+    targets: Vec<Reached>,
+}
+
+/// A relay that is being reached.
+struct Reached {
+    target: Target,
+    /// Circuits that wait, first come first.
+    waiting: VecDeque<u32>,
+    /// Links that are being opened.
+    dials: usize,
 }
 
 impl Dialling {
-    /// A circuit waits for a relay; true if it is the first to do so.
-    pub(crate) fn add(&mut self, target: &Target, circuit: u32) -> bool {
-        match self.targets.iter_mut().find(|(other, _)| other == target) {
-            Some((_, waiting)) => {
-                waiting.push(circuit);
-                false
-            }
-            None => {
-                self.targets.push((target.clone(), vec![circuit]));
-                true
-            }
-        }
+    /// A circuit waits for a relay, to which up to so many links are opened at a time; true if one
+    /// is to be opened for it.
+    pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
+        let place = self.place(target).unwrap_or_else(|| {
+            let (target, waiting) = (target.clone(), VecDeque::new());
+            self.targets.push(Reached { target, waiting, dials: 0 });
+            self.targets.len() - 1
+        });
+        let reached = &mut self.targets[place];
+        reached.waiting.push_back(circuit);
+        let is_dialled = reached.dials < most.max(1);
+        reached.dials += usize::from(is_dialled);
+        is_dialled
     }
 
-    /// The circuits that wait for a relay: they do no more.
+    /// A link to a relay is open, or cannot be had: whom that concerns of the circuits that wait
+    /// for the relay, in even parts among the links that are being opened. They wait no more.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
-        let place = self.targets.iter().position(|(other, _)| other == target);
-        place.map(|place| self.targets.swap_remove(place).1).unwrap_or_default()
+        let Some(place) = self.place(target) else { return Vec::new() };
+        let Reached { waiting, dials, .. } = &mut self.targets[place];
+        let part = waiting.len().div_ceil((*dials).max(1));
+        let taken = waiting.drain(..part).collect();
+        *dials = dials.saturating_sub(1);
+        if *dials == 0 {
+            self.targets.swap_remove(place);
+        }
+        taken
+    }
+
+    /// Links to a relay that are being opened.
+    pub(crate) fn dials(&self, target: &Target) -> usize {
+        self.place(target).map_or(0, |place| self.targets[place].dials)
     }
 
     /// A circuit waits no more.
     pub(crate) fn forget(&mut self, circuit: u32) {
-        self.targets.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != circuit));
+        let all = self.targets.iter_mut();
+        all.for_each(|reached| reached.waiting.retain(|&other| other != circuit));
+    }
+
+    fn place(&self, target: &Target) -> Option<usize> {
+        self.targets.iter().position(|reached| reached.target == *target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_link_takes_all_who_wait_and_several_share_them() {
+        let (mut dialling, target) = (Dialling::default(), Target::default());
+        let added = [0, 1, 2].map(|circuit| dialling.add(&target, circuit, 1));
+        assert_eq!((added, dialling.dials(&target)), ([true, false, false], 1));
+        assert_eq!(dialling.take(&target), [0, 1, 2]);
+        assert_eq!(dialling.take(&target), [0; 0], "nobody waits for it any more");
+
+        let added = [0, 1, 2, 3, 4].map(|circuit| dialling.add(&target, circuit, 3));
+        assert_eq!(added, [true, true, true, false, false]);
+        assert_eq!(dialling.take(&target), [0, 1], "more wait than links are being opened");
+        dialling.forget(2);
+        assert_eq!(dialling.take(&target), [3]);
+        assert!(dialling.add(&target, 5, 3));
+        assert_eq!((dialling.take(&target), dialling.take(&target)), (vec![4], vec![5]));
+        assert_eq!(dialling.dials(&target), 0);
     }
 }

@@ -202,7 +202,7 @@ impl ClientArgs {
         let flags = self.clone();
         let args = self.merged()?;
         // Before there are threads, which would keep the capabilities.
-        let links = LinkWishes::new(&args.link)?;
+        let links = LinkWishes::of_client(&args.link)?;
         let taps = links.taps(1);
         let told = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;

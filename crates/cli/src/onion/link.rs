@@ -18,6 +18,8 @@ pub(super) enum LinkKind {
     Utls,
     /// A QUIC stream for each circuit, beside the TLS link.
     Quic,
+    /// A TLS link for each circuit that a relay extends.
+    TlsPerCircuit,
 }
 
 /// What is wanted of links.
@@ -27,6 +29,8 @@ pub(super) struct LinkWishes {
     unordered: bool,
     /// Beside which links QUIC ones are opened.
     pub(super) quic: Option<QuicLinking>,
+    /// Each circuit that goes on has a link of its own.
+    pub(super) per_circuit: bool,
 }
 
 impl LinkWishes {
@@ -34,7 +38,8 @@ impl LinkWishes {
     /// everybody knows, and needs no mention.
     ///
     /// # Errors
-    /// A kind stands twice, or behind TLS, where it would never be used.
+    /// A kind stands twice, or behind TLS, where it would never be used; or beside links for each
+    /// circuit, which want nothing of the neighbour either.
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
@@ -45,11 +50,42 @@ impl LinkWishes {
                 "--link: every neighbour knows tls, so that what follows it is never used";
             return Err(Failure::misuse(message.to_owned()));
         }
+        let per_circuit = place(LinkKind::TlsPerCircuit).is_some();
+        if per_circuit && kinds.len() > 1 {
+            let message = "--link: every neighbour takes tls-per-circuit, which stands alone";
+            return Err(Failure::misuse(message.to_owned()));
+        }
         let quic = place(LinkKind::Quic).map(|quic| match place(LinkKind::Utls) {
             Some(utls) if utls < quic => QuicLinking::UnlessUnordered,
             _ => QuicLinking::Always,
         });
-        Ok(LinkWishes { unordered: place(LinkKind::Utls).is_some(), quic })
+        Ok(LinkWishes { unordered: place(LinkKind::Utls).is_some(), quic, per_circuit })
+    }
+
+    /// The same of a client, whose circuits share the link to their guard.
+    ///
+    /// # Errors
+    /// As [`LinkWishes::new`]; or each circuit is to have a link of its own.
+    pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
+        let wishes = LinkWishes::new(kinds)?;
+        if wishes.per_circuit {
+            let message = "--link tls-per-circuit is for relays: a client's circuits share the \
+                           link to their guard";
+            return Err(Failure::misuse(message.to_owned()));
+        }
+        Ok(wishes)
+    }
+
+    /// Whether links may go by several paths of the kernel, if the user wants that.
+    ///
+    /// # Errors
+    /// They may be unordered: a tap knows one TCP connection, not its subflows.
+    pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
+        if wanted && self.unordered {
+            let message = "--mptcp does not go with --link utls, whose tap knows no subflows";
+            return Err(Failure::misuse(message.to_owned()));
+        }
+        Ok(wanted)
     }
 
     /// What shows segments before their turn, for so many threads that will carry cells. To be
@@ -83,7 +119,11 @@ where
     let texts = OneOrMany::deserialize(deserializer)?.texts();
     let names = texts.iter().flat_map(|text| text.split(','));
     let kind = |name: &str| {
-        let unknown = |_| D::Error::custom(format!("'{name}' is no kind of link: tls, utls, quic"));
+        let unknown = |_| {
+            D::Error::custom(format!(
+                "'{name}' is no kind of link: tls, utls, quic, tls-per-circuit"
+            ))
+        };
         LinkKind::from_str(name.trim(), false).map_err(unknown)
     };
     names.map(kind).collect()
@@ -109,8 +149,11 @@ mod tests {
             ("quic,utls", true, Some(QuicLinking::Always)),
             ("utls,quic,tls", true, Some(QuicLinking::UnlessUnordered)),
         ] {
-            assert_eq!(wishes(text).ok(), Some(LinkWishes { unordered, quic }), "{text}");
+            let wanted = LinkWishes { unordered, quic, per_circuit: false };
+            assert_eq!(wishes(text).ok(), Some(wanted), "{text}");
         }
+        let alone = wishes("tls-per-circuit").ok();
+        assert!(alone.is_some_and(|wishes| wishes.per_circuit && wishes.quic.is_none()));
         assert_eq!(LinkWishes::new(&[]).ok(), Some(LinkWishes::default()));
     }
 
@@ -118,6 +161,10 @@ mod tests {
     fn what_would_never_be_used_is_told() {
         assert!(wishes("tls,quic").is_err());
         assert!(wishes("quic,quic").is_err());
+        assert!(wishes("quic,tls-per-circuit").is_err());
+        assert!(LinkWishes::of_client(&[LinkKind::TlsPerCircuit]).is_err());
+        assert!(wishes("utls").unwrap_or_default().by_mptcp(true).is_err());
+        assert_eq!(wishes("quic").unwrap_or_default().by_mptcp(true).ok(), Some(true));
         let list = serde_json::json!(["utls", "carrier-pigeon"]);
         assert!(kinds(list).is_err());
     }

@@ -67,6 +67,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory",
     "threads",
     "link",
+    "mptcp",
     "circuit-policy",
     "grace",
     "allow-private",
@@ -133,10 +134,15 @@ pub(crate) struct RelayArgs {
     threads: Option<NonZeroUsize>,
     /// Of which kinds links to relays and clients are that know them, the first before the others:
     /// with utls and quic circuits pass each other's lost packets; utls wants CAP_BPF, quic UDP at
-    /// the same ports (docs/guide/operate.md) [default: tls]
+    /// the same ports; tls-per-circuit, alone: a link for each circuit that goes on, up to 64 to a
+    /// relay, to be measured against (docs/guide/operate.md) [default: tls]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
+    /// Links to other relays, those that come and those that are opened, may go by several paths at
+    /// a time that the kernel knows (`ip mptcp`), where the neighbour's do, too
+    #[arg(long)]
+    mptcp: bool,
     /// Whose cell a link sends next: round-robin, random, ewma (who sent least lately), or kist
     /// (that one, and cells wait until the kernel has room for them) [default: ewma]
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
@@ -168,6 +174,7 @@ impl RelayArgs {
         let args = self.merged()?;
         // Before there are threads, which would keep the capabilities.
         let links = LinkWishes::new(&args.link)?;
+        let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
         let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
@@ -206,6 +213,8 @@ impl RelayArgs {
             bridge,
             taps,
             quic: links.quic,
+            dedicated_links: links.per_circuit,
+            mptcp,
             threads: args.threads().get(),
             circuitmux: args.circuit_policy.unwrap_or_default().kind(),
             ..Settings::new(args.listen.clone(), ring, dirclient, description)
@@ -331,6 +340,7 @@ impl RelayArgs {
             memory: self.memory.or(file.memory),
             threads: self.threads.or(file.threads),
             link: either(self.link, file.link),
+            mptcp: self.mptcp || file.mptcp,
             circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
@@ -383,6 +393,7 @@ impl RelayArgs {
             ("threads", self.threads != old.threads),
             ("no-directory", self.no_directory != old.no_directory),
             ("link", self.link != old.link),
+            ("mptcp", self.mptcp != old.mptcp),
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
             ("circuit-policy", self.circuit_policy != old.circuit_policy),
@@ -399,6 +410,7 @@ impl RelayArgs {
             threads: old.threads,
             no_directory: old.no_directory,
             link: old.link.clone(),
+            mptcp: old.mptcp,
             bridge: old.bridge,
             pt: old.pt.clone(),
             circuit_policy: old.circuit_policy,

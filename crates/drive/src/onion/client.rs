@@ -27,6 +27,7 @@ use sd_notify::NotifyState;
 
 use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
+use super::mptcp::TcpKind;
 use super::quic::QuicLinking;
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
@@ -225,7 +226,8 @@ impl<'r> ClientLoop<'r> {
         });
         let context = Context::new(unix()).map_err(io::Error::other)?;
         // A client tells nobody its addresses.
-        let mut station = Station::new(clock, core, context, &settings.listen, Vec::new())?;
+        let mut station =
+            Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
         if let Some(linking) = settings.quic {
             station.open_quic(linking == QuicLinking::UnlessUnordered, None);

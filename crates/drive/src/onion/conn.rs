@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 
 use anabranch_links::utls::Origin;
 use anabranch_links::{Fault, Link, State};
-use anabranch_multipath::Time;
+use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::extend::Target;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{SockRef, Socket};
 
+use super::mptcp::{self, TcpKind};
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
@@ -43,6 +44,8 @@ pub(super) struct Conn {
     greeting: Option<Greeting>,
     /// A transport stands between, so that segments are not the link's.
     pub(super) by_transport: bool,
+    /// Its socket is of MPTCP, though it may go by one path.
+    is_multipath: bool,
     /// Since when it is seen not to be open.
     pub(super) opening: Option<Time>,
     /// The core knows of it.
@@ -111,12 +114,13 @@ impl Conn {
         Ok(conn)
     }
 
-    /// A connection that is being opened, to the relay's address at this place.
+    /// A connection that is being opened, to the relay's address at this place; by a transport it
+    /// is of TCP.
     pub(super) fn dial(
         target: Target,
         place: usize,
         link: Box<dyn Link + Send>,
-        (tap, ways): (&mut Tap, Option<&BridgeWays>),
+        (tap, ways, tcp): (&mut Tap, Option<&BridgeWays>, TcpKind),
     ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
         let (to, greeting) = ways.map_or(Ok((address, None)), |ways| ways.to(address))?;
@@ -127,7 +131,7 @@ impl Conn {
         }
         let mut cookie = None;
         // Before it connects, so that the answer's SYN is shown.
-        let socket = connecting_by(address, |socket| cookie = tap.attach(socket.as_fd()))?;
+        let socket = connecting_by(address, tcp, |socket| cookie = tap.attach(socket.as_fd()))?;
         if let Some(cookie) = cookie {
             tap.connected(cookie, &socket, address);
         }
@@ -144,7 +148,12 @@ impl Conn {
     ) -> io::Result<Conn> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT)?;
+        let is_multipath = mptcp::is_multipath(&socket);
+        match SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT) {
+            // Kernels have learnt it for such sockets late.
+            Err(_) if is_multipath => {}
+            set => set?,
+        }
         Ok(Conn {
             socket,
             link,
@@ -154,6 +163,7 @@ impl Conn {
             place: 0,
             greeting: None,
             by_transport: false,
+            is_multipath,
             opening: None,
             told: false,
             wants: false,
@@ -197,9 +207,25 @@ impl Conn {
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);
-            self.room = tcp_info::look(&self.socket).map_or(usize::MAX, |view| kist::room(&view));
+            self.room = self.view().map_or(usize::MAX, |view| kist::room(&view));
         }
         self.room
+    }
+
+    /// How the connection is doing.
+    ///
+    /// # Errors
+    /// The kernel's; of several subflows it tells of the first alone, which is not enough.
+    pub(super) fn view(&self) -> io::Result<LinkView> {
+        match self.subflows() {
+            Some(_) => Err(ErrorKind::Unsupported.into()),
+            None => tcp_info::look(&self.socket),
+        }
+    }
+
+    /// By how many subflows of MPTCP it goes, if it does.
+    pub(super) fn subflows(&self) -> Option<usize> {
+        if self.is_multipath { mptcp::subflows(&self.socket) } else { None }
     }
 
     /// When the link wants to be called, or may have room again if that was what it lacked.
@@ -362,15 +388,16 @@ impl TapState {
 
 /// A TCP connection that is on its way.
 pub(crate) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
-    connecting_by(address, |_| ())
+    connecting_by(address, TcpKind::Single, |_| ())
 }
 
-/// The same by a socket to which something is done before.
+/// The same by a socket of this kind, to which something is done before.
 pub(super) fn connecting_by(
     address: SocketAddr,
+    tcp: TcpKind,
     prepare: impl FnOnce(&Socket),
 ) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = tcp.socket(address)?;
     socket.set_nonblocking(true)?;
     prepare(&socket);
     match socket.connect(&address.into()) {

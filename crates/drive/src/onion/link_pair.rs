@@ -15,6 +15,7 @@ use anabranch_onion::wire::cell::NUMBERED_CELL;
 use anabranch_onion::wire::extend::Target;
 
 use super::conn::{Conn, SocketRead};
+use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 use crate::emulate::Namespace;
@@ -62,7 +63,7 @@ impl LinkPair {
         let target = Target { addresses: vec![listener.local_addr()?], ..Target::default() };
         let [tap, other] = &mut taps;
         let link = Box::new(context.connect().map_err(io::Error::other)?);
-        let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None)))?;
+        let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None, TcpKind::Single)))?;
         let (socket, peer) = listener.accept()?;
         let place = Entrance::default().admit(Time::ZERO, peer.ip());
         let place = place.ok_or(ErrorKind::PermissionDenied)?;

@@ -15,9 +15,9 @@ use anabranch_onion::wire::link::EXPORT_LABEL;
 
 use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
+use super::mptcp::{MptcpCounts, TcpKind};
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Tap, TapKind};
-use super::tcp_info;
 use super::ways::BridgeWays;
 use crate::poller::{Interest, Poller, Ready};
 
@@ -44,6 +44,8 @@ pub(super) struct Links {
     timeouts: BTreeSet<(Time, LinkId)>,
     /// How much they may carry, all together.
     limits: Option<Limits>,
+    /// Of which protocol the sockets are of those that are opened straight.
+    pub(super) tcp: TcpKind,
     /// To whom alone they lead, and how, if not straight to everybody.
     ways: Option<BridgeWays>,
     /// Cells wait for room in the kernel.
@@ -111,6 +113,7 @@ impl Links {
             plain,
             timeouts,
             limits,
+            tcp: TcpKind::default(),
             ways: None,
             by_room: false,
             carried,
@@ -131,6 +134,17 @@ impl Links {
     /// What shows segments before their turn, if links may be unordered.
     pub(super) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
+    }
+
+    /// Over how many paths links go, if there may be several.
+    pub(super) fn mptcp(&self) -> Option<MptcpCounts> {
+        let counts = || {
+            let mut counts = MptcpCounts::default();
+            let open = self.conns.values().filter(|conn| conn.told && !conn.by_transport);
+            open.for_each(|conn| counts.note(conn.subflows()));
+            counts
+        };
+        (self.tcp == TcpKind::Multipath).then(counts)
     }
 
     /// Records that came before their turn, and those that did not open then.
@@ -293,7 +307,7 @@ impl Links {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
             let link = Box::new(self.context.connect().map_err(io::Error::other)?);
-            let how = (&mut self.tap, self.ways.as_ref());
+            let how = (&mut self.tap, self.ways.as_ref(), self.tcp);
             match Conn::dial(target.clone(), place, link, how) {
                 Ok(mut conn) => {
                     conn.watched = true;
@@ -444,7 +458,7 @@ impl Links {
 
     /// How a link's connection is doing, where the kernel tells.
     pub(super) fn look(&self, link: LinkId) -> Option<LinkView> {
-        tcp_info::look(self.conns.get(&link)?.socket()).ok()
+        self.conns.get(&link)?.view().ok()
     }
 
     /// Closes a link once what is sealed has gone.
@@ -614,8 +628,13 @@ mod tests {
         let addresses = vec![listener.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
         let due = Time::from_millis(30);
-        let conn =
-            Conn::dial(target, 0, Box::new(Late(Some(due))), (&mut Tap::none(), None)).unwrap();
+        let conn = Conn::dial(
+            target,
+            0,
+            Box::new(Late(Some(due))),
+            (&mut Tap::none(), None, TcpKind::Single),
+        )
+        .unwrap();
         let link = links.add(&poller, conn, Interest::READ).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));
@@ -685,8 +704,13 @@ mod tests {
             SockRef::from(&listener).set_tcp_mss(SEGMENT).unwrap();
             let addresses = vec![listener.local_addr().unwrap()];
             let target = Target { addresses, ..Target::default() };
-            let conn =
-                Conn::dial(target, 0, Box::new(Pipe::default()), (&mut Tap::none(), None)).unwrap();
+            let conn = Conn::dial(
+                target,
+                0,
+                Box::new(Pipe::default()),
+                (&mut Tap::none(), None, TcpKind::Single),
+            )
+            .unwrap();
             let link = links.add(&poller, conn, Interest::READ).unwrap();
             let (_far, _) = listener.accept().unwrap();
             let window = links.look(link).map(|view| view.snd_cwnd * view.mss).unwrap() as usize;

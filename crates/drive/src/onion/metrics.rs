@@ -13,6 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::mptcp::MptcpCounts;
 use super::quic::QuicCounts;
 use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
@@ -99,6 +100,7 @@ impl Collector for Relay {
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
         of_unordered(encoder, &numbers)?;
         of_quic(encoder, &numbers)?;
+        of_connections(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
@@ -138,6 +140,22 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
+/// Of links with connections of another kind, where a relay has such; see docs/formats.md.
+fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Numbers { stats, .. } = numbers;
+    if numbers.dedicates_links {
+        let help = "Links that were opened for one circuit each";
+        level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
+        let help = "Circuits that went by another's link, as there were as many as may be";
+        count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
+    }
+    let Some(MptcpCounts { links, subflows, fell_back }) = numbers.mptcp else { return Ok(()) };
+    level(encoder, "relay_mptcp_links", "Links that go by MPTCP", links)?;
+    level(encoder, "relay_mptcp_subflows", "Subflows of links that go by MPTCP", subflows)?;
+    let help = "Links that are TCP, as something on the way or at its end knows no MPTCP";
+    level(encoder, "relay_mptcp_fell_back", help, fell_back)
+}
+
 /// Of sets of several circuits: all together, for one set is one client's.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets that several circuits may join", stats.sets)?;
@@ -173,6 +191,8 @@ mod tests {
         (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
         numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });
         numbers.stats.quic_circuits = 13;
+        numbers.mptcp = Some(MptcpCounts { links: 14, subflows: 15, fell_back: 16 });
+        (numbers.dedicates_links, numbers.stats.dedicated_links) = (true, 17);
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
         numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
@@ -192,6 +212,10 @@ mod tests {
             "anabranch_relay_unordered_links 0",
             "anabranch_relay_quic_circuits 13",
             "anabranch_relay_quic_failed_total 12",
+            "anabranch_relay_mptcp_subflows 15",
+            "anabranch_relay_mptcp_fell_back 16",
+            "anabranch_relay_dedicated_links 17",
+            "anabranch_relay_shared_circuits_total 0",
             "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
             "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",
             "anabranch_relay_leg_rtt_seconds{of=\"most\"} 0.05",

@@ -7,6 +7,7 @@
 //!   of a link come in large reads, and cells leave many to a record and many records to a write;
 //!   the kernel holds little that is not sent, so that the core's order among circuits counts. A
 //!   relay has as many as it is given threads, joined by rings.
+//! * `mptcp`: links over several paths of the kernel, where a relay wants them.
 //! * [`ways`]: how a client reaches its bridges, straight or through transports.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
@@ -32,6 +33,7 @@ pub mod link_pair;
 mod links;
 mod meter;
 pub mod metrics;
+mod mptcp;
 mod newcomers;
 mod outside;
 mod quic;
@@ -46,6 +48,7 @@ pub mod tap;
 mod tcp_info;
 pub mod ways;
 
+pub use mptcp::MptcpCounts;
 pub use quic::{QuicCounts, QuicLinking};
 
 pub(crate) use conn::{connecting, is_passing};

@@ -22,6 +22,7 @@ use sd_notify::NotifyState;
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
 use super::meter::Meter;
+use super::mptcp::{self, MptcpCounts, TcpKind};
 use super::newcomers::Entrance;
 use super::quic::{QuicCounts, QuicLinking};
 use super::reload::{Outcome, Reload, in_words};
@@ -69,6 +70,11 @@ const READY: &str = "links may come";
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
 const DESCRIBE: Duration = Duration::from_secs(60);
+/// Links of one address whose handshake is not done, of all shards together.
+const MOST_HALF_OPEN: usize = 64;
+/// Links to one relay, where each circuit has its own: a relay of ours takes as many at a time, and
+/// C tor more (DoSConnectionMaxConcurrentCount is 100, and for clients alone).
+const MOST_DEDICATED: usize = MOST_HALF_OPEN;
 /// After this time a rate that was seen is part of the history.
 const SETTLED: Duration = Duration::from_secs(12);
 
@@ -91,6 +97,11 @@ pub struct Settings {
     pub taps: Vec<Tap>,
     /// Whether there are QUIC links beside others, and if, whether beside unordered ones, too.
     pub quic: Option<QuicLinking>,
+    /// Whether each circuit that goes on has a link of its own to the next relay.
+    pub dedicated_links: bool,
+    /// Whether sockets for links, those that come and those that are opened, are of MPTCP where the
+    /// kernel has it. What shows segments before their turn does not know such.
+    pub mptcp: bool,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.
     pub threads: usize,
@@ -117,6 +128,8 @@ impl Settings {
             live: Live::new(description),
             taps: Vec::new(),
             quic: None,
+            dedicated_links: false,
+            mptcp: false,
             threads: 1,
             bridge: None,
         }
@@ -143,6 +156,10 @@ pub struct Numbers {
     pub early: EarlyCounts,
     /// What came of QUIC links, if there may be any.
     pub quic: Option<QuicCounts>,
+    /// Over how many paths links go, if there may be several.
+    pub mptcp: Option<MptcpCounts>,
+    /// Whether each circuit that goes on has a link of its own.
+    pub dedicates_links: bool,
     /// Sets that end here, those first in which most waits; so many that a line holds them.
     pub sets: Vec<SetNumbers>,
 }
@@ -162,11 +179,18 @@ impl Numbers {
             refused: self.refused + other.refused,
             tap: self.tap.or(other.tap),
             early: self.early.with(other.early),
-            quic: match (self.quic, other.quic) {
-                (Some(one), Some(other)) => Some(one.with(other)),
-                (one, other) => one.or(other),
-            },
+            quic: both(self.quic, other.quic, QuicCounts::with),
+            mptcp: both(self.mptcp, other.mptcp, MptcpCounts::with),
+            dedicates_links: self.dedicates_links || other.dedicates_links,
         }
+    }
+}
+
+/// What two shards have together of what either may have.
+fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(with(one, other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -221,6 +245,9 @@ pub fn run_rereading(
     if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
     }
+    if main.settings.mptcp && !mptcp::is_there() {
+        watch.note("the kernel has no MPTCP (net.mptcp.enabled): links are TCP");
+    }
     while main.turn(stop, watch)? {}
     if let Err(error) = main.history_file.write() {
         watch.note(&format!("{error}; what was carried of late is forgotten"));
@@ -249,6 +276,8 @@ struct MainShard<'r> {
     certified: Time,
     /// When we are to be described next.
     describe_at: Time,
+    /// It was said that circuits share links, though each should have its own.
+    told_shared: bool,
     /// Set when the end was asked for: from when on it ends once there are no circuits, and when it
     /// ends in any case.
     ends: Option<[Time; 2]>,
@@ -294,6 +323,7 @@ impl<'r> MainShard<'r> {
             ticked: Time::ZERO,
             certified: Time::ZERO,
             describe_at: Time::ZERO + DESCRIBE,
+            told_shared: false,
             ends: None,
         };
         main.describe();
@@ -324,6 +354,10 @@ impl<'r> MainShard<'r> {
             let numbers = self.numbers();
             self.history_file.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
+            if numbers.stats.shared_circuits > 0 && !self.told_shared {
+                self.told_shared = true;
+                watch.note("a neighbour has as many links as may be: further circuits share them");
+            }
             self.renew(now, watch);
             self.test(now, watch);
         }
@@ -515,6 +549,8 @@ fn shards(
             hsdir: hsdir.clone(),
             tap: taps.next(),
             by_room: settings.circuitmux.waits_for_room(),
+            tcp: if settings.mptcp { TcpKind::Multipath } else { TcpKind::Single },
+            dedicated: settings.dedicated_links.then(|| shared_out(MOST_DEDICATED, settings)),
             quic: settings.quic.map(|linking| QuicSide {
                 listen: Vec::new(),
                 entrance: entrance.clone(),
@@ -540,9 +576,14 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         allow_private,
         max_cells,
         max_queue: 50_000,
-        max_half_open: (64 / settings.threads.max(1)).max(4),
+        max_half_open: shared_out(MOST_HALF_OPEN, settings).max(4),
         max_streams: 10_000,
     }
+}
+
+/// A shard's part of what all have together.
+fn shared_out(most: usize, settings: &Settings) -> usize {
+    (most / settings.threads.max(1)).max(1)
 }
 
 /// What a relay proves itself with on links that show this TLS certificate.

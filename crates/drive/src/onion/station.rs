@@ -16,6 +16,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
 use super::meter::Meter;
+use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinks, is_quic};
@@ -56,6 +57,8 @@ pub(super) struct Station<C> {
     plain: Vec<u8>,
     /// The other shards of a relay that has any.
     siblings: Option<Siblings>,
+    /// Links are opened for one circuit each, whatever siblings have.
+    dedicates_links: bool,
     /// When links were last looked through for those that do not open, and for those that rest.
     swept: Time,
     rested: Time,
@@ -90,7 +93,8 @@ impl Token {
 }
 
 impl<C: Core> Station<C> {
-    /// A core without links that listens at these addresses.
+    /// A core without links that listens at these addresses; `tcp` is the kind of its listeners
+    /// and of the links that it opens.
     ///
     /// # Errors
     /// An address cannot be listened on (it is named), or the kernel has no files left.
@@ -98,15 +102,16 @@ impl<C: Core> Station<C> {
         clock: Clock,
         core: C,
         context: Context,
-        at: &[SocketAddr],
+        (tcp, at): (TcpKind, &[SocketAddr]),
         own: Vec<IpAddr>,
     ) -> io::Result<Station<C>> {
         let poller = Poller::new(1024)?;
-        let listeners = at.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
+        let listeners = at.iter().map(|at| listen(tcp, *at)).collect::<io::Result<Vec<_>>>()?;
         for (token, listener) in (LISTENERS..).zip(&listeners) {
             poller.add(listener, token)?;
         }
-        let (links, siblings) = (Links::new(context), None);
+        let (mut links, siblings) = (Links::new(context), None);
+        links.tcp = tcp;
         let (swept, rested) = (Time::ZERO, Time::ZERO);
         Ok(Station {
             clock,
@@ -119,6 +124,7 @@ impl<C: Core> Station<C> {
             own,
             plain: Vec::new(),
             siblings,
+            dedicates_links: false,
             swept,
             rested,
         })
@@ -279,6 +285,16 @@ impl<C: Core> Station<C> {
         }
         self.siblings = Some(siblings);
         Ok(())
+    }
+
+    /// The core opens a link for each circuit from now on.
+    pub(super) fn dedicate_links(&mut self) {
+        self.dedicates_links = true;
+    }
+
+    /// Whether it does.
+    pub(super) fn dedicates_links(&self) -> bool {
+        self.dedicates_links
     }
 
     /// Watches one of the role's single files.
@@ -485,6 +501,13 @@ impl<C: Core> Station<C> {
     }
 
     fn dial(&mut self, now: Time, target: Target) {
+        if self.dedicates_links {
+            // It counts with siblings once it is open.
+            if self.links.dial(&self.poller, target.clone()).is_err() {
+                self.core.handle_link(now, LinkInput::Unreachable { target });
+            }
+            return;
+        }
         let rsa = target.rsa;
         if let Some(link) = self.siblings.as_ref().and_then(|siblings| siblings.claim(rsa)) {
             return self.core.handle_link(now, LinkInput::Elsewhere { target, link });
@@ -562,9 +585,9 @@ impl<C: Core> Inside for Within<'_, C> {
     }
 }
 
-fn listen(at: &SocketAddr) -> io::Result<TcpListener> {
+fn listen(tcp: TcpKind, at: SocketAddr) -> io::Result<TcpListener> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
-    let listener = TcpListener::bind(at).map_err(named)?;
+    let listener = tcp.listen(at).map_err(named)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

@@ -8,19 +8,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::Server;
+<<<<<<< HEAD
 use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS, Seat, TOR, WEB_PORT};
+=======
+use super::super::onions::{Makers, Node, ONION, OnionNetwork, RelaySeat, Seat, TOR};
+>>>>>>> w-arms
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::cells;
 use super::downloads::Downloads;
 use super::measured::{CellDelays, Download, Measured};
-use super::place::{self, Role, WEB};
+use super::place::{self, LastLines, Role, WEB};
 use super::plan::{Arm, Settings, Unit, lengths};
 
 /// One circuit for a stream at a time, of as many as there are downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
+/// Links that a relay has to another, at most, where each circuit has its own.
+const LINKS: u32 = 64;
 /// Seconds after which relays have told what they have counted.
 const COUNTING: Duration = Duration::from_millis(2_500);
 
@@ -93,15 +99,22 @@ impl Bench {
     }
 
     fn downloads(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        let stage = place::build(unit.line, unit.seed(self.settings.seed))?;
+        let last = if unit.arm == Arm::Mptcp { LastLines::Two } else { LastLines::One };
+        let stage = place::build(unit.line, unit.seed(self.settings.seed), last)?;
         let stock = unit.arm == Arm::Stock;
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
         let makers = Makers { stage: &stage, anabranch: &self.anabranch, tor: &tor };
-        let relays = Role::RELAYS.map(|role| RelaySeat {
-            seat: role.seat(&stage),
-            is_exit: role == Role::Exit,
-            words: words_of(unit.arm),
-        });
+        let words = Role::RELAYS.map(|role| words_of(unit.arm, role));
+        let words = words.each_ref().map(|words| words.iter().map(|word| &**word).collect());
+        let relays: Vec<_> = Role::RELAYS
+            .into_iter()
+            .zip(&words)
+            .map(|(role, words): (Role, &Vec<&str>)| RelaySeat {
+                seat: role.seat(&stage),
+                is_exit: role == Role::Exit,
+                words,
+            })
+            .collect();
         let authority = Role::Authority.seat(&stage);
         let mut network = OnionNetwork::start(makers, &authority, &relays, stock)?;
         let server = stage.host("exit").run(|| Server::start(WEB, WEB_PORT))?;
@@ -124,20 +137,29 @@ impl Bench {
             let mut cpu = cpu(&network);
             cpu.iter_mut().zip(before).for_each(|(now, then)| *now -= then);
             let early_records = early_records(&network, unit.arm)?;
+            must_go_apart(&network, unit.arm, settings.downloads)?;
             Ok(Outcome { downloads, cells: None, early_records, cpu, error })
         })
     }
 }
 
 /// What a relay of ours is told.
-fn words_of(arm: Arm) -> &'static [&'static str] {
-    match arm {
+fn words_of(arm: Arm, role: Role) -> Vec<String> {
+    let words: &[&str] = match arm {
         Arm::Unordered => &["--link", "utls"],
         Arm::UnorderedKist => &["--link", "utls", "--circuit-policy", "kist"],
         Arm::OrderedKist => &["--circuit-policy", "kist"],
         Arm::Quic => &["--link", "quic"],
+        Arm::PerCircuit => &["--link", "tls-per-circuit"],
+        Arm::Mptcp => &["--mptcp"],
         Arm::Ordered | Arm::Stock | Arm::Cells => &[],
+    };
+    let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    if let Some(second) = role.second().filter(|_| arm == Arm::Mptcp) {
+        // A subflow comes in as any other connection does.
+        words.extend(["--listen".to_owned(), format!("{second}:{ONION}")]);
     }
+    words
 }
 
 /// A client with a circuit through the three relays.
@@ -201,6 +223,25 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
         all += numbers["early_records"].as_u64().unwrap_or_default();
     }
     Ok(all)
+}
+
+/// Makes sure that circuits went as the arm's name says.
+///
+/// # Errors
+/// The middle has not a link for each download, or none by two subflows.
+fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
+    if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
+        return Ok(());
+    }
+    std::thread::sleep(COUNTING);
+    let numbers = network.relays[1].event("numbers").unwrap_or_default();
+    let number = |of: &str, name: &str| numbers[of][name].as_u64().unwrap_or_default();
+    let is_so = match arm {
+        Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
+        _ => number("mptcp", "subflows") > number("mptcp", "links"),
+    };
+    let told = || format!("the middle's links are not as wanted: {numbers}");
+    if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 
 /// Does the work of a unit, and notes how long it took and what the machine did.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
+use std::process::Command;
 
 use super::super::onions::Seat;
 use super::super::stage::Stage;
@@ -14,6 +15,14 @@ pub const DELAY_MS: u32 = 50;
 pub const RATE_MBIT: u32 = 100;
 /// A line holds what comes in so many milliseconds.
 pub const QUEUE_MS: u32 = 100;
+
+/// Lines between middle and exit, each as the last one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastLines {
+    One,
+    /// And the kernel's path manager knows of the second.
+    Two,
+}
 
 /// Of the web server, on the exit's host.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
@@ -54,6 +63,15 @@ impl Role {
         Ipv4Addr::new(10, network, 0, 1)
     }
 
+    /// Where its end of the second last line is, if it has one.
+    pub(super) fn second(self) -> Option<Ipv4Addr> {
+        match self {
+            Role::Authority | Role::Guard => None,
+            Role::Middle => Some(Ipv4Addr::new(10, 21, 0, 1)),
+            Role::Exit => Some(Ipv4Addr::new(10, 31, 0, 1)),
+        }
+    }
+
     pub(super) fn seat(self, stage: &Stage) -> Seat<'_> {
         Seat { name: self.name().to_owned(), ip: self.address(), host: stage.host(self.name()) }
     }
@@ -63,8 +81,33 @@ impl Role {
 ///
 /// # Errors
 /// What the machine refuses.
-pub(super) fn build(line: Line, seed: u64) -> io::Result<Stage> {
-    Stage::of(&topology(line, seed), Vec::new())
+pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage> {
+    let stage = Stage::of(&topology(line, seed, last), Vec::new())?;
+    if last == LastLines::Two {
+        for role in [Role::Middle, Role::Exit] {
+            stage.host(role.name()).run(|| announce(role))?;
+        }
+    }
+    Ok(stage)
+}
+
+/// Has the kernel of a host tell whoever it has an MPTCP connection with of the end of its second
+/// line: whoever dialled opens a subflow by it.
+fn announce(role: Role) -> io::Result<()> {
+    let Some(second) = role.second() else { return Ok(()) };
+    // Two, as the other end tries as well, in vain: nobody listens where the dialler dialled from.
+    mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
+    mptcp(&["endpoint", "add", &second.to_string(), "signal"])
+}
+
+fn mptcp(words: &[&str]) -> io::Result<()> {
+    let cannot = |error| io::Error::other(format!("ip mptcp (package iproute2): {error}"));
+    let told =
+        Command::new("ip").arg("mptcp").args(words).output().map_err(|e| cannot(e.to_string()))?;
+    match told.status.success() {
+        true => Ok(()),
+        false => Err(cannot(String::from_utf8_lossy(&told.stderr).trim().to_owned())),
+    }
 }
 
 /// Builds the last line alone, with the middle at `client` and the exit at `server`.
@@ -117,13 +160,19 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
 
 /// Client, guard, middle and exit in a row; and the authority, by lines of which everybody has one,
 /// and by which those reach each other who are no neighbours.
-fn topology(line: Line, seed: u64) -> String {
+fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {
         let (name, ip) = (role.name(), role.address());
         let forward = role == Role::Authority;
-        let web = if role == Role::Exit { format!(", '{WEB}/32'") } else { String::new() };
-        let own = format!("address = ['{ip}/32'{web}]\nforward = {forward}");
+        let mut own = format!("'{ip}/32'");
+        if role == Role::Exit {
+            own += &format!(", '{WEB}/32'");
+        }
+        if let Some(second) = role.second().filter(|_| last == LastLines::Two) {
+            own += &format!(", '{second}/32'");
+        }
+        let own = format!("address = [{own}]\nforward = {forward}");
         writeln!(text, "[[host]]\nname = '{name}'\n{own}")
             .expect("writing to a string does not fail");
     }
@@ -142,6 +191,12 @@ fn topology(line: Line, seed: u64) -> String {
         let far = format!("{}, {}", to(&[one], ""), from(two));
         let ends = [(one.name(), &*near), (two.name(), &*far)];
         text += &link(name, ends, &on_path(line, name == "last"));
+    }
+    if let (LastLines::Two, Some(one), Some(two)) = (last, middle.second(), exit.second()) {
+        let near = format!("routes = ['{two}/32'], prefsrc = ['{one}']");
+        let far = format!("routes = ['{one}/32'], prefsrc = ['{two}']");
+        let ends = [(middle.name(), &*near), (exit.name(), &*far)];
+        text += &link("last-too", ends, &on_path(line, true));
     }
     let core = "delay = '1ms'\n";
     let authority = Role::Authority;
@@ -177,7 +232,8 @@ mod tests {
     #[test]
     fn the_last_line_alone_loses_and_in_one_direction() {
         for direction in [Direction::ToExit, Direction::FromExit] {
-            let topology = Topology::parse(&topology(line(direction), u64::MAX), "t").unwrap();
+            let text = topology(line(direction), u64::MAX, LastLines::One);
+            let topology = Topology::parse(&text, "t").unwrap();
             assert_eq!((topology.hosts.len(), topology.links.len()), (5, 7));
             assert_eq!(topology.tcp, TcpControl::Bbr);
             let losing = |link: &&Cable| {
@@ -193,8 +249,20 @@ mod tests {
     }
 
     #[test]
+    fn a_second_last_line_is_like_the_first() {
+        let text = topology(line(Direction::FromExit), 1, LastLines::Two);
+        let topology = Topology::parse(&text, "t").unwrap();
+        let named = |name: &str| topology.links.iter().find(|link| link.name == name).unwrap();
+        let [first, second] = ["last", "last-too"].map(named);
+        assert_eq!((&first.forward, &first.back), (&second.forward, &second.back));
+        assert_eq!(second.back.loss, Loss::Bernoulli(0.05));
+        assert_eq!(topology.links.len(), 8);
+    }
+
+    #[test]
     fn three_lines_have_the_normal_delay_that_is_said() {
-        let topology = Topology::parse(&topology(line(Direction::ToExit), 1), "t").unwrap();
+        let text = topology(line(Direction::ToExit), 1, LastLines::One);
+        let topology = Topology::parse(&text, "t").unwrap();
         let slow = topology.links.iter().flat_map(|link| [&link.forward, &link.back]);
         let slow: Vec<_> = slow.filter(|way| way.delay.as_millis() == 50).collect();
         assert_eq!(slow.len(), 6);

@@ -33,6 +33,10 @@ pub enum Arm {
     UnorderedKist,
     /// By our relays, with QUIC links between them.
     Quic,
+    /// By our relays, each of which opens a link in order for each circuit.
+    PerCircuit,
+    /// By our relays, with links in order by MPTCP: between middle and exit over two lines.
+    Mptcp,
     /// An unordered link alone, with cells at a steady rate.
     Cells,
 }
@@ -111,14 +115,23 @@ pub struct Unit {
 }
 
 named!(Arm: Stock "stock", Ordered "tls", OrderedKist "tls-kist", Unordered "utls",
-    UnorderedKist "utls-kist", Quic "quic", Cells "cells");
+    UnorderedKist "utls-kist", Quic "quic", PerCircuit "tls-per-circuit", Mptcp "mptcp",
+    Cells "cells");
 named!(Direction: ToExit "to-exit", FromExit "from-exit");
 named!(Congestion: Cubic "cubic", Bbr "bbr");
 
 impl Arm {
     /// Those that download.
-    pub const DOWNLOADS: [Arm; 6] =
-        [Arm::Stock, Arm::Ordered, Arm::OrderedKist, Arm::Unordered, Arm::UnorderedKist, Arm::Quic];
+    pub const DOWNLOADS: [Arm; 8] = [
+        Arm::Stock,
+        Arm::Ordered,
+        Arm::OrderedKist,
+        Arm::Unordered,
+        Arm::UnorderedKist,
+        Arm::Quic,
+        Arm::PerCircuit,
+        Arm::Mptcp,
+    ];
 }
 
 impl Line {
@@ -260,7 +273,7 @@ pub(super) mod tests {
     fn the_usual_plan_has_every_arm_over_every_line_in_every_round() {
         let units = plan(&settings());
         // Without loss there is one direction, and a link alone loses in one.
-        assert_eq!(units.len(), 10 * 2 * 3 * (5 * 6 + 3));
+        assert_eq!(units.len(), 10 * 2 * 3 * (5 * 8 + 3));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));

@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-use super::{Node, NodeRole, Timer, Why};
+use super::{Node, NodeRole, Timer, Why, dedicated};
 use crate::channel::{CellOutcome, Channel, LinkKind, Start};
 use crate::channels::{Lane, LinkId, is};
 use crate::event::{Event, LinkFault};
@@ -26,7 +26,11 @@ impl<R: NodeRole> Node<R> {
         let channel = Channel::new(role, start);
         let deadline = channel.deadline().map(|time| (time.max(now), Timer::Handshake(id)));
         self.timers.extend(deadline);
+        let is_dedicated = target.is_some() && R::dedicates_links(self);
         self.channels.open(id, channel, target);
+        if let Some(link) = self.channels.link(id) {
+            link.is_dedicated = is_dedicated && link.channel.kind() == LinkKind::Tls;
+        }
     }
 
     /// Bytes of a link.
@@ -66,6 +70,7 @@ impl<R: NodeRole> Node<R> {
         inbox.drain(..taken);
         link.inbox = inbox;
         self.channels.wake(id);
+        self.let_go(now, id);
     }
 
     /// Takes cells until none is whole, or the link must wait.
@@ -200,6 +205,10 @@ impl<R: NodeRole> Node<R> {
         if self.rules.amount != Amount::Full && link.channel.has_padding() {
             link.channel.ask_padding(Padding::Stop);
         }
+        if link.is_dedicated {
+            link.quiet.rest = dedicated::REST;
+            return;
+        }
         let until = now + link.quiet.rest;
         self.rest_until(id, until);
     }
@@ -244,7 +253,12 @@ impl<R: NodeRole> Node<R> {
 
     /// A circuit waits for a link to this relay.
     pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
-        if self.dialling.add(&target, circuit) {
+        self.dial_up_to(target, circuit, 1);
+    }
+
+    /// The same, where so many links may be opened at a time.
+    pub(super) fn dial_up_to(&mut self, target: Target, circuit: u32, most: usize) {
+        if self.dialling.add(&target, circuit, most) {
             self.put(LinkOutput::Dial { target });
         }
     }

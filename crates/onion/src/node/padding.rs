@@ -65,6 +65,11 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return false };
         let until = match link.circuits() {
             0 => link.quiet.rests_until(),
+            _ if link.is_dedicated => {
+                // The timer is set again when its last circuit is gone.
+                link.quiet.resting = None;
+                return false;
+            }
             _ => now + link.quiet.rest,
         };
         if until > now {

@@ -8,6 +8,7 @@ use super::Relay;
 use super::circuit::{Circuit, Next};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::event::CircuitFault;
+use crate::node::Way;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend, Target};
@@ -25,6 +26,9 @@ impl Relay {
 
     /// A circuit goes on once there is a link to where it wants to go.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
+        if let Some(most) = self.role.dedicated {
+            return self.head_alone(now, index, wish, most);
+        }
         if let Some(link) = self.channels.to(&wish.target) {
             return self.create_next(now, index, link, &wish);
         }
@@ -32,6 +36,24 @@ impl Relay {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.next = Next::Dialling(Box::new(wish));
         self.dial(target, index);
+    }
+
+    /// A circuit goes on by a link of its own, as far as there may be one.
+    fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
+        if self.circuits.get(index).is_none() {
+            return;
+        }
+        match self.dial_dedicated(&wish.target, index, most) {
+            Way::Shared(link) => {
+                self.role.stats.shared_circuits += 1;
+                self.create_next(now, index, link, &wish);
+            }
+            Way::Dialled => {
+                if let Some(circuit) = self.circuits.get_mut(index) {
+                    circuit.next = Next::Dialling(Box::new(wish));
+                }
+            }
+        }
     }
 
     /// A circuit that is the last here may go on to a relay that is neither we nor the one before

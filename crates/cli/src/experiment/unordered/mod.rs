@@ -40,7 +40,8 @@ pub(crate) struct UnorderedArgs {
     common: Common,
     /// What to measure: stock (C tor), tls (our relays, in order), utls (ours, unordered),
     /// tls-kist and utls-kist (by `relay --circuit-policy kist`), quic (ours, QUIC links between
-    /// them), cells (a link alone) [default: all; without C tor all but stock]
+    /// them), tls-per-circuit (ours, a link for each circuit), mptcp (ours, two lines in place of
+    /// the last), cells (a link alone) [default: all; without C tor all but stock]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Segments that the last line loses, in per cent
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        let all = plan(&settings("--arms stock,tls,tls-kist,utls,utls-kist,quic,cells"));
+        let all = plan(&settings("--arms stock,tls,utls,quic,tls-per-circuit,mptcp,cells"));
         assert_eq!(all.len(), 10 * 2 * 3 * (5 * 6 + 3));
         let short = plan(&settings("--short"));
         assert_eq!(short.len(), 2 * 3);

@@ -17,9 +17,14 @@ const ROW: usize = 2;
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
+    .p5{fill:#7a6a00}.p6{fill:#008a9a}.p7{fill:#555}\
     .line.p0{stroke:#2568b8}.line.p1{stroke:#d06a00}.line.p2{stroke:#1e8a5a}\
-    .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}\
-    .line.p0,.line.p1,.line.p2,.line.p3,.line.p4{fill:none}";
+    .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}.line.p5{stroke:#7a6a00}\
+    .line.p6{stroke:#008a9a}.line.p7{stroke:#555}\
+    path.line{fill:none}";
+/// Arms in a row of the legend, and between two of them.
+const LEGEND: usize = 4;
+const APART: (f64, f64) = (190.0, 18.0);
 
 /// The figure; without panels if nothing was downloaded.
 pub(super) fn figure(subject: &Subject<'_>) -> String {
@@ -37,7 +42,8 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
         .collect();
     let has = |arm: &&Arm| subject.curves.iter().any(|curve| curve.arm == **arm);
     let shown: Vec<&Arm> = Arm::DOWNLOADS.iter().filter(has).collect();
-    let tall = lines.len().div_ceil(ROW) as f64 * height + 30.0;
+    let panels_end = lines.len().div_ceil(ROW) as f64 * height;
+    let tall = panels_end + shown.len().div_ceil(LEGEND) as f64 * APART.1 + 12.0;
     let whole = ROW as f64 * width;
     let view = format!("0 0 {} {}", number(whole), number(tall));
     let picture = html! {
@@ -46,10 +52,11 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
             style { (PreEscaped(STYLE)) }
             rect width="100%" height="100%" fill="#fff" {}
             @for panel in &panels { (panel) }
-            @for (arm, place) in shown.iter().zip(0i16..) {
-                @let x = MARGIN + f64::from(place) * 145.0;
-                rect.(colour(colour_of(**arm))) x=(number(x)) y=(number(tall - 26.0)) width="12" height="12" {}
-                text x=(number(x + 17.0)) y=(number(tall - 16.0)) { (words::title(**arm)) }
+            @for (place, arm) in shown.iter().enumerate() {
+                @let x = MARGIN + (place % LEGEND) as f64 * APART.0;
+                @let y = panels_end + (place / LEGEND) as f64 * APART.1;
+                rect.(colour(colour_of(**arm))) x=(number(x)) y=(number(y + 4.0)) width="12" height="12" {}
+                text x=(number(x + 17.0)) y=(number(y + 14.0)) { (words::title(**arm)) }
             }
         }
     };

@@ -35,6 +35,8 @@ pub(super) fn title(arm: Arm) -> &'static str {
         Arm::Unordered => "ours, unordered",
         Arm::UnorderedKist => "ours, unordered, kist",
         Arm::Quic => "ours, QUIC",
+        Arm::PerCircuit => "ours, a link a circuit",
+        Arm::Mptcp => "ours, MPTCP, two lines",
         Arm::Cells => "a link alone",
     }
 }
@@ -81,7 +83,29 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
          control. Downloads are cut after {} s and then count as not done. Rounds have dice of \
          their own, which arms share.{stock}",
         subject.header["cut"]
-    )
+    ) + &others(subject)
+}
+
+/// In what arms differ by more than their links, and are not to be compared.
+fn others(subject: &Subject<'_>) -> String {
+    let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
+    let said = [
+        (Arm::Quic, " QUIC links have a CUBIC of their own, whatever the kernel's control is."),
+        (
+            Arm::PerCircuit,
+            " With a link for each circuit as many connections share a line as there are \
+             downloads, so that the loss of one slows down one alone, whose window is then its \
+             own; the client's circuits share its link to the guard. Links are there before the \
+             downloads begin: what they cost in round trips is in no time.",
+        ),
+        (
+            Arm::Mptcp,
+            " By MPTCP the link between middle and exit has two lines, each of which is like the \
+             one that other arms have: twice the rate, and two congestion windows. It answers what \
+             a second path brings, not what another link does on the same.",
+        ),
+    ];
+    said.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
 /// What the link alone is.

@@ -141,6 +141,17 @@ fn foot(model: &Model, ink: Palette) -> Text<'static> {
         ),
         None => sets,
     };
+    let sets = match stats.dedicated_links {
+        0 => sets,
+        links => format!("{sets} · links of one circuit {links}"),
+    };
+    let sets = match model.numbers.mptcp {
+        Some(counts) => format!(
+            "{sets} · MPTCP links {} with {} subflows, {} by TCP",
+            counts.links, counts.subflows, counts.fell_back
+        ),
+        None => sets,
+    };
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
         None => Line::styled("nothing refused, no breach of the protocol", ink.faint()),

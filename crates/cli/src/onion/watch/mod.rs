@@ -7,10 +7,10 @@ mod model;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anabranch_drive::onion::QuicCounts;
 use anabranch_drive::onion::relay::{Numbers, Watch};
 use anabranch_drive::onion::reload::{Names, Outcome, in_words};
 use anabranch_drive::onion::skew::Skew;
+use anabranch_drive::onion::{MptcpCounts, QuicCounts};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};
@@ -119,12 +119,14 @@ impl Watch for Screen {
 
 /// The numbers as an object.
 fn object(numbers: &Numbers) -> Value {
-    let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic } = numbers;
+    let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic, .. } = numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
     json!({
         "tap": tap.map(|tap| tap.to_string()), "unordered_links": stats.unordered_links,
         "early_cells": stats.early_cells, "early_records": early.opened,
         "early_failed": early.failed, "quic": quic.map(|counts| of_quic(stats, counts)),
+        "per_circuit": numbers.dedicates_links.then(|| of_dedicated(stats)),
+        "mptcp": numbers.mptcp.map(of_mptcp),
         "event": "numbers", "links": links, "circuits": stats.circuits,
         "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
         "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
@@ -144,6 +146,17 @@ fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
         "links": stats.quic_links, "circuits": stats.quic_circuits, "failed": failed,
         "broken": endpoints.broken, "retried": endpoints.retried, "refused": endpoints.refused,
     })
+}
+
+/// Of links that were opened for one circuit each, as an object.
+fn of_dedicated(stats: &Stats) -> Value {
+    json!({"links": stats.dedicated_links, "shared_circuits": stats.shared_circuits})
+}
+
+/// Of links that may go by several paths, as an object.
+fn of_mptcp(counts: MptcpCounts) -> Value {
+    let MptcpCounts { links, subflows, fell_back } = counts;
+    json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
 /// Whose clock is wrong, as an object.

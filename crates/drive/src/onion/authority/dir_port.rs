@@ -16,6 +16,7 @@ use super::shared_answers::{Letter, SharedAnswers};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::dirclient::{DirClient, unix};
+use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 use crate::poller::Ready;
 
@@ -52,7 +53,13 @@ impl DirPort {
     ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
         let reachability = Reachability::new(PROBES, Box::new(crate::entropy::generator()?));
-        let mut station = Station::new(Clock::start(), reachability, context, listen, Vec::new())?;
+        let mut station = Station::new(
+            Clock::start(),
+            reachability,
+            context,
+            (TcpKind::Single, listen),
+            Vec::new(),
+        )?;
         station.links.patience = OPENING;
         station.watch(news.waker(), BELL)?;
         let at = station.addresses()?;

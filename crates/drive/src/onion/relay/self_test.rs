@@ -28,6 +28,7 @@ use rand_chacha::ChaCha20Rng;
 use crate::clock::Clock;
 use crate::onion::dirclient::unix;
 use crate::onion::meter::Meter;
+use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
 /// DROP cells in one test, at most: with them 54 kB a second for ten seconds were carried.
@@ -194,7 +195,7 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
     };
     let core = Client::new(config, Box::new(parts.rng));
     let context = Context::new(unix()).map_err(io::Error::other)?;
-    let mut station = Station::new(parts.clock, core, context, &[], Vec::new())?;
+    let mut station = Station::new(parts.clock, core, context, (TcpKind::Single, &[]), Vec::new())?;
     station.links.limit(parts.meters);
     Ok(station)
 }

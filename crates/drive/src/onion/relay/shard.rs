@@ -16,6 +16,7 @@ use super::{Live, Numbers, SETS, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
+use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;
@@ -43,6 +44,10 @@ pub(super) struct Parts {
     pub(super) tap: Option<Tap>,
     /// Whether cells wait until the kernel has room for them.
     pub(super) by_room: bool,
+    /// Of which kind sockets for links are.
+    pub(super) tcp: TcpKind,
+    /// How many links there may be to one relay, if each circuit that goes on has its own.
+    pub(super) dedicated: Option<usize>,
     /// Whether QUIC links are had beside others, and how.
     pub(super) quic: Option<QuicSide>,
 }
@@ -77,9 +82,15 @@ impl Shard {
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
-        let Parts { policy, siblings, hsdir, tap, by_room, quic, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, by_room, tcp, dedicated, quic, .. } = parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
-        let mut station = Station::new(clock, core, context, &listen, own)?;
+        if let Some(most) = dedicated {
+            core.dedicate_links(most);
+        }
+        let mut station = Station::new(clock, core, context, (tcp, &listen), own)?;
+        if dedicated.is_some() {
+            station.dedicate_links();
+        }
         station.links.limit(meters.clone());
         station.links.wait_for_room(by_room);
         station.join(siblings)?;
@@ -192,6 +203,8 @@ impl Shard {
             quic: self.station.quic_counts(),
             tap: links.tap(),
             early: links.early(),
+            mptcp: links.mptcp(),
+            dedicates_links: self.station.dedicates_links(),
             sets: core.fullest_sets(SETS),
         }
     }

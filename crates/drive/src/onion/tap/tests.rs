@@ -14,6 +14,7 @@ use super::*;
 use crate::emulate::{self, Network, Topology};
 use crate::onion::conn::connecting_by;
 use crate::onion::link_pair::{CellDelays, LinkPair};
+use crate::onion::mptcp::TcpKind;
 
 /// The taps that can be had here.
 fn taps() -> Vec<Tap> {
@@ -41,7 +42,7 @@ impl TappedPair {
         save_syns(&listener).unwrap();
         let peer: SocketAddr = listener.local_addr().unwrap();
         let mut cookie = None;
-        let near = connecting_by(peer, |socket| {
+        let near = connecting_by(peer, TcpKind::Single, |socket| {
             cookie = if dialled { tap.attach(socket.as_fd()) } else { None };
         });
         let near = near.unwrap();

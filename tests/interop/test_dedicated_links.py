@@ -1,0 +1,79 @@
+"""A TCP connection for each circuit, and MPTCP sockets, of a relay of ours between stock tors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.tools import wait_for
+from harness.tornet import TorNetwork
+from harness.torours import BACK, OurClient, OurRelay
+from harness.webfiles import fetch_all
+
+pytestmark = [pytest.mark.links, pytest.mark.timeout(600)]
+
+LENGTHS = (1, 514, 100_000, MIB)
+#: Users of the client, each with a circuit of its own.
+USERS = 12
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, OurRelay]]:
+    """Three authorities, two relays and an exit of C tor's, and a middle of ours."""
+    folder = tmp_path_factory.mktemp("tor")
+    with TorNetwork(folder, relays=2, exits=1) as network:
+        words = ("--link", "tls-per-circuit", "--mptcp", "--threads", "2")
+        middle = OurRelay(network, folder / "middle", "middle", *words)
+        network.others = {"middle": middle.fingerprint}
+        try:
+            network.start()
+            network.wait_for_all()
+            yield network, middle
+        finally:
+            middle.close()
+
+
+def series(relay: OurRelay, which: str) -> int:
+    """One of a relay's numbers for Prometheus."""
+    return int(relay.scrape().get(f"anabranch_relay_{which}", 0))
+
+
+def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
+    world: tuple[TorNetwork, OurRelay], tmp_path: Path, results: Results
+) -> None:
+    """All arrives, connections go with their circuits, and nobody complains of anybody."""
+    network, middle = world
+    guard, last = network.of("relay")[0].fingerprint, network.of("exit")[0].fingerprint
+    pins = ["--legs", "1", "--entry", guard, "--middle", middle.fingerprint, "--exit", last]
+    with OurClient(network, tmp_path / "client", *pins) as client:
+        client.wait_ready()
+        add = partial(results.add, "a link for each circuit, between stock tors")
+        for user in range(USERS):
+            proxy = client.proxy.replace("//", f"//user{user}:user{user}@")
+            fetch_all(proxy, tmp_path, add, LENGTHS if user == 0 else LENGTHS[:2])
+        links = series(middle, "dedicated_links")
+        results.add("a link for each circuit", circuits=USERS, links=links)
+        assert links >= USERS
+        # C tor's kernel sockets are of TCP.
+        assert series(middle, "mptcp_links") == 0
+        assert series(middle, "mptcp_fell_back") >= USERS
+        before = series(middle, "circuits")
+
+    # Stock tors, too, have circuits through it, and keep them.
+    def is_each_used() -> bool:
+        return 0 < series(middle, "dedicated_links") <= series(middle, "circuits")
+
+    wait_for("circuits that end", lambda: series(middle, "circuits") < before, 60)
+    wait_for("links that end with them", is_each_used, 60)
+    results.add(
+        "a link for each circuit, the client gone",
+        circuits=series(middle, "circuits"),
+        links=series(middle, "dedicated_links"),
+    )
+    assert network.complaints() == []
+    assert {event["what"] for event in middle.events("violation")} <= {BACK}
