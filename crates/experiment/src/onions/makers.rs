@@ -13,11 +13,6 @@ use anabranch_drive::emulate::Namespace;
 /// Seconds from one consensus to the next: stock clients want it short, or they wait for one that
 /// has all relays.
 const INTERVAL: &str = "20";
-<<<<<<< HEAD
-=======
-/// Where relays take links.
-pub(in super::super) const ONION: u16 = 9_001;
->>>>>>> w-arms
 pub(super) const DIRECTORY: u16 = 9_030;
 
 /// Who somebody is, and where.

@@ -6,7 +6,7 @@ mod makers;
 mod network;
 mod node;
 
-pub(super) use makers::{Makers, ONION, Seat};
+pub(super) use makers::{Makers, Seat};
 pub(super) use network::{OnionNetwork, RelaySeat};
 pub(super) use node::Node;
 

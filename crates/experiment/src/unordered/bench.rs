@@ -8,11 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::Server;
-<<<<<<< HEAD
-use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS, Seat, TOR, WEB_PORT};
-=======
-use super::super::onions::{Makers, Node, ONION, OnionNetwork, RelaySeat, Seat, TOR};
->>>>>>> w-arms
+use super::super::onions::{
+    Makers, Node, ONION, OnionNetwork, RelaySeat, SOCKS, Seat, TOR, WEB_PORT,
+};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
