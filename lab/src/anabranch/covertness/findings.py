@@ -40,7 +40,14 @@ def caught(found: Judgement) -> Iterator[str]:
 def controls(found: Judgement) -> Iterator[str]:
     """The browser beside itself, and what detectors have to hit and to let pass."""
     own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
-    if own and not any(map(_leaky, own)):
+    below = [each for each in own if each.area and each.area.high < 0.5]
+    if below:
+        yield (
+            f"**The control is off**: of {len(own)} intervals of the browser beside itself "
+            f"{len(below)} lie below .5, such as {estimate(below[0].area)}. No forest gains by "
+            "that: sessions differ by more than intervals allow for, those of others too."
+        )
+    if own and not below and not any(map(_leaky, own)):
         yield (
             f"The browser is not told from itself: .5 lies within each of {len(own)} intervals; "
             f"by one connection {estimate(_first(own))}."
@@ -97,13 +104,13 @@ def _leaks(found: Judgement) -> Iterator[str]:
             f"**The set-up leaks**: the browser is told from itself by {seen(each)}, "
             f"{each.features} features, folds by {each.apart}: area {estimate(each.area)}. What is "
             f"told of others by these is too much, or chance ({len(bad)} of {len(own)} intervals "
-            "do not hold .5)."
+            "lie above .5)."
         )
 
 
 def _leaky(each: Told) -> bool:
-    """Whether .5 is outside the interval, to either side."""
-    return each.area is not None and not each.area.low <= 0.5 <= each.area.high
+    """Whether the interval lies above .5: a forest has learnt what tells the halves apart."""
+    return each.area is not None and each.area.low > 0.5
 
 
 def _broken(found: Judgement) -> Iterator[str]:
