@@ -157,7 +157,13 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
         if name in REAL or file in recorder.done:
             continue
         links = math.ceil(count / covertness.connections(name))
-        covertness.firsts(world, name, recorder.place(file), links)
+        try:
+            covertness.firsts(world, name, recorder.place(file), links)
+        except (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired) as error:
+            recorder.place(file).unlink(missing_ok=True)
+            print(f"{file} is left out: {str(error)[-2000:]}", file=sys.stderr)
+            print(world.errors()[-2000:], file=sys.stderr)
+            continue
         recorder.add(Entry(file, name, world.ports[name], purpose="detectors"))
         print(f"{name}: first packets of {links} links", file=sys.stderr)
 

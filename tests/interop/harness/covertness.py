@@ -209,6 +209,10 @@ class World(Closing):
     def _kept(self, process: Background) -> Background:
         return self._stack.enter_context(process)
 
+    def errors(self) -> str:
+        """What nginx complained of."""
+        return (self._folder / "errors").read_text()
+
     def close(self) -> None:
         """Ends everything."""
         self._stack.close()
