@@ -112,12 +112,6 @@ def test_no_detector_hits_a_browser_or_a_module_of_http(
             assert name == REAL[0] or own["fully encrypted"][1] >= FEWEST
 
 
-def test_tls_inside_tls_is_seen_by_sizes(hits: dict[str, dict[str, tuple[int, int]]]) -> None:
-    """By webtunnel the handshake of a link of tor's kind passes, and nothing hides its sizes."""
-    hit, count = hits["webtunnel"]["TLS in TLS"]
-    assert hit == count > 0
-
-
 @pytest.mark.parametrize("name", HIT)
 def test_what_is_random_from_its_first_packet_is_hit(
     hits: dict[str, dict[str, tuple[int, int]]], name: str
