@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Captures of a browser and of pluggable transports on one line, for `anabranch-lab covertness`.
 
-Usage: bench/covertness.py [--anabranch FILE] [--sites 12] [--sessions 4] [--clients 4]
+Usage: bench/covertness.py [--anabranch FILE] [--sites 12] [--sessions 4] [--together 4]
        [--firsts 10000] FOLDER [CLASS...]
 
-A server and so many clients stand in namespaces, each client behind a line of .7 Mbit/s up and 5.6
-Mbit/s down with 85 ms there and back (Weinberg et al., CCS 2012, section 6). A session visits the
-three pages of a site, with pauses after each: in Chromium, from nginx, without cache (`real-a` and
-`real-b`, made alike), or by a transport, as many bytes of each object in one link of TLS, as tor
-has it. All classes take turns, so that what else the machine does meets all of them. Then each
-transport makes so many connections without a line, of which the client's first packets are kept.
+A session visits the three pages of a site, with pauses after each: in Chromium, from nginx, without
+cache (`real-a` and `real-b`, made alike), or by a transport, as many bytes of each object in one
+link of TLS, as tor has it. Each has a client of its own, started for it, in a namespace of its own
+behind a line of .7 Mbit/s up and 5.6 Mbit/s down with 85 ms there and back (Weinberg et al., CCS
+2012, section 6): no session knows of another's connections, kernel or browser. All classes take
+turns, so that what else the machine does meets all of them. Then each transport makes so many
+connections without a line, of which the client's first packets are kept.
 
 FOLDER gets a capture for each session and `manifest.jsonl`; what stands there already is not made
 again. A session that fails is told and left out. It needs root, the local web (`make web`) and the
@@ -22,13 +23,15 @@ import argparse
 import json
 import math
 import os
-import queue
 import random
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +42,15 @@ from harness.capture import Tcpdump
 from harness.chromium import Chromium
 from harness.covertness import CLASSES, REAL, SNAP, Entry, Site, World
 from harness.net import Host
-from harness.pages import Way
 from harness.tools import PeerFailed
 
 AFTER_S = 0.3
 """A capture goes on so long after its session."""
 WAY_UP = 1.5
-"""Connections are given so many seconds to end before the next session of a client."""
+"""Connections are given so many seconds to end before their client is ended."""
+MOST_TURNS = 100
+CLIENTS = 60
+"""Of a network; each makes one session."""
 
 
 @dataclass(frozen=True)
@@ -100,73 +105,49 @@ class Recorder:
 
 
 def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iterator[Visit]:
-    """All sessions; of each site every class once, in a drawn order, then the next."""
+    """All sessions; of each site every class once, in a drawn order, then the next.
+
+    All classes' sessions of one site and turn have one number, whatever is visited beside it.
+    """
     draws = random.Random(1)
     for turn in range(sessions):
         for at, site in enumerate(sites):
             for name in draws.sample(list(classes), len(classes)):
-                yield Visit(name, site, turn * len(sites) + at)
+                if site.objects:
+                    yield Visit(name, site, at * MOST_TURNS + turn)
 
 
-class Client:
-    """A client of the world, which makes sessions one after the other."""
-
-    def __init__(self, world: World, number: int, recorder: Recorder):
-        """Its browser and the transports' clients run until the world ends."""
-        self.world, self.host = world, world.clients[number]
-        self.interface, self.recorder = f"l{number}", recorder
-        self.browser = Chromium(self.host)
-        self.ways: dict[str, Way] = {}
-
-    def work(self, waiting: queue.SimpleQueue[Visit]) -> None:
-        """Captures sessions until none waits."""
-        with self.browser:
-            while True:
-                try:
-                    visit = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    self.capture(visit)
-                except (PeerFailed, TimeoutError, OSError) as error:
-                    self.recorder.place(visit.file).unlink(missing_ok=True)
-                    print(f"{visit.file} is left out: {str(error)[-300:]}", file=sys.stderr)
-
-    def capture(self, visit: Visit) -> None:
-        """One session."""
-        if visit.name not in REAL and visit.name not in self.ways:
-            self.ways[visit.name] = self.world.way(visit.name, self.host)
-        port = self.world.ports[visit.name]
-        file, wanted = self.recorder.place(visit.file), f"tcp port {port}"
-        with Tcpdump(self.host, self.interface, file, wanted, SNAP) as dump:
-            self.play(visit)
-            covertness.settled(self.host, port, WAY_UP)
-            time.sleep(AFTER_S)
-            dump.stop()
-        self.recorder.add(Entry(visit.file, visit.name, port, visit.site.name, visit.number))
-
-    def play(self, visit: Visit) -> None:
-        """What makes the packets."""
-        thinks = visit.thinks()
+def capture(world: World, host: Host, interface: str, visit: Visit, recorder: Recorder) -> None:
+    """One session, of a client that does nothing else before or after it."""
+    port = world.ports[visit.name]
+    file, thinks = recorder.place(visit.file), visit.thinks()
+    with Tcpdump(host, interface, file, f"tcp port {port}", SNAP) as dump:
         if visit.name in REAL:
-            covertness.browse(self.browser, visit.site, lambda at: time.sleep(thinks[at]))
+            with Chromium(host) as browser:
+                covertness.browse(browser, visit.site, lambda at: time.sleep(thinks[at]))
+                covertness.settled(host, port, WAY_UP)
         else:
-            covertness.load(self.host, self.ways[visit.name], visit.site, thinks)
+            with world.dial(visit.name, host) as way:
+                covertness.load(host, way, visit.site, thinks)
+                covertness.settled(host, port, WAY_UP)
+        time.sleep(AFTER_S)
+        dump.stop()
+    recorder.add(Entry(visit.file, visit.name, port, visit.site.name, visit.number))
 
 
-def sessions(world: World, sites: list[Site], count: int, recorder: Recorder) -> None:
-    """Captures all sessions that are missing."""
-    waiting: queue.SimpleQueue[Visit] = queue.SimpleQueue()
-    for visit in visits(sites, count, world.classes):
-        if visit.file not in recorder.done:
-            waiting.put(visit)
-    print(f"{waiting.qsize()} sessions of {len(sites)} sites", file=sys.stderr)
-    clients = [Client(world, number, recorder) for number in range(len(world.clients))]
-    threads = [threading.Thread(target=each.work, args=(waiting,)) for each in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recorder) -> None:
+    """Each session by a client and a line of its own, some at a time."""
+
+    def one(number: int) -> None:
+        visit = visits_[number]
+        try:
+            capture(world, world.clients[number], f"l{number}", visit, recorder)
+        except (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired) as error:
+            recorder.place(visit.file).unlink(missing_ok=True)
+            print(f"{visit.file} is left out: {str(error)[-300:]}", file=sys.stderr)
+
+    with ThreadPoolExecutor(together) as pool:
+        list(pool.map(one, range(len(visits_))))
 
 
 def firsts(world: World, count: int, recorder: Recorder) -> None:
@@ -176,15 +157,31 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
         if name in REAL or file in recorder.done:
             continue
         links = math.ceil(count / covertness.connections(name))
-        covertness.firsts(world, name, recorder.place(file), links)
+        try:
+            covertness.firsts(world, name, recorder.place(file), links)
+        except (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired) as error:
+            recorder.place(file).unlink(missing_ok=True)
+            print(f"{file} is left out: {str(error)[-2000:]}", file=sys.stderr)
+            print(world.errors()[-2000:], file=sys.stderr)
+            continue
         recorder.add(Entry(file, name, world.ports[name], purpose="detectors"))
         print(f"{name}: first packets of {links} links", file=sys.stderr)
 
 
-def survey(host: Host, web: Path, count: int) -> list[Site]:
-    """The sites, and what their pages load."""
-    with Chromium(host) as browser:
-        return covertness.surveyed(browser, covertness.sites_of(web, count))
+@dataclass(frozen=True)
+class Web:
+    """What nginx serves, and the covers that were made of it."""
+
+    folder: Path
+    covers: Path
+
+    @contextmanager
+    def world(self, clients: int, classes: Sequence[str]) -> Iterator[World]:
+        """A server with it, and clients."""
+        with tempfile.TemporaryDirectory() as kept:
+            Path(kept).chmod(0o755)
+            with World(Path(kept), self.folder, self.covers, clients, classes) as world:
+                yield world
 
 
 def main() -> None:
@@ -195,22 +192,42 @@ def main() -> None:
     parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
     parser.add_argument("--sites", type=int, default=12)
     parser.add_argument("--sessions", type=int, default=4, help="of each site and class")
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--together", type=int, default=4, help="sessions at a time")
     parser.add_argument("--firsts", type=int, default=10_000, help="first packets of each")
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch
+    if options.sessions > MOST_TURNS:
+        parser.error(f"--sessions: at most {MOST_TURNS}")
     if unknown := set(options.classes) - set(CLASSES):
         parser.error(f"no class: {', '.join(sorted(unknown))}")
-    recorder, web = Recorder(options.folder), covertness.web()
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        with World(Path(folder), web, options.clients, options.classes) as world:
-            if options.sessions:
-                found = survey(world.clients[0], web, options.sites)
-                sessions(world, found, options.sessions, recorder)
-            if options.firsts:
-                firsts(world, options.firsts, recorder)
+    with tempfile.TemporaryDirectory() as covers:
+        web = Web(covertness.web(), Path(covers) / "covers")
+        covertness.crawl(web.folder, web.covers)
+        record(web, options)
+
+
+def record(web: Web, options: argparse.Namespace) -> None:
+    """Makes what is missing, of the classes that the options name."""
+    recorder = Recorder(options.folder)
+    found: list[Site] = []
+    if options.sessions:
+        with web.world(1, REAL) as world, Chromium(world.clients[0]) as browser:
+            found = covertness.surveyed(browser, covertness.sites_of(web.folder, options.sites))
+    waiting = [visit for visit in visits(found, options.sessions, options.classes)
+               if visit.file not in recorder.done]  # fmt: skip
+    print(
+        f"{len(waiting)} sessions of {sum(map(bool, (site.objects for site in found)))} sites",
+        file=sys.stderr,
+    )
+    for start in range(0, len(waiting), CLIENTS):
+        some = waiting[start : start + CLIENTS]
+        with web.world(len(some), options.classes) as world:
+            batch(world, some, options.together, recorder)
+        print(f"{start + len(some)} sessions of {len(waiting)}", file=sys.stderr)
+    if options.firsts:
+        with web.world(1, options.classes) as world:
+            firsts(world, options.firsts, recorder)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ within a round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import statistics
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
 import line
-from harness.report import median_and_spread, table
-from harness.seeded import MIB
+import rounds
+from harness.report import table
 from harness.tornet import TorNetwork
 from harness.torours import OurClient, OurRelay
 from harness.webfiles import FileServer
@@ -43,18 +41,19 @@ Case = tuple[str, str]
 
 def main() -> int:
     """Prints a line for each download and a table; 1 if the target was missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
-    parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser = rounds.options(__doc__)
     line.add_option(parser)
     args = parser.parse_args()
     line.enter(args.mtu)
-    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        rounds = measure(Path(folder), args.runs, args.mib * MIB)
-    rows = [[*case, *row([one[case] for one in rounds])] for case in rounds[0]]
+    with rounds.scratch() as folder:
+        found = measure(folder, args.runs, rounds.length(args))
+    rows = [[*case, *row([one[case] for one in found])] for case in found[0]]
     print(table(["exit", "client", "CPU ms/MB", "MB/s"], rows))
-    met = [verdict(case, rounds) for case in rounds[0] if case[1] != ONE]
+    met = []
+    for exit_, way in found[0]:
+        if way != ONE:
+            ratios = rounds.ratios(found, (exit_, way), (exit_, ONE), Run.cpu)
+            met.append(rounds.verdict(f"{exit_}, {way}", ratios, "one leg's", TARGET))
     return int(args.strict and not all(met))
 
 
@@ -85,24 +84,11 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
                 client = stack.enter_context(made)
                 ready(client, server, folder, 0 if way == ONE else 2)
                 ways[name, way] = Way(client, pid)
-        return [one_round(server, ways, folder, length) for _ in range(runs)]
-
-
-def one_round(
-    server: FileServer, ways: dict[Case, Way], folder: Path, length: int
-) -> dict[Case, Run]:
-    """As many bytes by each way."""
-    return {case: run(", ".join(case), server, way, folder, length) for case, way in ways.items()}
-
-
-def verdict(case: Case, rounds: list[dict[Case, Run]]) -> bool:
-    """Prints what several legs cost beside one, and whether that met the target."""
-    exit_, way = case
-    ratios = [one[case].cpu_ms_a_mb / one[exit_, ONE].cpu_ms_a_mb for one in rounds]
-    met = statistics.median(ratios) <= TARGET
-    told = f"{median_and_spread(ratios, 2)} of one leg's (target {TARGET:g})"
-    print(f"{exit_}, {way}: {told} {'ok' if met else 'MISSED'}")
-    return met
+        cases = {
+            case: partial(run, ", ".join(case), server, way, folder, length)
+            for case, way in ways.items()
+        }
+        return rounds.interleaved(runs, cases)
 
 
 if __name__ == "__main__":

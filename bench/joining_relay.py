@@ -10,18 +10,16 @@ middle within a round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import statistics
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
 import line
-from harness.report import median_and_spread, table
-from harness.seeded import MIB
+import rounds
+from harness.report import table
 from harness.tornet import TorNetwork
 from harness.torours import OurClient, OurRelay
 from harness.webfiles import FileServer
@@ -39,18 +37,18 @@ Case = tuple[str, str]
 
 def main() -> int:
     """Prints a line for each run and a table; 1 if the target was missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=9, help="rounds (9)")
-    parser.add_argument("--mib", type=int, default=100, help="MiB of a file (100)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser = rounds.options(__doc__)
     line.add_option(parser)
     args = parser.parse_args()
     line.enter(args.mtu)
-    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        rounds = measure(Path(folder), args.runs, args.mib * MIB)
-    rows = [[*case, *row([one[case] for one in rounds])] for case in rounds[0]]
+    with rounds.scratch() as folder:
+        found = measure(folder, args.runs, rounds.length(args))
+    rows = [[*case, *row([one[case] for one in found])] for case in found[0]]
     print(table(["relay", "file", "CPU ms/MB", "MB/s"], rows))
-    met = [verdict(direction, rounds) for direction in (DOWN, UP)]
+    met = []
+    for direction in (DOWN, UP):
+        ratios = rounds.ratios(found, (JOINING, direction), (MIDDLE, direction), Run.cpu)
+        met.append(rounds.verdict(direction, ratios, "a middle's", TARGET))
     return int(args.strict and not all(met))
 
 
@@ -71,27 +69,14 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
             client = stack.enter_context(made)
             ready(client, server, folder, 2 if name == JOINING else 0)
             ways[name] = Way(client, own.process.pid)
-        cases = [(name, direction) for direction in (DOWN, UP) for name in ways]
-        return [
-            {
-                (name, direction): run(
-                    f"{name}, {direction}", server, ways[name], folder, length, up=direction == UP
-                )
-                for name, direction in cases
-            }
-            for _ in range(runs)
-        ]
-
-
-def verdict(direction: str, rounds: list[dict[Case, Run]]) -> bool:
-    """Prints what joining costs beside a middle's work, and whether that met the target."""
-    ratios = [
-        one[JOINING, direction].cpu_ms_a_mb / one[MIDDLE, direction].cpu_ms_a_mb for one in rounds
-    ]
-    met = statistics.median(ratios) <= TARGET
-    told = f"{median_and_spread(ratios, 2)} of a middle's (target {TARGET:g})"
-    print(f"{direction}: {told} {'ok' if met else 'MISSED'}")
-    return met
+        cases = {
+            (name, direction): partial(
+                run, f"{name}, {direction}", server, way, folder, length, up=direction == UP
+            )
+            for direction in (DOWN, UP)
+            for name, way in ways.items()
+        }
+        return rounds.interleaved(runs, cases)
 
 
 if __name__ == "__main__":

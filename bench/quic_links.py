@@ -8,16 +8,14 @@ are interleaved; what counts is the median of the ratios within a round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import statistics
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
+import rounds
 from downloads import at_once, download
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
@@ -37,19 +35,13 @@ SPARE = 6
 
 def main() -> int:
     """Prints a line for each download and a table; 1 if the target was missed and is strict."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
-    parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        rounds = measure(Path(folder), args.runs, args.mib * MIB)
-    rows = [[kind, median_and_spread([one[kind] for one in rounds], 2)] for kind in MIDDLES]
+    args = rounds.options(__doc__).parse_args()
+    with rounds.scratch() as folder:
+        found = measure(folder, args.runs, rounds.length(args))
+    rows = [[kind, median_and_spread([one[kind] for one in found], 2)] for kind in MIDDLES]
     print(table(["middle relay", "CPU ms/MB"], rows))
-    ratio = statistics.median(one["by QUIC"] / one["by TLS"] for one in rounds)
-    met = ratio <= TARGET
-    verdict = "ok" if met else "MISSED"
-    print(f"QUIC / TLS: {ratio:.2f} (median of {len(rounds)}; target {TARGET:g}) {verdict}")
+    ratios = rounds.ratios(found, "by QUIC", "by TLS", float)
+    met = rounds.verdict("QUIC links", ratios, "TLS links' CPU", TARGET)
     return int(args.strict and not met)
 
 
@@ -85,18 +77,14 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, float]]:
         wait_for("QUIC links", partial(has_links, relays["by QUIC"]), 60)
         for client in clients.values():
             at_once(server, client.proxy, folder, MIB, SPARE)
-        rounds = []
-        for _ in range(runs):
-            rounds.append(
-                {
-                    middle: one_run(server, clients[middle], relays[middle], folder, length)
-                    for middle in MIDDLES
-                }
-            )
-            print(f"  {rounds[-1]}", file=sys.stderr, flush=True)
+        cases = {
+            middle: partial(one_run, server, clients[middle], relays[middle], folder, length)
+            for middle in MIDDLES
+        }
+        found = rounds.interleaved(runs, cases)
         assert relays["by QUIC"].scrape()["anabranch_relay_quic_circuits"] > 0
         assert "anabranch_relay_quic_circuits" not in relays["by TLS"].scrape()
-        return rounds
+        return found
 
 
 def relay(network: TorNetwork, name: str, place: str, kind: str) -> OurRelay:
@@ -118,7 +106,9 @@ def one_run(
     """CPU ms/MB of a middle relay during a download by it."""
     before = cpu_ms(middle.process.pid)
     download(server, client.proxy, folder / "got", length, "later")
-    return (cpu_ms(middle.process.pid) - before) / length * 1e6
+    found = (cpu_ms(middle.process.pid) - before) / length * 1e6
+    print(f"  {middle.name}: {found:.2f} ms/MB", file=sys.stderr, flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ and OpenSSH.
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import http.server
 import os
@@ -20,14 +21,22 @@ import random
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop"))
+
+from harness.capture import Tcpdump
+from harness.net import Host
+
 WEB, SHELL = 443, 22
+HERE = Host("here")
+SNAP = 96
+"""Bytes of a packet that are captured: headers."""
 UNCHECKED = ssl.create_default_context()
 UNCHECKED.check_hostname, UNCHECKED.verify_mode = False, ssl.CERT_NONE
 HEADERS = {
@@ -153,54 +162,51 @@ def drain(near: int) -> None:
         pass
 
 
-@contextmanager
-def recorded(folder: Path, name: str, port: int) -> Iterator[None]:
-    """Has tcpdump record what passes meanwhile."""
-    command = ["tcpdump", "-i", "lo", "-s", "96", "-U", "-w", f"{folder}/{name}.pcap", "-B", "8192"]
-    process = subprocess.Popen([*command, f"tcp port {port}"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "listening" in process.stderr.readline()
-    time.sleep(0.3)
-    yield
-    time.sleep(1.0)
-    process.terminate()
-    process.wait(10)
+def inside() -> None:
+    """Runs this program again in namespaces of its own, unless it runs there."""
+    if "SHAPES_INSIDE" in os.environ:
+        return
+    unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    again = {**os.environ, "SHAPES_INSIDE": "1"}
+    done = subprocess.run([*unshare, sys.executable, *sys.argv], env=again, check=False)
+    raise SystemExit(done.returncode)
 
 
 def main() -> None:
     """Records all."""
-    folder = Path(sys.argv[1]).resolve()
-    if "SHAPES_INSIDE" not in os.environ:
-        inside = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        run = [*inside, sys.executable, __file__, str(folder)]
-        inner = {**os.environ, "SHAPES_INSIDE": "1"}
-        raise SystemExit(subprocess.run(run, env=inner, check=False).returncode)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path, help="where the captures come to lie")
+    folder = parser.parse_args().folder.resolve()
+    inside()
     folder.mkdir(parents=True, exist_ok=True)
-    os.chdir(folder)
-    must("ip", "link", "set", "lo", "up")
     # Segments as long as an Ethernet carries.
-    must("ip", "link", "set", "lo", "mtu", "1500")
+    must("ip", "link", "set", "lo", "mtu", "1500", "up")
+    with tempfile.TemporaryDirectory() as kept:
+        for name, (port, session) in sessions(Path(kept)).items():
+            with Tcpdump(HERE, "lo", folder / f"{name}.pcap", f"tcp port {port}", SNAP) as dump:
+                session()
+                time.sleep(1.0)
+                dump.stop()
+            print(name, file=sys.stderr)
+
+
+def sessions(folder: Path) -> dict[str, tuple[int, Callable[[], None]]]:
+    """Starts both servers: what is recorded, each with its port; `folder` is for their files."""
     serve_web(folder)
     login = serve_shell(folder)
     (folder / "file").write_bytes(os.urandom(1_100_000))
     copy = ["scp", "-q", *login]
-    sessions: dict[str, tuple[int, Callable[[], None]]] = {
+    found: dict[str, tuple[int, Callable[[], None]]] = {
         f"https-{name}": (WEB, partial(browse, pages)) for name, pages in PAGES.items()
     }
-    sessions["https-post"] = (WEB, post)
-    sessions["ssh-fetch"] = (
-        SHELL,
-        lambda: must(*copy, f"root@127.0.0.1:{folder}/file", f"{folder}/got"),
-    )
-    sessions["ssh-store"] = (
-        SHELL,
-        lambda: must(*copy, f"{folder}/file", f"root@127.0.0.1:{folder}/put"),
-    )
-    sessions["ssh-typed"] = (SHELL, lambda: typed(login))
-    for name, (port, session) in sessions.items():
-        with recorded(folder, name, port):
-            session()
-        print(name, file=sys.stderr)
+    fetch = [*copy, f"root@127.0.0.1:{folder}/file", f"{folder}/got"]
+    store = [*copy, f"{folder}/file", f"root@127.0.0.1:{folder}/put"]
+    return found | {
+        "https-post": (WEB, post),
+        "ssh-fetch": (SHELL, partial(must, *fetch)),
+        "ssh-store": (SHELL, partial(must, *store)),
+        "ssh-typed": (SHELL, partial(typed, login)),
+    }
 
 
 if __name__ == "__main__":

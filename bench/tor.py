@@ -15,18 +15,16 @@ are interleaved; what counts is the median of the ratios within a round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
-import statistics
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
 import line
+import rounds
 from downloads import at_once
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
@@ -63,12 +61,14 @@ class Run:
     cpu_ms_a_mb: float
     mb_a_second: float
 
+    def cpu(self) -> float:
+        """What targets are about: CPU ms for each MB."""
+        return self.cpu_ms_a_mb
+
 
 def main() -> int:
     """Prints a line for each download and a table; 1 if the target was missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
-    parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
+    parser = rounds.options(__doc__)
     parser.add_argument(
         "--also",
         action="append",
@@ -76,17 +76,16 @@ def main() -> int:
         metavar="NAME=PROGRAM[@THREADS]",
         help="beside them a relay of another build (1 thread), to see what a change gives",
     )
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     line.add_option(parser, 0)
     args = parser.parse_args()
     line.enter(args.mtu)
-    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+    with rounds.scratch() as folder:
         builds = OURS | dict(map(also, args.also))
-        rounds = measure(Path(folder), builds, args.runs, args.mib * MIB)
+        found = measure(folder, builds, args.runs, rounds.length(args))
     heads = ["middle relay", "circuits", "CPU ms/MB", "MB/s"]
-    print(table(heads, [row(case, rounds) for case in rounds[0]]))
-    ours = [who for who, circuits in rounds[0] if circuits == 1 and who.startswith(tuple(OURS))]
-    met = [verdict(who, circuits, rounds) for circuits in CIRCUITS for who in ours]
+    print(table(heads, [row(case, found) for case in found[0]]))
+    ours = [who for who, circuits in found[0] if circuits == 1 and who.startswith(tuple(OURS))]
+    met = [verdict(who, circuits, found) for circuits in CIRCUITS for who in ours]
     return int(args.strict and not all(met))
 
 
@@ -188,9 +187,9 @@ def threads_ms(pid: int) -> dict[str, float]:
     return {task.parent.name: int(task.read_text().split()[0]) / 1e6 for task in tasks}
 
 
-def row(case: Case, rounds: list[dict[Case, Run]]) -> list[object]:
+def row(case: Case, found: list[dict[Case, Run]]) -> list[object]:
     """One line of the table: medians and spreads."""
-    runs = [found[case] for found in rounds]
+    runs = [one[case] for one in found]
     return [
         *case,
         median_and_spread([run.cpu_ms_a_mb for run in runs], 2),
@@ -198,15 +197,10 @@ def row(case: Case, rounds: list[dict[Case, Run]]) -> list[object]:
     ]
 
 
-def verdict(who: str, circuits: int, rounds: list[dict[Case, Run]]) -> bool:
+def verdict(who: str, circuits: int, found: list[dict[Case, Run]]) -> bool:
     """Prints how the target was met; whether it was."""
-    ratio = statistics.median(
-        found[who, circuits].cpu_ms_a_mb / found[STOCK, circuits].cpu_ms_a_mb for found in rounds
-    )
-    met = ratio <= TARGET
-    told = f"{ratio:.2f} (median of {len(rounds)}; target {TARGET:g}) {'ok' if met else 'MISSED'}"
-    print(f"{who} / {STOCK}, {circuits} circuit(s): {told}")
-    return met
+    ratios = rounds.ratios(found, (who, circuits), (STOCK, circuits), Run.cpu)
+    return rounds.verdict(f"{who}, {circuits} circuit(s)", ratios, f"{STOCK}'s", TARGET)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,12 @@ FEWEST = 60
 """First packets of each transport."""
 ALL = ("fully encrypted", "entropy", "not printable")
 PAGE = "<!doctype html><title>A</title><link rel=stylesheet href=a.css><img src=a.png>"
+TOKENS = ",".join(f'"{"aB3_" * 90}"' for _ in range(60))
+FILES = {
+    "index.html": PAGE.encode(), "a.css": b"p{}\n" * 9_000, "a.png": b"no",
+    "list.json": f"[{TOKENS}]".encode(),
+}  # fmt: skip
+"""The site; bytes of http-site are hidden in its list."""
 OBJECTS = [[3_000, 40_000, 60_000], [3_000, 40_000, 60_000]]
 """Bytes of two pages' objects."""
 # Which rules of first packets hit every connection but a few; nosteg's are often too short for
@@ -30,6 +36,7 @@ OBJECTS = [[3_000, 40_000, 60_000], [3_000, 40_000, 60_000]]
 HIT = {
     "obfs4": set(ALL), "webtunnel": set(), "nosteg": {"fully encrypted", "not printable"},
     "nosteg-short": {"fully encrypted", "not printable"}, "nosteg-rr": set(ALL),
+    "embed": set(ALL),
 }  # fmt: skip
 MOST, LEAST = 0.85, 0.3
 """Of what is random, the rule for fully encrypted traffic lets a few pass."""
@@ -44,9 +51,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept.chmod(0o755)
     web = tmp_path_factory.mktemp("web")
     web.chmod(0o755)
-    for name, content in (("index.html", PAGE), ("a.css", "p{}\n" * 9_000), ("a.png", "no")):
-        (web / name).write_text(content)
-    with World(kept, web, 1) as world, (at / "manifest.jsonl").open("w") as manifest:
+    for name, content in FILES.items():
+        (web / name).write_bytes(content)
+    covertness.crawl(web, kept / "covers")
+    with (
+        World(kept, web, kept / "covers", 1) as world,
+        (at / "manifest.jsonl").open("w") as manifest,
+    ):
         for name in (REAL[0], *STRANGERS, *OURS):
             manifest.write(_session(world, name, at).line())
             if name not in REAL:
@@ -66,8 +77,9 @@ def _session(world: World, name: str, folder: Path) -> Entry:
             with Chromium(host) as browser:
                 covertness.browse(browser, site, lambda _: None)
         else:
-            covertness.load(host, world.way(name, host), site, [0.2, 0.2])
-        covertness.settled(host, port, 2.0)
+            with world.dial(name, host) as way:
+                covertness.load(host, way, site, [0.2, 0.2])
+                covertness.settled(host, port, 2.0)
         dump.stop()
     return Entry(file, name, port, site.name)
 

@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from anabranch.covertness import features, forest, judge, manifest, page, servers
+from anabranch.covertness.pair import Pair
+from anabranch.metrics.bootstrap import Estimate
 from anabranch.validate import TraceError
 from covertness.captures import Wire, flow, noise
 
@@ -40,13 +43,14 @@ def folder(at: Path, classes: dict[str, bool], sessions: int = 12) -> Path:
             chance = np.random.default_rng([9, number, session])
             file = f"{name}/{session}.pcap"
             visit(chance, random=random, connections=4).write(at / file)
-            lines.append({"file": file, "class": name, "site": f"s{session % 4}",
+            lines.append({"file": file, "class": name, "site": f"{SITE}{session % 4}",
                           "session": session, "server": "198.51.100.1:80"})  # fmt: skip
     (at / manifest.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return at
 
 
 REAL = {"real-a": False, "real-b": False}
+SITE = "s|"
 
 
 @pytest.fixture(autouse=True)
@@ -67,13 +71,40 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert server is not None
     assert server.value == 1.0
     assert areas["nosteg", "all", "site", 100] is None
+    assert all(each.rate is None for each in found.told)  # 96 negatives
     said = page.findings(found)
-    assert said[0].startswith("The browser is not told from itself")
-    assert "as it has to" in said[1]
-    assert said[2].startswith("**nosteg**: caught")
+    assert said[0].startswith("**nosteg: caught.** Area one connection, ")
+    assert "; 100 connections, too few; totals of a session, " in said[0]
+    (hit,) = (line for line in said if line.startswith("nosteg: 'fully encrypted' hits "))
+    assert hit.endswith(" of 48, as it has to.")
+    assert "No fixed detector hits a connection of the browser's." in said
     text = page.document(found, "a command")
-    assert text.index("What is caught") < text.index("Fixed detectors")
-    assert "| nosteg | 100 connections | 0/0 | too few | – |" in text
+    assert text.index("What is caught") < text.index("Controls") < text.index("Fixed detectors")
+    assert "| nosteg | 100 connections | 48/96 | too few |" in text
+    assert "| too few negatives, of 10,000 |" in text
+
+
+def test_the_sites_of_two_classes_are_drawn_together_and_no_session_is_in_two_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a forest is asked of it has not learnt: of no connection of the site, or visit."""
+    asked: list[tuple[int, np.ndarray]] = []
+    whole = forest.scores
+
+    def scores(of: np.ndarray, positive: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
+        asked.append((of.shape[1], groups))
+        return whole(of, positive, groups, seed)
+
+    monkeypatch.setattr(forest, "scores", scores)
+    groups = judge.collect(manifest.read(folder(tmp_path, REAL | {"nosteg": True})))
+    two = Pair(groups["nosteg"], [groups[name] for name in REAL], 20, 1)
+    list(two.told("nosteg"))
+    for _, own in asked:
+        for visit in range(12):  # one visit, by every class: one group
+            rows = two.number[two.of] if own.size == two.of.size else two.number
+            assert np.unique(own[rows == visit]).size == 1
+    assert [np.unique(own).size for _, own in asked] == [4, 12, 4, 12, 4]
+    assert np.unique(two.sample.site).size == 4
 
 
 def test_a_set_up_that_leaks_and_a_broken_detector_are_said_first(tmp_path: Path) -> None:
@@ -82,20 +113,62 @@ def test_a_set_up_that_leaks_and_a_broken_detector_are_said_first(tmp_path: Path
     )
     said = page.findings(judge.judge(groups, 50, 1))
     assert said[0].startswith("**The set-up leaks**")
-    broken = [line for line in said if "detector is broken" in line]
-    assert broken == [line for line in said if line.startswith("**The detector")]
+    broken = [line for line in said if line.startswith("**The detector 'fully encrypted' is")]
     assert len(broken) == 1
-    assert said.index(broken[0]) < min(said.index(line) for line in said if "caught" in line)
+    assert "0 of 48 connections of obfs4" in broken[0]
+    assert said.index(broken[0]) < min(said.index(line) for line in said if "caught." in line)
+    assert any(line.startswith("**False alarms**: real-b: 'fully") for line in said)
+    assert not any("not told from itself" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("area", "said"),
+    [
+        (Estimate(0.7, 0.51, 0.8), "**The set-up leaks**"),
+        (Estimate(0.3, 0.2, 0.49), "**The control is off**"),
+        (Estimate(0.6, 0.5, 0.7), "The browser is not told from itself: .5 lies within each of"),
+    ],
+)
+def test_the_control_says_where_a_half_lies(tmp_path: Path, area: Estimate, said: str) -> None:
+    at = folder(tmp_path, REAL, sessions=4)
+    found = judge.judge(judge.collect(manifest.read(at)), 20, 1)
+    for place, each in enumerate(found.told):
+        found.told[place] = replace(each, area=area)
+    assert page.findings(found)[0].startswith(said)
+
+
+def test_tls_that_is_not_found_within_tls_is_a_broken_detector(tmp_path: Path) -> None:
+    at = folder(tmp_path, REAL | {"webtunnel": True})
+    said = page.findings(judge.judge(judge.collect(manifest.read(at)), 20, 1))
+    (broken,) = (line for line in said if line.startswith("**The detector 'TLS in TLS' is"))
+    assert "it hits 0 of 48 connections of webtunnel" in broken
+    assert said.index(broken) < min(said.index(line) for line in said if "caught." in line)
+
+
+def test_names_do_not_break_a_row(tmp_path: Path) -> None:
+    at = folder(tmp_path, REAL | {"http-a|b*c": True})
+    text = page.document(judge.judge(judge.collect(manifest.read(at)), 20, 1), "a command")
+    rows = [line for line in text.splitlines() if line.startswith("| http-a")]
+    assert len(rows) > 10
+    assert all(row.startswith(r"| http-a\|b\*c |") for row in rows)
+    assert r"**http-a\|b\*c: caught.**" in text
+    assert "first packets of HTTP: **missed**" in text
 
 
 def test_captures_for_detectors_count_for_them_alone(tmp_path: Path) -> None:
     at = folder(tmp_path, REAL, sessions=4)
     text = (at / manifest.NAME).read_text().splitlines()
     last = json.loads(text[-1]) | {"for": "detectors"}
+    del last["site"], last["session"]
     (at / manifest.NAME).write_text("\n".join([*text[:-1], json.dumps(last)]))
     groups = judge.collect(manifest.read(at))
     assert len(groups["real-b"].sessions) == 3
     assert len(groups["real-b"].firsts) == 16
+
+
+ONE = '{"file": "a", "class": "b", "site": "c", "session": 1}'
+OTHER = ONE.replace('"a", "class": "b", "site": "c"', '"d", "class": "e", "site": "f"')
+AGAIN = ONE.replace('"a"', '"d"')
 
 
 @pytest.mark.parametrize(
@@ -108,6 +181,9 @@ def test_captures_for_detectors_count_for_them_alone(tmp_path: Path) -> None:
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "x": 1}', "no 'x'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "server": "a"}', "'server'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "for": "me"}', "not 'me'"),
+        (f"{ONE}\n\n{ONE}", "line 3: the file stands there twice"),
+        (f"{ONE}\n{AGAIN}", "line 2: the class has this session twice"),
+        (f"{ONE}\n{OTHER}", "line 2: the session is another site's before"),
         ("", "names no captures"),
     ],
 )
@@ -125,7 +201,7 @@ def test_the_command_writes_both_files_or_says_what_is_wrong(tmp_path: Path) -> 
     rest = ["--markdown", str(tmp_path / "a.md"), "--out", str(tmp_path / "a.json")]
     rest += ["--bootstrap", "20"]
     done = subprocess.run([*command, str(at), *rest], capture_output=True, text=True, check=True)
-    assert "told from itself" in done.stdout
+    assert "itself" in done.stdout
     assert {*json.loads((tmp_path / "a.json").read_text())} == {"hits", "told", "distances"}
     assert (tmp_path / "a.md").read_text().startswith(page.BEGIN)
     file = at / "real-b/0.pcap"

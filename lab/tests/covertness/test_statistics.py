@@ -6,23 +6,24 @@ from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
 from anabranch.covertness import forest, statistics
+from anabranch.covertness.pooled import Pool
 from anabranch.covertness.statistics import Sample
 from anabranch.validate import TraceError
 
 
-def sample(n: int = 400, sessions: int = 40) -> Sample:
-    session = np.repeat(np.arange(sessions), n // sessions)
-    return Sample(session % 2 == 0, session, 300, 1)
+def sample(n: int = 400, sites: int = 40) -> Sample:
+    """Of each site as many connections of either class."""
+    return Sample(np.arange(n) % 2 == 0, np.repeat(np.arange(sites), n // sites), 300, 1)
 
 
 def test_distance_and_area_are_those_of_scipy_and_scikit_learn() -> None:
     of = sample()
     values = np.round(np.random.default_rng(2).normal(size=400) + of.positive, 1)  # with ties
-    found = statistics.distance(of, values)
+    found = of.distance(values)
     assert found.value == pytest.approx(
         ks_2samp(values[of.positive], values[~of.positive]).statistic
     )
-    area = statistics.area(of, values)
+    area = of.area(values)
     assert area.value == pytest.approx(roc_auc_score(of.positive, values))
     assert area.low < area.value < area.high
 
@@ -31,26 +32,84 @@ def test_a_rate_is_that_above_the_lowest_threshold_that_few_negatives_pass() -> 
     of = sample()
     scores = np.where(of.positive, 0.9, 0.1)
     scores[np.flatnonzero(of.positive)[:100]] = 0.05
-    assert statistics.rate(of, scores).value == pytest.approx(0.5)
+    assert of.rate(scores).value == pytest.approx(0.5)
     scores[np.flatnonzero(~of.positive)[0]] = 1.0  # one of 200 is more than one of 1,000
-    assert statistics.rate(of, scores).value == 0.0
-    assert statistics.rate(of, scores, 0.01).value == pytest.approx(0.5)
+    assert of.rate(scores).value == 0.0
+    assert of.rate(scores, 0.01).value == pytest.approx(0.5)
 
 
-def test_intervals_are_wide_where_sessions_are_few() -> None:
-    values = np.random.default_rng(3).normal(size=400)
-    for_many, for_few = (
-        statistics.area(sample(sessions=sessions), np.repeat(values[:sessions], 400 // sessions))
-        for sessions in (200, 10)
-    )
-    assert for_few.high - for_few.low > 2 * (for_many.high - for_many.low)
+def test_intervals_hold_what_is_so_of_other_sites() -> None:
+    """Scores are mostly the site's, so that an interval over connections would be far too narrow.
+
+    A forest of no use is judged on ever new sites: in 95 % of such trials .5 has to lie within.
+    """
+    held = []
+    for trial in range(300):
+        chance = np.random.default_rng([3, trial])
+        of = sample(n=400, sites=10)
+        # A site is harder for one class than for the other, by as much either way.
+        scores = chance.normal(size=10)[of.site] * of.positive + 0.1 * chance.normal(size=400)
+        area = Sample(of.positive, of.site, 300, trial).area(scores)
+        assert 0 <= area.low <= area.value <= area.high <= 1
+        held.append(area.low <= 0.5 <= area.high)
+    assert 0.91 <= np.mean(held) <= 0.99
+
+
+def test_intervals_stay_within_0_and_1_and_hold_their_value() -> None:
+    of = sample(sites=4)
+    scores = np.where(of.positive, 1.0, 0.0)
+    scores[:3] = 0.5
+    for found in (of.area(scores), of.distance(scores), of.rate(scores, 0.1)):
+        assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_one_site_has_no_interval_and_a_resample_without_a_class_is_left_out() -> None:
+    of = sample(sites=1)
+    assert np.isnan(of.area(np.arange(400.0)).low)
+    alone = Sample(of.positive, np.arange(400) % 2 + 0 * of.site, 200, 1)  # a class for each site
+    found = alone.area(np.where(of.positive, 1.0, 0.0))
+    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+def pool(shift: float, sites: int = 12, sessions: int = 3, connections: int = 8) -> Pool:
+    """Sessions of both classes at each site; positives' scores are higher by so much."""
+    chance = np.random.default_rng(5)
+    site = np.repeat(np.arange(sites), 2 * sessions)
+    positive = np.tile([True, False], sites * sessions)
+    logits = chance.normal(size=(site.size, connections)) + shift * positive[:, None]
+    return Pool(list(1 / (1 + np.exp(-logits))), positive, site)
+
+
+def test_more_connections_tell_a_server_better() -> None:
+    of = pool(0.5)
+    few, many = of.area(8, 60, 1), of.area(80, 60, 1)
+    assert few is not None
+    assert many is not None
+    assert 0.6 < few.value < many.value
+    assert many.value > 0.95
+    none = pool(0.0).area(40, 200, 1)
+    assert none is not None
+    assert none.low <= 0.5 <= none.high
+
+
+def test_a_server_has_whole_sessions_and_two_of_a_class_can_be_apart() -> None:
+    of = pool(0.5, sites=3, sessions=2)  # 48 connections of each class
+    assert of.connections() == (48, 48)
+    assert of.area(24, 20, 1) is not None
+    assert of.area(25, 20, 1) is None
+    # A session of one hundred connections is not cut: it decides by all of them.
+    scores = [np.full(100, 0.9), np.full(100, 0.1), np.array([0.2]), np.array([0.3])]
+    one = Pool(scores, np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
+    found = one.area(2, 20, 1)
+    assert found is not None
+    assert found.value == 1.0  # 90.2 of 101 either way round: the long session is in each server
 
 
 def test_missing_values_count_as_a_value() -> None:
     of = sample()
     values = np.where(of.positive, np.nan, 1.0)
-    assert statistics.distance(of, values).value == 1.0
-    nothing = statistics.distance(of, np.full(400, np.nan))
+    assert of.distance(values).value == 1.0
+    nothing = of.distance(np.full(400, np.nan))
     assert (nothing.value, nothing.high) == (0.0, 0.0)
 
 

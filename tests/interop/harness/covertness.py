@@ -11,8 +11,8 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ LEAST, MOST = 100_000, 600_000
 """Bytes of a package whose page is taken."""
 OURS = (
     "nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-opaque-short", "http-text",
-    "http-text-short", "http-image",
+    "http-text-short", "http-image", "http-site", "embed",
 )  # fmt: skip
 STRANGERS = ("obfs4", "webtunnel")
 REAL = ("real-a", "real-b")
@@ -121,9 +121,20 @@ def sites_of(web: Path, count: int) -> list[Site]:
 class World(Closing):
     """A server with nginx and all transports, and so many clients."""
 
-    def __init__(self, folder: Path, web: Path, clients: int, classes: Sequence[str] = CLASSES):
-        """Starts everything; ``folder`` is for what the programs keep."""
+    def __init__(
+        self,
+        folder: Path,
+        web: Path,
+        covers: Path,
+        clients: int,
+        classes: Sequence[str] = CLASSES,
+    ):
+        """Starts everything; ``folder`` is for what the programs keep.
+
+        ``web`` is what nginx serves, and ``covers`` what :func:`crawl` made of it.
+        """
         self.classes = classes
+        self._covers = covers
         self._folder = folder
         self._stack = ExitStack()
         try:
@@ -169,29 +180,38 @@ class World(Closing):
                 command += ["--site", f"{SERVER}:80"]
             if name == "http-image":
                 command += ["--pictures", str(pictures())]
+            if name == "http-site":
+                command += ["--covers", str(self._covers)]
             server = self._run(self.server, command)
             server.wait_until("its line", lambda: '"bridge"' in server.output())
             self._lines[name] = server.output().split('"bridge":"')[1].split('"')[0]
 
-    def way(self, name: str, host: Host) -> Way:
-        """Starts a client of a transport on a host; the way of programs there."""
+    @contextmanager
+    def dial(self, name: str, host: Host) -> Iterator[Way]:
+        """A client of a transport runs on a host meanwhile, once for each; programs' way there."""
         folder = self._folder / f"client-{name}-{host.name}"
         if name in STRANGERS:
             transport = {"obfs4": OBFS4, "webtunnel": WEBTUNNEL}[name]
             trust = {"SSL_CERT_FILE": str(self._folder / "tls.pem")}
             process, port = transport.dial(host, folder, **trust)
-            self._kept(process)
-            return Way(("127.0.0.1", port), (self._lines[name], SERVER, self.ports[name]))
+            with process:
+                yield Way(("127.0.0.1", port), (self._lines[name], SERVER, self.ports[name]))
+            return
         port = 7000 + list(self.ports).index(name)
         command = [anabranch(), "pt", "client", "--listen", f"127.0.0.1:{port}"]
-        self._run(host, [*command, "--bridge", self._lines[name]]).wait_bound(port, "tcp")
-        return Way(("127.0.0.1", port))
+        with host.start([*command, "--bridge", self._lines[name]]) as process:
+            process.wait_bound(port, "tcp")
+            yield Way(("127.0.0.1", port))
 
     def _run(self, host: Host, command: list[str]) -> Background:
         return self._kept(host.start(command))
 
     def _kept(self, process: Background) -> Background:
         return self._stack.enter_context(process)
+
+    def errors(self) -> str:
+        """What nginx complained of."""
+        return (self._folder / "errors").read_text()
 
     def close(self) -> None:
         """Ends everything."""
@@ -207,6 +227,11 @@ def pictures() -> Path:
 def web() -> Path:
     """The local web of `make web`."""
     return CACHE / "web"
+
+
+def crawl(web: Path, covers: Path) -> None:
+    """Makes covers of a web's objects, for http-site."""
+    Host("here").must([anabranch(), "pt", "crawl", str(web), "--out", str(covers)], timeout=300)
 
 
 def load(host: Host, way: Way, site: Site, thinks: Sequence[float]) -> None:
@@ -240,19 +265,19 @@ SIZES = """[...performance.getEntriesByType('navigation'),
 def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
     """The sites with the bytes of their pages' objects as the browser got them, headers too.
 
-    A site with a page that does not load is left out.
+    A site with a page that does not load has none.
     """
     found = []
     for site in sites:
         browser.fresh()
-        objects = []
+        objects: list[list[int]] = []
         try:
             for address in site.addresses:
                 browser.show(address, seconds=30.0)
                 objects.append([int(each) for each in browser.ask(SIZES) if each > 0])
         except (PeerFailed, TimeoutError) as error:
             print(f"{site.name} is left out: {error}", file=sys.stderr)
-            continue
+            objects = []
         found.append(Site(site.name, site.addresses, objects))
     return found
 
@@ -262,9 +287,11 @@ def firsts(world: World, name: str, file: Path, links: int, length: int = 1) -> 
 
     Each fetches ``length`` bytes. Packets to the server alone are kept.
     """
-    way = world.way(name, world.server)
     wanted = f"tcp and dst port {world.ports[name]} and dst host {SERVER}"
-    with Tcpdump(world.server, "lo", file, wanted, SNAP) as dump:
+    with (
+        world.dial(name, world.server) as way,
+        Tcpdump(world.server, "lo", file, wanted, SNAP) as dump,
+    ):
         wish = {"at": way.at, "socks": way.socks, "pages": [[length]], "thinks": [0.0]}
         play(world.server, {**wish, "sessions": links, "together": 16}, 600.0)
         dump.stop()

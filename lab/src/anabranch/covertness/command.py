@@ -28,8 +28,8 @@ def covertness(
         Path | None, typer.Option(metavar="FILE.json", help="All numbers, replaced.")
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the intervals.")
-    ] = 500,
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the sites.")
+    ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     detectors: Annotated[
         bool, typer.Option("--detectors", help="The fixed detectors alone; no browser is needed.")

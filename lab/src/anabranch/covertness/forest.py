@@ -1,4 +1,4 @@
-"""A random forest whose test connections are of sites, and so of sessions, that it never saw."""
+"""A random forest whose test connections are of sites, or of sessions, that it never saw."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
     {"file": "real-a/0001.pcap", "class": "real-a", "site": "lodash", "session": 1,
      "server": "10.99.0.1:80", "for": "all"}
 
-`class` is what made the traffic, `site` whose pages it loaded or imitates, `session` a number that
-is this client's alone within the class. `server` leaves out connections to others. `for` is `all`,
-or `detectors`: made for its first packets, in a way that says nothing of sizes and times. The last
-two may be missing.
+`class` is what made the traffic, `site` whose pages it loaded or imitates. `session` is the number
+of a visit: within a class one capture has it, and other classes' captures with this number are of
+the same visit, made at about the same time. No forest learns from one class what it is asked of
+another in one visit. `server` leaves out connections to others. `for` is `all`, which it is if it
+is missing, or `detectors`: made for its first packets, in a way that says nothing of sizes and
+times; such a capture needs neither site nor session. `server` may be missing.
 """
 
 from __future__ import annotations
@@ -19,9 +21,8 @@ from anabranch.io.headers import End, end
 from anabranch.validate import TraceError, source
 
 NAME = "manifest.jsonl"
-PURPOSES = ("all", "detectors")
 _WORDS = {"file": str, "class": str, "site": str, "session": int, "server": str, "for": str}
-_NEEDED = ("file", "class", "site", "session")
+_NEEDED = {"all": ("file", "class", "site", "session"), "detectors": ("file", "class")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,12 @@ class Entry:
     file: Path
     name: str
     """Its class."""
+    purpose: str
+    """`all` or `detectors`."""
     site: str
+    """Empty, and the session 0, where it is for detectors."""
     session: int
     server: End | None
-    purpose: str
-    """One of `PURPOSES`."""
 
 
 def read(folder: Path) -> list[Entry]:
@@ -47,16 +49,30 @@ def read(folder: Path) -> list[Entry]:
     listing = folder / NAME
     with source(listing):
         lines = listing.read_text("utf-8").splitlines()
-        entries = [_entry(folder, line, number)
-                   for number, line in enumerate(lines, 1) if line.strip()]  # fmt: skip
+        entries = {number: _entry(folder, line, number)
+                   for number, line in enumerate(lines, 1) if line.strip()}  # fmt: skip
         if not entries:
             raise TraceError("names no captures")
-        seen: set[Path] = set()
-        for number, each in enumerate(entries, 1):
-            if each.file in seen:
-                raise TraceError(f"line {number}: the file stands there twice")
-            seen.add(each.file)
-    return entries
+        _compare(entries)
+    return list(entries.values())
+
+
+def _compare(entries: dict[int, Entry]) -> None:
+    """No file and no session of a class stands there twice, and a session is of one site."""
+    files: set[Path] = set()
+    sessions: set[tuple[str, int]] = set()
+    sites: dict[int, str] = {}
+    for number, each in entries.items():
+        if each.file in files:
+            raise TraceError(f"line {number}: the file stands there twice")
+        files.add(each.file)
+        if each.purpose != "all":
+            continue
+        if (each.name, each.session) in sessions:
+            raise TraceError(f"line {number}: the class has this session twice")
+        sessions.add((each.name, each.session))
+        if sites.setdefault(each.session, each.site) != each.site:
+            raise TraceError(f"line {number}: the session is another site's before")
 
 
 def _entry(folder: Path, line: str, number: int) -> Entry:
@@ -72,15 +88,16 @@ def _entry(folder: Path, line: str, number: int) -> Entry:
         if type(value) is not _WORDS[key]:
             kind = "a whole number" if _WORDS[key] is int else "a text"
             raise TraceError(f"line {number}: '{key}' is not {kind}")
-    for key in _NEEDED:
+    purpose = given.get("for", "all")
+    if purpose not in _NEEDED:
+        raise TraceError(f"line {number}: 'for' is all or detectors, not '{purpose}'")
+    for key in _NEEDED[purpose]:
         if given.get(key) in (None, ""):
             raise TraceError(f"line {number}: '{key}' is missing")
-    purpose = given.get("for", "all")
-    if purpose not in PURPOSES:
-        raise TraceError(f"line {number}: 'for' is all or detectors, not '{purpose}'")
     try:
         server = end(given["server"]) if "server" in given else None
     except ValueError as error:
         raise TraceError(f"line {number}: 'server': {error}") from error
     file = folder / given["file"]
-    return Entry(file, given["class"], given["site"], given["session"], server, purpose)
+    site, session = given.get("site", ""), given.get("session", 0)
+    return Entry(file, given["class"], purpose, site, session, server)

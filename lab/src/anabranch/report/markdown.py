@@ -23,16 +23,16 @@ def document(page: Page, pictures: Mapping[str, str]) -> str:
     """
     lines = [BEGIN, "", "## What was found"]
     for finding in page.findings:
-        lines += ["", f"**{_text(finding.topic)}**", ""]
-        lines += [f"* {_text(text)}" for text in finding.sentences]
+        lines += ["", f"**{escaped(finding.topic)}**", ""]
+        lines += [f"* {escaped(text)}" for text in finding.sentences]
     lines += ["", "## Where the numbers are from", ""]
-    lines += [f"* {name}: {_text(text)}" for name, text in page.origin]
+    lines += [f"* {name}: {escaped(text)}" for name, text in page.origin]
     for section in page.sections:
-        lines += ["", f"## {_text(section.title)}"]
+        lines += ["", f"## {escaped(section.title)}"]
         for part in section.parts:
             lines += [""]
             if isinstance(part, str):
-                lines.append(_text(part))
+                lines.append(escaped(part))
             elif isinstance(part, Table):
                 lines += _table(part)
             elif part.key in pictures:
@@ -66,16 +66,16 @@ def within(old: str | None, new: str, begin: str = BEGIN, end: str = END) -> str
 
 
 def _figure(figure: Figure, link: str) -> list[str]:
-    return [f"### {_text(figure.title)}", "", _text(figure.note), "",
-            f"![{_text(figure.title)}]({link})"]  # fmt: skip
+    return [f"### {escaped(figure.title)}", "", escaped(figure.note), "",
+            f"![{escaped(figure.title)}]({link})"]  # fmt: skip
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield from (f"### {_text(table.title)}", "", _text(table.note), "")
+    yield from (f"### {escaped(table.title)}", "", escaped(table.note), "")
     if not table.rows:
         yield "No results: not run."
         return
-    yield _row(map(_text, table.header))
+    yield _row(map(escaped, table.header))
     yield _row("---" for _ in table.header)
     for row in table.rows:
         yield _row(map(_cell, row))
@@ -88,16 +88,16 @@ def _row(cells: Iterator[str]) -> str:
 def _cell(cell: Cell) -> str:
     if cell.values:
         return "<br>".join(map(_value, cell.values))
-    return _text(cell.text)
+    return escaped(cell.text)
 
 
 def _value(value: Value) -> str:
     interval = f" ({value.interval})" if value.interval else ""
-    design = f" [{_text(value.design)}]" if value.design else ""
+    design = f" [{escaped(value.design)}]" if value.design else ""
     return f"{value.text}{interval}{design}"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Without line ends, and without what Markdown or HTML would take for its own."""
     text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\|*_\[\]#~])", r"\\\1", text)

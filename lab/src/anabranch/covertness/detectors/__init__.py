@@ -23,7 +23,8 @@ DETECTORS: dict[str, Callable[[Flow], bool]] = {
 
 OF_FIRST_PACKETS = ("fully encrypted", "entropy", "not printable")
 """Those that look at nothing but the client's first packet."""
-MUST_HIT = ("nosteg", "obfs4")
-"""Classes that are random from their first byte: `fully encrypted` hits them, or is wrong."""
+MUST_HIT = {"fully encrypted": ("nosteg", "obfs4"), "TLS in TLS": ("webtunnel",)}
+"""Classes that a detector hits, or is broken: random from the first byte; tor's TLS inside TLS."""
 LEAST_HIT = 0.9
-"""The least share of their connections. Of random first packets of 100 B or more it hits 99.6 %."""
+"""The least share of their connections. The rule for fully encrypted traffic hits 99.6 % of random
+first packets of 100 B or more."""

@@ -1,0 +1,65 @@
+"""What benches of interleaved rounds share: in each, every case once, compared within the round.
+
+What else the machine does from minute to minute meets all cases of a round alike, so what counts is
+the median of the ratios within rounds, never a ratio of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from harness.report import median_and_spread
+from harness.seeded import MIB
+
+Case = TypeVar("Case")
+Result = TypeVar("Result")
+
+
+def options(text: str | None) -> argparse.ArgumentParser:
+    """``--runs``, ``--mib`` and ``--strict`` of a bench, which ``text`` describes."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else "")
+    parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
+    parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    return parser
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for what the programs keep."""
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        yield Path(folder)
+
+
+def interleaved(runs: int, cases: Mapping[Case, Callable[[], Result]]) -> list[dict[Case, Result]]:
+    """As many rounds, in each of which every case runs once, one after the other."""
+    return [{case: run() for case, run in cases.items()} for _ in range(runs)]
+
+
+def ratios(
+    rounds: Sequence[Mapping[Case, Result]],
+    case: Case,
+    beside: Case,
+    value: Callable[[Result], float],
+) -> list[float]:
+    """A case's value as a share of another's, in each round."""
+    return [value(one[case]) / value(one[beside]) for one in rounds]
+
+
+def verdict(name: str, found: Sequence[float], of: str, target: float) -> bool:
+    """Prints the median and spread of ratios, and whether it met the target; whether it did."""
+    met = statistics.median(found) <= target
+    told = f"{median_and_spread(found, 2)} of {of} (median of {len(found)}; target {target:g})"
+    print(f"{name}: {told} {'ok' if met else 'MISSED'}")
+    return met
+
+
+def length(args: argparse.Namespace) -> int:
+    """Bytes of a download that were asked for."""
+    return int(args.mib) * MIB

@@ -1,0 +1,153 @@
+"""What follows from a judgement, as sentences of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.covertness import statistics
+from anabranch.covertness.detectors import LEAST_HIT, MUST_HIT, OF_FIRST_PACKETS
+from anabranch.covertness.judge import REAL, Hits, Judgement
+from anabranch.covertness.pair import AFTER, Told
+from anabranch.metrics.bootstrap import Estimate
+from anabranch.report.markdown import escaped
+
+BAR = 0.6
+"""Area by the paper's features that a class keeps below, to be called like the browser by them."""
+WANTED = 10_000
+"""First packets of the classes of HTTP together, none of which a fixed detector may hit."""
+HTTP = "http-"
+"""What names of such classes begin with."""
+
+
+def caught(found: Judgement) -> Iterator[str]:
+    """What makes all else void, then every class by its strongest adversary, the worst first."""
+    yield from _leaks(found)
+    yield from _broken(found)
+    rows = [each for each in found.told
+            if (each.features, each.apart, each.after) == ("all", "site", 1)
+            and each.name not in REAL]  # fmt: skip
+    for each in sorted(rows, key=lambda row: -_value(row.area)):
+        parts = [f"one connection, {estimate(each.area)}", *_later(found, each.name)]
+        yield f"**{escaped(each.name)}: {_word(each.area)}.** Area {'; '.join(parts)}."
+    for hit in found.hits:
+        if hit.name not in REAL and hit.hits and not _must(hit):
+            yield (
+                f"{escaped(hit.name)}: the detector '{hit.detector}' hits {hit.hits:,} of "
+                f"{hit.connections:,} connections."
+            )
+
+
+def controls(found: Judgement) -> Iterator[str]:
+    """The browser beside itself, and what detectors have to hit and to let pass."""
+    own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
+    below = [each for each in own if each.area and each.area.high < 0.5]
+    if below:
+        yield (
+            f"**The control is off**: of {len(own)} intervals of the browser beside itself "
+            f"{len(below)} lie below .5, such as {estimate(below[0].area)}. No forest gains by "
+            "that: sessions differ by more than intervals allow for, those of others too."
+        )
+    if own and not below and not any(map(_leaky, own)):
+        yield (
+            f"The browser is not told from itself: .5 lies within each of {len(own)} intervals; "
+            f"by one connection {estimate(_first(own))}."
+        )
+    for hit in found.hits:
+        said = f"'{hit.detector}' hits {hit.hits:,} of {hit.connections:,}"
+        if _must(hit) and _share(hit) >= LEAST_HIT:
+            yield f"{escaped(hit.name)}: {said}, as it has to."
+        elif hit.name in REAL and hit.hits:
+            yield f"**False alarms**: {escaped(hit.name)}: {said}."
+    if not any(hit.hits for hit in found.hits if hit.name in REAL):
+        yield "No fixed detector hits a connection of the browser's."
+
+
+def bars(found: Judgement) -> Iterator[str]:
+    """What was asked of the classes of HTTP beforehand, and whether it is so."""
+    for each in found.told:
+        if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
+            word = "met" if _value(each.area) <= BAR else "missed"
+            yield (
+                f"Area of at most {BAR} by the paper's features, {escaped(each.name)}: **{word}**, "
+                f"{estimate(each.area)}."
+            )
+    rows = [each for each in found.hits if each.name.startswith(HTTP)]
+    if rows:
+        hits = sum(each.hits for each in rows)
+        count = sum(each.connections for each in rows if each.detector == OF_FIRST_PACKETS[0])
+        word = "missed" if hits else "met" if count >= WANTED else "not decided, too few"
+        none = f": a rate of at most {statistics.fewest_false(count):.1g}" if not hits else ""
+        yield (
+            f"No hit of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
+            f"in {count:,}{none}."
+        )
+
+
+def seen(each: Told) -> str:
+    """How much of a server an adversary has seen."""
+    known = {0: "totals of a session", 1: "1 connection"}
+    return known.get(each.after, f"{each.after} connections")
+
+
+def estimate(each: Estimate | None) -> str:
+    """A value with its interval."""
+    if each is None:
+        return "too few"
+    return f"{each.value:.3f} ({each.low:.3f}–{each.high:.3f})"
+
+
+def _leaks(found: Judgement) -> Iterator[str]:
+    own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
+    bad = [each for each in own if _leaky(each)]
+    for each in bad:
+        yield (
+            f"**The set-up leaks**: the browser is told from itself by {seen(each)}, "
+            f"{each.features} features, folds by {each.apart}: area {estimate(each.area)}. What is "
+            f"told of others by these is too much, or chance ({len(bad)} of {len(own)} intervals "
+            "lie above .5)."
+        )
+
+
+def _leaky(each: Told) -> bool:
+    """Whether the interval lies above .5: a forest has learnt what tells the halves apart."""
+    return each.area is not None and each.area.low > 0.5
+
+
+def _broken(found: Judgement) -> Iterator[str]:
+    for hit in found.hits:
+        if _must(hit) and _share(hit) < LEAST_HIT:
+            yield (
+                f"**The detector '{hit.detector}' is broken**: it hits {hit.hits:,} of "
+                f"{hit.connections:,} connections of {escaped(hit.name)}, and has to hit "
+                f"{100 * LEAST_HIT:.0f} %. That it hits few of others says nothing."
+            )
+
+
+def _must(hit: Hits) -> bool:
+    return hit.name in MUST_HIT.get(hit.detector, ())
+
+
+def _share(hit: Hits) -> float:
+    return hit.hits / max(hit.connections, 1)
+
+
+def _later(found: Judgement, name: str) -> Iterator[str]:
+    """What more of a server tells."""
+    for after in (*AFTER[1:], 0):
+        for each in found.told:
+            if (each.name, each.after) == (name, after):
+                yield f"{seen(each)}, {estimate(each.area)}"
+
+
+def _word(area: Estimate | None) -> str:
+    if area is None or area.value > BAR:
+        return "caught" if area else "not judged"
+    return "told a little" if area.low > 0.5 else "not told from the browser by this forest"
+
+
+def _first(rows: list[Told]) -> Estimate | None:
+    return next((each.area for each in rows if (each.features, each.after) == ("all", 1)), None)
+
+
+def _value(area: Estimate | None) -> float:
+    return area.value if area else float("nan")

@@ -1,0 +1,135 @@
+"""One class beside the browser's: how well it is told, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.covertness import features, forest, servers, statistics
+from anabranch.covertness.flows import Flow
+from anabranch.covertness.pooled import Pool
+from anabranch.covertness.statistics import Sample
+from anabranch.metrics.bootstrap import Estimate
+
+AFTER = (1, 10, 100)
+"""Connections of a server after which it is judged."""
+SETS = {"paper": len(features.PAPER), "all": len(features.NAMES)}
+"""How many of the features each adversary has."""
+
+
+@dataclass(slots=True)
+class Group:
+    """What a class did.
+
+    Attributes:
+        sessions: its connections, by session; of captures for `all`.
+        sites: the site of each.
+        numbers: the visit of each; all classes' of one visit have one number.
+        firsts: every connection, those of captures for `detectors` too.
+        headless: packets of connections that ran before a capture began.
+    """
+
+    sessions: list[list[Flow]] = field(default_factory=list)
+    sites: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    firsts: list[Flow] = field(default_factory=list)
+    headless: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How well an adversary tells a class from the browser's.
+
+    Attributes:
+        features: `paper`, `all` or `server` (totals of a session).
+        apart: what no fold has on both sides: `site`, and so no session either; or `session`, of
+            whose site he has learnt from other visits.
+        after: how many connections of a server he has seen; 0 is a whole session.
+        positives, negatives: connections, or sessions where `after` is 0.
+        area: under the ROC curve; None where there were too few.
+        rate: of true positives at a false-positive rate of `statistics.RARE`; None where fewer than
+            `statistics.NEGATIVES` negatives say nothing of it.
+    """
+
+    name: str
+    features: str
+    apart: str
+    after: int
+    positives: int
+    negatives: int
+    area: Estimate | None
+    rate: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a class is from the browser's by one feature."""
+
+    name: str
+    feature: str
+    estimate: Estimate
+
+
+class Pair:
+    """A class and the browser's, compared."""
+
+    def __init__(self, group: Group, real: Sequence[Group], resamples: int, seed: int) -> None:
+        both = [group, *real]
+        self.resamples, self.seed = resamples, seed
+        self.sessions = [flows for each in both for flows in each.sessions]
+        _, self.site = np.unique(
+            [site for each in both for site in each.sites], return_inverse=True
+        )
+        self.number = np.array([number for each in both for number in each.numbers])
+        self.ours = np.arange(len(self.sessions)) < len(group.sessions)
+        self.of = np.repeat(np.arange(len(self.sessions)), [len(each) for each in self.sessions])
+        self.matrix = features.matrix(self.sessions)
+        self.sample = self._sample(self.of)
+
+    def told(self, name: str) -> Iterator[Told]:
+        """By connection, by server after some, and by whole sessions."""
+        for word, count in SETS.items():
+            for apart, groups in (("site", self.site), ("session", self.number)):
+                scores = forest.scores(
+                    self.matrix[:, :count], self.sample.positive, groups[self.of], self.seed
+                )
+                yield self._of(self.sample, scores, name, word, apart, 1)
+                if (word, apart) == ("all", "site"):
+                    yield from self._servers(scores, name)
+        whole = self._sample(np.arange(len(self.sessions)))
+        scores = forest.scores(servers.totals(self.sessions), self.ours, self.site, self.seed)
+        yield self._of(whole, scores, name, "server", "site", 0)
+
+    def distances(self, name: str) -> Iterator[Distance]:
+        """By every feature."""
+        for place, feature in enumerate(features.NAMES):
+            yield Distance(name, feature, self.sample.distance(self.matrix[:, place]))
+
+    def _sample(self, sessions: NDArray[np.int64]) -> Sample:
+        """Of what belongs to these sessions."""
+        return Sample(self.ours[sessions], self.site[sessions], self.resamples, self.seed)
+
+    def _of(
+        self,
+        sample: Sample,
+        scores: NDArray[np.float64],
+        name: str,
+        word: str,
+        apart: str,
+        after: int,
+    ) -> Told:
+        positives = int(sample.positive.sum())
+        negatives = sample.positive.size - positives
+        rate = sample.rate(scores) if negatives >= statistics.NEGATIVES else None
+        return Told(name, word, apart, after, positives, negatives, sample.area(scores), rate)
+
+    def _servers(self, scores: NDArray[np.float64], name: str) -> Iterator[Told]:
+        """Servers of so many connections each."""
+        by_session = np.split(scores, np.flatnonzero(np.diff(self.of)) + 1)
+        pool = Pool(by_session, self.ours, self.site)
+        for after in AFTER[1:]:
+            area = pool.area(after, self.resamples, self.seed)
+            yield Told(name, "all", "site", after, *pool.connections(), area, None)
