@@ -169,6 +169,11 @@ impl Wires {
                 told.extend(core_knows.then_some((number, None)));
                 continue;
             }
+            // The kernel would tell of it without an end, though there is nothing to wait for.
+            if wire.closing.is_some() && wire.ended && wire.shut {
+                self.wires.remove(&number);
+                continue;
+            }
             told.extend(wire.grown().map(|room| (number, Some(room))));
             self.watch(poller, number);
         }
@@ -276,5 +281,31 @@ impl Wire {
         let grown = room >= self.believed + STEP || room == BUFFER && self.believed < BUFFER;
         grown.then(|| std::mem::replace(&mut self.believed, room))?;
         Some(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_wire_is_gone_once_both_ends_have_said_their_last_words() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let poller = Poller::new(8).unwrap();
+        let mut wires = Wires::new();
+        let number = wires.accept(&poller, listener.accept().unwrap().0).unwrap();
+        wires.settle(&poller);
+        // They end first, and then we close.
+        drop(peer);
+        let readable = Ready { token: 0, read: true, write: false, error: false };
+        while !wires.take(&poller, number, readable).ended {}
+        wires.settle(&poller);
+        assert_eq!(wires.len(), 1);
+        wires.close(Time::ZERO, number);
+        wires.settle(&poller);
+        assert_eq!(wires.len(), 0);
     }
 }
