@@ -131,7 +131,7 @@ impl Wires {
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|_| gone());
         self.changed.insert(number);
         let told = wire.closing.is_none();
-        if news.gone || news.ended && !told {
+        if news.gone {
             self.wires.remove(&number);
         } else {
             self.watch(poller, number);
