@@ -1,6 +1,6 @@
 //! `--link`: which kinds of links are wanted, the dearest first.
 
-use anabranch_drive::onion::QuicLinking;
+use anabranch_drive::onion::{QuicCongestion, QuicLinking};
 use anabranch_drive::onion::tap::{Tap, TapKind};
 use clap::ValueEnum;
 use serde::de::Error;
@@ -20,6 +20,25 @@ pub(super) enum LinkKind {
     Quic,
     /// A TLS link for each circuit that a relay extends.
     TlsPerCircuit,
+}
+
+/// How fast QUIC links send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum QuicCongestionArg {
+    /// Slower after every loss.
+    Cubic,
+    /// At the rate that arrives.
+    Bbr,
+}
+
+impl From<QuicCongestionArg> for QuicCongestion {
+    fn from(arg: QuicCongestionArg) -> QuicCongestion {
+        match arg {
+            QuicCongestionArg::Cubic => QuicCongestion::Cubic,
+            QuicCongestionArg::Bbr => QuicCongestion::Bbr,
+        }
+    }
 }
 
 /// What is wanted of links.
@@ -55,9 +74,9 @@ impl LinkWishes {
             let message = "--link: every neighbour takes tls-per-circuit, which stands alone";
             return Err(Failure::misuse(message.to_owned()));
         }
-        let quic = place(LinkKind::Quic).map(|quic| match place(LinkKind::Utls) {
-            Some(utls) if utls < quic => QuicLinking::UnlessUnordered,
-            _ => QuicLinking::Always,
+        let quic = place(LinkKind::Quic).map(|quic| QuicLinking {
+            unless_unordered: place(LinkKind::Utls).is_some_and(|utls| utls < quic),
+            congestion: QuicCongestion::default(),
         });
         Ok(LinkWishes { unordered: place(LinkKind::Utls).is_some(), quic, per_circuit })
     }
@@ -74,6 +93,24 @@ impl LinkWishes {
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wishes)
+    }
+
+    /// The same with the congestion control of QUIC links that the user wants.
+    ///
+    /// # Errors
+    /// He wants no QUIC links.
+    pub(super) fn with_congestion(
+        mut self,
+        wanted: Option<QuicCongestionArg>,
+    ) -> Result<LinkWishes, Failure> {
+        if let Some(wanted) = wanted {
+            let Some(linking) = &mut self.quic else {
+                let message = "--quic-congestion goes with --link quic";
+                return Err(Failure::misuse(message.to_owned()));
+            };
+            linking.congestion = wanted.into();
+        }
+        Ok(self)
     }
 
     /// Whether links may go by several paths of the kernel, if the user wants that.
@@ -142,12 +179,15 @@ mod tests {
 
     #[test]
     fn the_first_kind_of_a_list_goes_before_the_others() {
+        let quic_links = |unless_unordered| {
+            Some(QuicLinking { unless_unordered, ..QuicLinking::default() })
+        };
         for (text, unordered, quic) in [
             ("tls", false, None),
             ("utls", true, None),
-            ("quic, tls", false, Some(QuicLinking::Always)),
-            ("quic,utls", true, Some(QuicLinking::Always)),
-            ("utls,quic,tls", true, Some(QuicLinking::UnlessUnordered)),
+            ("quic, tls", false, quic_links(false)),
+            ("quic,utls", true, quic_links(false)),
+            ("utls,quic,tls", true, quic_links(true)),
         ] {
             let wanted = LinkWishes { unordered, quic, per_circuit: false };
             assert_eq!(wishes(text).ok(), Some(wanted), "{text}");
@@ -165,6 +205,11 @@ mod tests {
         assert!(LinkWishes::of_client(&[LinkKind::TlsPerCircuit]).is_err());
         assert!(wishes("utls").unwrap_or_default().by_mptcp(true).is_err());
         assert_eq!(wishes("quic").unwrap_or_default().by_mptcp(true).ok(), Some(true));
+        let bbr = Some(QuicCongestionArg::Bbr);
+        assert!(wishes("utls").unwrap_or_default().with_congestion(bbr).is_err());
+        let by_bbr = wishes("quic").unwrap_or_default().with_congestion(bbr);
+        let congestion = by_bbr.ok().and_then(|wishes| wishes.quic).map(|quic| quic.congestion);
+        assert_eq!(congestion, Some(QuicCongestion::Bbr));
         let list = serde_json::json!(["utls", "carrier-pigeon"]);
         assert!(kinds(list).is_err());
     }

@@ -21,7 +21,7 @@ use anabranch_onion::wire::text::hex;
 use clap::Args;
 use serde::Deserialize;
 
-use super::link::{self, LinkKind, LinkWishes, tapped};
+use super::link::{self, LinkKind, LinkWishes, QuicCongestionArg, tapped};
 use super::log::Log;
 use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
@@ -67,6 +67,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory",
     "threads",
     "link",
+    "quic-congestion",
     "mptcp",
     "circuit-policy",
     "grace",
@@ -139,6 +140,10 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
+    /// Congestion control of QUIC links, whatever TCP's is: cubic, or bbr, which loses less of its
+    /// rate where lines lose packets, and which its library calls experimental [default: cubic]
+    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    quic_congestion: Option<QuicCongestionArg>,
     /// Links to other relays, those that come and those that are opened, may go by several paths at
     /// a time that the kernel knows (`ip mptcp`), where the neighbour's do, too
     #[arg(long)]
@@ -173,7 +178,7 @@ impl RelayArgs {
         let flags = self.clone();
         let args = self.merged()?;
         // Before there are threads, which would keep the capabilities.
-        let links = LinkWishes::new(&args.link)?;
+        let links = LinkWishes::new(&args.link)?.with_congestion(args.quic_congestion)?;
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
         let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
@@ -340,6 +345,7 @@ impl RelayArgs {
             memory: self.memory.or(file.memory),
             threads: self.threads.or(file.threads),
             link: either(self.link, file.link),
+            quic_congestion: self.quic_congestion.or(file.quic_congestion),
             mptcp: self.mptcp || file.mptcp,
             circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
@@ -393,6 +399,7 @@ impl RelayArgs {
             ("threads", self.threads != old.threads),
             ("no-directory", self.no_directory != old.no_directory),
             ("link", self.link != old.link),
+            ("quic-congestion", self.quic_congestion != old.quic_congestion),
             ("mptcp", self.mptcp != old.mptcp),
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
@@ -410,6 +417,7 @@ impl RelayArgs {
             threads: old.threads,
             no_directory: old.no_directory,
             link: old.link.clone(),
+            quic_congestion: old.quic_congestion,
             mptcp: old.mptcp,
             bridge: old.bridge,
             pt: old.pt.clone(),

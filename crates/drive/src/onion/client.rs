@@ -230,7 +230,7 @@ impl<'r> ClientLoop<'r> {
             Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
         if let Some(linking) = settings.quic {
-            station.open_quic(linking == QuicLinking::UnlessUnordered, None);
+            station.open_quic(linking, None);
         }
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;

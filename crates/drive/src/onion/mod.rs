@@ -48,6 +48,7 @@ pub mod tap;
 mod tcp_info;
 pub mod ways;
 
+pub use anabranch_links::quic::Congestion as QuicCongestion;
 pub use mptcp::MptcpCounts;
 pub use quic::{QuicCounts, QuicLinking};
 

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, ConnId, Endpoint, EndpointCounts, Head, Packets, QuicLink, Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, QuicLink, Units,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{State, quic};
@@ -35,6 +35,9 @@ const END: u64 = 1 << 59;
 pub(super) const QUIC: u64 = 1 << 59;
 /// How long a QUIC handshake may take, after which circuits are no worse off without the link.
 const OPENING: Duration = Duration::from_secs(30);
+/// Bytes of cells that are written before datagrams are made of them: about what one segmented send
+/// takes.
+const SEND: usize = 40 << 10;
 /// Messages that are received at once, each of which may be a run of datagrams.
 const MESSAGES: usize = 16;
 /// Why a circuit ends whose stream broke off (tor-spec, "Tearing down circuits").
@@ -61,13 +64,13 @@ fn destroy(circuit: u32) -> Vec<u8> {
     cell
 }
 
-/// Beside which links QUIC ones are opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuicLinking {
-    /// All whose neighbour has them.
-    Always,
-    /// Those whose cells are in order.
-    UnlessUnordered,
+/// Which QUIC links there are beside others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicLinking {
+    /// None are opened beside links whose cells are out of order.
+    pub unless_unordered: bool,
+    /// How fast they send.
+    pub congestion: Congestion,
 }
 
 /// Whether a link is one of these.
@@ -153,8 +156,7 @@ pub(super) enum QuicEnd {
 /// The links by their numbers.
 pub(super) struct QuicLinks {
     context: Context,
-    /// None are opened beside links whose cells are not in order.
-    unless_unordered: bool,
+    linking: QuicLinking,
     /// Who comes in is counted with others.
     entrance: Option<Entrance>,
     ports: Vec<Port>,
@@ -165,6 +167,7 @@ pub(super) struct QuicLinks {
     received: RecvBatch,
     queue: SendQueue,
     packets: Vec<u8>,
+    plain: Vec<u8>,
     limits: Option<[Meter; 2]>,
     /// Sockets are not read until bytes may pass again; links that wait for that to send.
     paused: bool,
@@ -177,12 +180,11 @@ pub(super) struct QuicLinks {
 }
 
 impl QuicLinks {
-    /// Without links. `unless_unordered`: none are opened beside links whose cells are out of
-    /// order.
-    pub(super) fn new(context: Context, unless_unordered: bool) -> QuicLinks {
+    /// Without links.
+    pub(super) fn new(context: Context, linking: QuicLinking) -> QuicLinks {
         QuicLinks {
             context,
-            unless_unordered,
+            linking,
             entrance: None,
             ports: Vec::new(),
             links: BTreeMap::new(),
@@ -192,6 +194,7 @@ impl QuicLinks {
             received: RecvBatch::new(MESSAGES),
             queue: SendQueue::new(),
             packets: Vec::new(),
+            plain: Vec::new(),
             limits: None,
             paused: false,
             held: BTreeSet::new(),
@@ -230,8 +233,8 @@ impl QuicLinks {
         let socket = UdpSocket::bind(at, &options)?;
         let mut seed = [0; 32];
         crate::entropy::generator()?.fill_bytes(&mut seed);
-        let endpoint =
-            Endpoint::new(&self.context, CELLS, seed, takes).map_err(io::Error::other)?;
+        let endpoint = Endpoint::new(&self.context, CELLS, seed, takes, self.linking.congestion);
+        let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, QUIC + place as u64)?;
         self.ports.push(Port { socket, endpoint, at, takes });
@@ -250,7 +253,7 @@ impl QuicLinks {
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
         let mut open = self.ports.iter().filter(takes).filter(reached);
         let port = open.next().map_or(0, |port| port.at.port());
-        QuicWish { port, unless_unordered: self.unless_unordered }
+        QuicWish { port, unless_unordered: self.linking.unless_unordered }
     }
 
     /// Links that come or are opened from now on show another certificate.
@@ -477,23 +480,36 @@ impl QuicLinks {
         let Some(conn) = self.links.get(&link) else { return };
         let (place, id) = (conn.port, conn.conn);
         self.transmit(now, place, id);
-        let mut plain = Vec::new();
-        while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants) {
-            let Some(quic) = self.ports[place].endpoint.link(id) else { break };
-            let room = quic.room();
-            if room < CELL {
-                break;
-            }
+        while self.fill(now, link, &mut fetch) {
+            self.transmit(now, place, id);
+        }
+    }
+
+    /// Writes what the core has for a link, at most about as much as leaves in one send: whether
+    /// there was something.
+    fn fill(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> bool {
+        let mut written = 0;
+        while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
+            && let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn)
+            && written < SEND
+            && quic.room() >= CELL
+        {
             if self.limits.as_ref().is_some_and(|[_, send]| send.left(now) == 0) {
                 self.held.insert(link);
                 break;
             }
-            plain.clear();
-            conn.wants = fetch(&mut plain, room);
+            self.plain.clear();
+            conn.wants = fetch(&mut self.plain, quic.room());
             // Misuse: it has ended, and what was to be said is moot.
-            let _ = quic.write(&plain);
-            self.transmit(now, place, id);
+            let _ = quic.write(&self.plain);
+            written += self.plain.len();
         }
+        written > 0
     }
 
     /// Sends all datagrams that a link has.

@@ -554,7 +554,7 @@ fn shards(
             quic: settings.quic.map(|linking| QuicSide {
                 listen: Vec::new(),
                 entrance: entrance.clone(),
-                unless_unordered: linking == QuicLinking::UnlessUnordered,
+                linking,
             }),
         })
     };

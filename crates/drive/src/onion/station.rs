@@ -19,7 +19,7 @@ use super::meter::Meter;
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
-use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinks, is_quic};
+use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, is_quic};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
 use crate::clock::Clock;
@@ -142,10 +142,10 @@ impl<C: Core> Station<C> {
         Ok(())
     }
 
-    /// QUIC links may be opened beside others from now on; `unless_unordered`: not beside those
-    /// whose cells are out of order. They are held to the same meters as others, if there are any.
-    pub(super) fn open_quic(&mut self, unless_unordered: bool, meters: Option<[Meter; 2]>) {
-        let mut quic = QuicLinks::new(self.links.context().clone(), unless_unordered);
+    /// QUIC links may be opened beside others from now on. They are held to the same meters as
+    /// others, if there are any.
+    pub(super) fn open_quic(&mut self, linking: QuicLinking, meters: Option<[Meter; 2]>) {
+        let mut quic = QuicLinks::new(self.links.context().clone(), linking);
         meters.into_iter().for_each(|meters| quic.limit(meters));
         self.quic = Some(quic);
     }

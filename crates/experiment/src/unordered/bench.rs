@@ -18,7 +18,7 @@ use super::cells;
 use super::downloads::Downloads;
 use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, LastLines, Role, WEB};
-use super::plan::{Arm, Settings, Unit, lengths};
+use super::plan::{Arm, Congestion, Settings, Unit, lengths};
 
 /// One circuit for a stream at a time, of as many as there are downloads.
 const STOCK_RULES: &str =
@@ -102,7 +102,7 @@ impl Bench {
         let stock = unit.arm == Arm::Stock;
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
         let makers = Makers { stage: &stage, anabranch: &self.anabranch, tor: &tor };
-        let words = Role::RELAYS.map(|role| words_of(unit.arm, role));
+        let words = Role::RELAYS.map(|role| words_of(unit, role));
         let words = words.each_ref().map(|words| words.iter().map(|word| &**word).collect());
         let relays: Vec<_> = Role::RELAYS
             .into_iter()
@@ -142,11 +142,15 @@ impl Bench {
 }
 
 /// What a relay of ours is told.
-fn words_of(arm: Arm, role: Role) -> Vec<String> {
+fn words_of(unit: &Unit, role: Role) -> Vec<String> {
+    let arm = unit.arm;
     let words: &[&str] = match arm {
         Arm::Unordered => &["--link", "utls"],
         Arm::UnorderedKist => &["--link", "utls", "--circuit-policy", "kist"],
         Arm::OrderedKist => &["--circuit-policy", "kist"],
+        Arm::Quic if unit.line.congestion == Congestion::Bbr => {
+            &["--link", "quic", "--quic-congestion", "bbr"]
+        }
         Arm::Quic => &["--link", "quic"],
         Arm::PerCircuit => &["--link", "tls-per-circuit"],
         Arm::Mptcp => &["--mptcp"],

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hkdf, hmac};
+use quinn_proto::congestion::{BbrConfig, CubicConfig};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt,
@@ -25,8 +26,24 @@ const KEEP_ALIVE: Duration = Duration::from_secs(12);
 /// For how long the answer to a Retry counts.
 const RETRY: Duration = Duration::from_secs(15);
 
-fn transport() -> Result<Arc<TransportConfig>, SetupError> {
+/// How fast a link sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438): slows down at every loss.
+    #[default]
+    Cubic,
+    /// BBR, as the library has it, which calls it experimental: goes by the rate that arrives.
+    Bbr,
+}
+
+fn transport(congestion: Congestion) -> Result<Arc<TransportConfig>, SetupError> {
     let mut transport = TransportConfig::default();
+    match congestion {
+        Congestion::Cubic => {
+            transport.congestion_controller_factory(Arc::new(CubicConfig::default()))
+        }
+        Congestion::Bbr => transport.congestion_controller_factory(Arc::new(BbrConfig::default())),
+    };
     transport
         .max_concurrent_bidi_streams(LANES.into())
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -49,21 +66,25 @@ pub(super) fn endpoint(seed: [u8; 32]) -> Arc<EndpointConfig> {
 }
 
 /// How links are opened.
-pub(super) fn client(context: &Context) -> Result<ClientConfig, SetupError> {
+pub(super) fn client(context: &Context, congestion: Congestion) -> Result<ClientConfig, SetupError> {
     let crypto =
         QuicClientConfig::with_initial(context.quic().client, initial()?).map_err(setup)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport()?);
+    config.transport_config(transport(congestion)?);
     Ok(config)
 }
 
 /// How links are taken.
-pub(super) fn server(context: &Context, seed: [u8; 32]) -> Result<ServerConfig, SetupError> {
+pub(super) fn server(
+    context: &Context,
+    seed: [u8; 32],
+    congestion: Congestion,
+) -> Result<ServerConfig, SetupError> {
     let crypto =
         QuicServerConfig::with_initial(context.quic().server, initial()?).map_err(setup)?;
     let token = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry").extract(&seed);
     let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token));
-    config.transport_config(transport()?).migration(false).retry_token_lifetime(RETRY);
+    config.transport_config(transport(congestion)?).migration(false).retry_token_lifetime(RETRY);
     Ok(config)
 }
 

@@ -13,7 +13,7 @@ use quinn_proto::{
 };
 use rustls::pki_types::CertificateDer;
 
-use super::config;
+use super::config::{self, Congestion};
 use super::epoch::Epoch;
 use super::link::QuicLink;
 use super::units::Units;
@@ -96,6 +96,7 @@ pub struct Endpoint {
     units: Units,
     seed: [u8; 32],
     takes: bool,
+    congestion: Congestion,
     links: BTreeMap<ConnId, Entry>,
     by_handle: BTreeMap<usize, ConnId>,
     due: BTreeSet<(Time, ConnId)>,
@@ -128,18 +129,21 @@ impl Endpoint {
         units: Units,
         seed: [u8; 32],
         takes: bool,
+        congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
-        let server = takes.then(|| config::server(context, seed)).transpose()?.map(Arc::new);
+        let server = takes.then(|| config::server(context, seed, congestion)).transpose()?;
+        let server = server.map(Arc::new);
         let inner = quinn_proto::Endpoint::new(config::endpoint(seed), server, true, None);
         Ok(Endpoint {
             inner,
             epoch: Epoch::new(),
-            client: config::client(context)?,
+            client: config::client(context, congestion)?,
             own: context.quic().own,
             context: context.clone(),
             units,
             seed,
             takes,
+            congestion,
             links: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -157,10 +161,10 @@ impl Endpoint {
     /// [`SetupError`] if the library refuses the settings: the former stay.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
         if self.takes {
-            let server = config::server(context, self.seed)?;
+            let server = config::server(context, self.seed, self.congestion)?;
             self.inner.set_server_config(Some(Arc::new(server)));
         }
-        self.client = config::client(context)?;
+        self.client = config::client(context, self.congestion)?;
         (self.context, self.own) = (context.clone(), context.quic().own);
         Ok(())
     }

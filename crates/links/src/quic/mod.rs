@@ -22,6 +22,7 @@ mod lanes;
 mod link;
 mod units;
 
+pub use config::Congestion;
 pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
 pub use link::QuicLink;
 pub use units::{Head, UnitReader, Units};

@@ -6,8 +6,10 @@ mod hostile;
 mod world;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use anabranch_links::quic::Congestion;
 use anabranch_links::{Context, Fault, Link as _, State, Tls};
 use anabranch_multipath::Time;
 use anabranch_netem::{LinkSettings, Loss};
@@ -124,6 +126,30 @@ fn over_tls_all_lanes_wait_for_a_lost_segment() {
     let lanes: Vec<u32> = units_of(&came).into_iter().map(|unit| unit.0).collect();
     assert_eq!(lanes, (1..=10).collect::<Vec<u32>>());
     assert!(ends[1].receive(Time::ZERO, &segments[1]).is_err(), "no record comes out of turn");
+}
+
+/// Bytes of units that come in 20 s over 20 Mbit/s and 100 ms there and back, where 5 % are lost.
+fn carried(congestion: Congestion) -> usize {
+    let (rate, loss) = (NonZeroU64::new(20_000_000), Loss::Bernoulli(0.05));
+    let settings = LinkSettings { rate, loss, queue: 250_000, ..line(DELAY) };
+    let mut world = World::by(congestion, &settings, 6).opened();
+    world.write(0, &unit(1, MAKES, 0));
+    let (batch, mut came) = ((0..20).flat_map(|n| unit(1, DATA, n)).collect::<Vec<u8>>(), 0);
+    for _ in 0..2_000 {
+        while world.link(0).room() >= batch.len() {
+            world.write(0, &batch);
+        }
+        world.run(Duration::from_millis(10));
+        came += std::mem::take(&mut world.came[1]).len();
+    }
+    came
+}
+
+#[test]
+fn by_bbr_losses_cost_little_of_the_rate_and_by_cubic_most_of_it() {
+    let [bbr, cubic] = [Congestion::Bbr, Congestion::Cubic].map(carried);
+    println!("bbr {bbr}, cubic {cubic} bytes of 50,000,000");
+    assert!(bbr > 25_000_000 && bbr > 4 * cubic, "bbr {bbr}, cubic {cubic}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_links::quic::{Arrival, ConnId, Endpoint, Head, QuicLink, Units};
+use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, QuicLink, Units};
 use anabranch_links::{Context, State};
 use anabranch_multipath::Time;
 use anabranch_netem::{Link, LinkSettings};
@@ -88,10 +88,25 @@ impl World {
         World::with_units([UNITS, UNITS], settings, seed)
     }
 
+    /// The same, and both send as fast as this says.
+    pub(crate) fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> World {
+        World::with([UNITS, UNITS], congestion, settings, seed)
+    }
+
     pub(crate) fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> World {
+        World::with(units, Congestion::default(), settings, seed)
+    }
+
+    fn with(
+        units: [Units; 2],
+        congestion: Congestion,
+        settings: &LinkSettings,
+        seed: u64,
+    ) -> World {
         let context = Context::new(NOW).unwrap();
         let make = |end: usize| {
-            Endpoint::new(&context, units[end], [seed as u8 + end as u8; 32], end == 1).unwrap()
+            let (seed, takes) = ([seed as u8 + end as u8; 32], end == 1);
+            Endpoint::new(&context, units[end], seed, takes, congestion).unwrap()
         };
         let ways = [0, 1].map(|way| Link::new(settings.clone(), seed, way));
         World {

@@ -19,6 +19,7 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::outside::Stir;
+use crate::onion::quic::QuicLinking;
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, TAP, Token};
 use crate::onion::tap::Tap;
@@ -58,8 +59,7 @@ pub(super) struct QuicSide {
     /// Where they come in; empty: where others do.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) entrance: Entrance,
-    /// None are opened beside links whose cells are not in order.
-    pub(super) unless_unordered: bool,
+    pub(super) linking: QuicLinking,
 }
 
 /// A connection that a neighbour has opened.
@@ -95,11 +95,11 @@ impl Shard {
         station.links.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
-        if let Some(QuicSide { mut listen, entrance, unless_unordered }) = quic {
+        if let Some(QuicSide { mut listen, entrance, linking }) = quic {
             if listen.is_empty() {
                 listen = station.addresses()?;
             }
-            station.open_quic(unless_unordered, Some(meters));
+            station.open_quic(linking, Some(meters));
             station.listen_quic(&listen, entrance)?;
         }
         let exits = Exits::new(policy, hsdir)?;
