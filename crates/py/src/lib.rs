@@ -1,11 +1,12 @@
 //! The schedulers and the trace splitter of `anabranch-multipath`, Maybenot, and the anonymity
-//! analysis, for Python: module `anabranch._core`.
+//! analysis, for Python, and one attack's inner loop: module `anabranch._core`.
 //!
 //! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the
 //! core becomes a `ValueError` with its message; the interpreter lock is released while traces are
 //! split.
 
 mod anonymity;
+mod convolutions;
 mod draws;
 mod maybenot;
 mod split;
@@ -36,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_packets, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_seconds, module)?)?;
+    module.add_function(wrap_pyfunction!(convolutions::slots_above, module)?)?;
     module.add_class::<anonymity::Consensus>()?;
     module.add_function(wrap_pyfunction!(anonymity::closed_form, module)?)?;
     module.add_function(wrap_pyfunction!(maybenot::maybenot_check, module)?)?;

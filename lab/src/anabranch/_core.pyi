@@ -30,6 +30,15 @@ def maybenot_defend(
     pps: int | None = None,
     most_events: int = 2_000_000,
 ) -> Seen: ...
+def slots_above(
+    series: NDArray[np.float32],
+    channels: int,
+    slots: int,
+    heavy: NDArray[np.int64],
+    dilations: NDArray[np.int64],
+    of_channels: NDArray[np.int64],
+    thresholds: NDArray[np.float32],
+) -> NDArray[np.float64]: ...
 def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]: ...
 
 class Consensus:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anabranch._core import slots_above
 from anabranch.attacks import AttackError, Sequences
 from anabranch.attacks.discriminant import LinearDiscriminants
 from anabranch.attacks.features import (
@@ -220,6 +221,31 @@ def test_a_convolution_is_the_plain_sum(data: Data) -> None:
         (weights * wide[slot : slot + 8 * dilation + 1 : dilation]).sum() for slot in range(40)
     ]
     np.testing.assert_allclose(convolved(series[3:4, 2], kernel, dilation)[0], plain, atol=1e-4)
+
+
+def test_slots_above_thresholds_are_those_of_the_convolved_rows(data: Data) -> None:
+    series = slot_series(data.train, 40, 6.0)
+    drawn = draw_convolutions(series, 60, seed=2)
+    drawn = [
+        replace(each, thresholds=each.thresholds - at % 2 * 5) for at, each in enumerate(drawn)
+    ]
+    counts = rocket_features(series, drawn)[:, : -series.shape[1]].reshape(len(series), -1, 4)
+    for place, each in enumerate(drawn):
+        rows = convolved(series[:, each.channel], each.kernel, each.dilation)
+        above = (rows[:, :, None] > each.thresholds).sum(axis=1)
+        np.testing.assert_array_equal(counts[:, place], above)
+    assert any((each.thresholds < 0).any() for each in drawn), "slots without packets count, too"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"heavy": 9}, "a tap"), ({"dilations": 0}, "a dilation"), ({"of_channels": 3}, "channel")],
+)
+def test_a_kernel_that_cannot_be_is_refused(change: dict[str, int], problem: str) -> None:
+    given = {name: np.full(3 if name == "heavy" else 1, change.get(name, 1), np.int64)
+             for name in ("heavy", "dilations", "of_channels")}  # fmt: skip
+    with pytest.raises(ValueError, match=problem):
+        slots_above(np.zeros(60, np.float32), 3, 20, thresholds=np.zeros(4, np.float32), **given)
 
 
 def test_rocket_does_not_see_when_something_happens(data: Data) -> None:

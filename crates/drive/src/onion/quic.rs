@@ -19,6 +19,7 @@ use anabranch_onion::wire::cell::{self, CELL, Command, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
+use libc::EAGAIN;
 use rand_core::Rng;
 
 use super::meter::Meter;
@@ -105,6 +106,30 @@ struct Port {
     at: SocketAddr,
     /// Links come in here.
     takes: bool,
+    /// What the socket's buffer had no room for: nothing else goes before it.
+    blocked: Option<(Packets, Vec<u8>)>,
+    /// Links that want to send behind it.
+    waiting: BTreeSet<ConnId>,
+}
+
+impl Port {
+    /// Sends what waits for the socket: how many bytes it took.
+    fn send_blocked(&mut self, queue: &mut SendQueue) -> u64 {
+        let Some((packets, bytes)) = self.blocked.take() else { return 0 };
+        self.send(queue, packets, &bytes)
+    }
+
+    /// Sends datagrams, of which those wait that the socket's buffer has no room for: how many
+    /// bytes it took. What the kernel refuses for another reason is lost, as on any line.
+    fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
+        let mut batch = queue.batch(&self.socket);
+        batch.push(datagrams(&packets, bytes));
+        let report = batch.send();
+        if let Some(full) = report.failures.iter().find(|failure| failure.errno == EAGAIN) {
+            self.blocked = Some((packets, bytes[full.first * packets.stride..].to_vec()));
+        }
+        report.sent_bytes as u64
+    }
 }
 
 /// One link.
@@ -172,6 +197,8 @@ pub(super) struct QuicLinks {
     /// Sockets are not read until bytes may pass again; links that wait for that to send.
     paused: bool,
     held: BTreeSet<LinkId>,
+    /// What the poller is to tell of the sockets has changed.
+    unwatched: bool,
     /// Bytes that went over the wire: received, sent.
     carried: [u64; 2],
     failed: u64,
@@ -198,6 +225,7 @@ impl QuicLinks {
             limits: None,
             paused: false,
             held: BTreeSet::new(),
+            unwatched: false,
             carried: [0; 2],
             failed: 0,
             faults: 0,
@@ -237,7 +265,8 @@ impl QuicLinks {
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, QUIC + place as u64)?;
-        self.ports.push(Port { socket, endpoint, at, takes });
+        let (blocked, waiting) = (None, BTreeSet::new());
+        self.ports.push(Port { socket, endpoint, at, takes, blocked, waiting });
         Ok(place)
     }
 
@@ -344,13 +373,17 @@ impl QuicLinks {
             [self.paused.then_some(receive), (!self.held.is_empty()).then_some(send)]
         });
         let ends = self.ports.iter().filter_map(|port| port.endpoint.next_timeout());
-        ends.chain(receive).chain(send).min()
+        let watch = self.unwatched.then_some(Time::ZERO);
+        ends.chain(receive).chain(send).chain(watch).min()
     }
 
     /// The time has come: the caller then looks at the links that were touched, and flushes those
     /// that are given.
     pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
         self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
+        if self.unwatched {
+            self.watch(poller);
+        }
         let Some([receive, send]) = &self.limits else { return Vec::new() };
         if self.paused && receive.left(now) > 0 {
             self.paused = false;
@@ -362,16 +395,19 @@ impl QuicLinks {
         std::mem::take(&mut self.held).into_iter().collect()
     }
 
-    fn watch(&self, poller: &Poller) {
-        let interest = Interest { read: !self.paused, write: false };
+    fn watch(&mut self, poller: &Poller) {
+        self.unwatched = false;
         for (place, port) in self.ports.iter().enumerate() {
+            let interest = Interest { read: !self.paused, write: port.blocked.is_some() };
             // It is watched, as long as it is in the table.
             let _ = poller.change(port.socket.as_fd(), QUIC + place as u64, interest);
         }
     }
 
-    /// Takes what a socket has; the caller then looks at the links that were touched.
+    /// Takes what a socket has, and gives it what waits for it; the caller then looks at the links
+    /// that were touched.
     pub(super) fn receive(&mut self, now: Time, poller: &Poller, place: usize) {
+        self.unblock(now, poller, place);
         if self.limits.as_ref().is_some_and(|[receive, _]| receive.left(now) == 0) {
             self.paused = true;
             return self.watch(poller);
@@ -394,6 +430,27 @@ impl QuicLinks {
         self.carried[0] += bytes;
         if let Some([receive, _]) = &self.limits {
             receive.take(now, bytes);
+        }
+    }
+
+    /// Sends what waits for a socket, and has the links behind it looked at, if it has room.
+    fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
+        let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
+            return;
+        };
+        let sent = port.send_blocked(&mut self.queue);
+        if port.blocked.is_none() {
+            let Port { endpoint, waiting, .. } = port;
+            std::mem::take(waiting).into_iter().for_each(|conn| endpoint.touch(conn));
+            self.watch(poller);
+        }
+        self.count_sent(now, sent);
+    }
+
+    fn count_sent(&mut self, now: Time, sent: u64) {
+        self.carried[1] += sent;
+        if let Some([_, send]) = &self.limits {
+            send.take(now, sent);
         }
     }
 
@@ -495,7 +552,8 @@ impl QuicLinks {
     ) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
-            && let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn)
+            && let Port { endpoint, blocked: None, .. } = &mut self.ports[conn.port]
+            && let Some(quic) = endpoint.link(conn.conn)
             && written < SEND
             && quic.room() >= CELL
         {
@@ -514,18 +572,18 @@ impl QuicLinks {
 
     /// Sends all datagrams that a link has.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
-        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
+        let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
-        while let Some(packets) = endpoint.transmit(now, conn, &mut self.packets) {
-            let mut batch = self.queue.batch(socket);
-            batch.push(datagrams(&packets, &self.packets));
-            // What finds no room is lost, as on any line: QUIC sends it again.
-            sent += batch.send().sent_bytes as u64;
+        while port.blocked.is_none()
+            && let Some(packets) = port.endpoint.transmit(now, conn, &mut self.packets)
+        {
+            sent += port.send(&mut self.queue, packets, &self.packets);
         }
-        self.carried[1] += sent;
-        if let Some([_, send]) = &self.limits {
-            send.take(now, sent);
+        if port.blocked.is_some() {
+            self.unwatched |= port.waiting.is_empty();
+            port.waiting.insert(conn);
         }
+        self.count_sent(now, sent);
     }
 
     /// Sends what answers those who have no link.
@@ -535,12 +593,10 @@ impl QuicLinks {
         while let Some((packets, bytes)) = endpoint.answer() {
             let mut batch = self.queue.batch(socket);
             batch.push(datagrams(&packets, &bytes));
+            // What finds no room is lost, as on any line.
             sent += batch.send().sent_bytes as u64;
         }
-        self.carried[1] += sent;
-        if let Some([_, send]) = &self.limits {
-            send.take(now, sent);
-        }
+        self.count_sent(now, sent);
     }
 
     /// Says goodbye on a link, and forgets it: what became of it.
@@ -565,3 +621,6 @@ fn datagrams<'a>(packets: &Packets, bytes: &'a [u8]) -> Datagrams<'a> {
     let Packets { to, source, ecn, stride } = *packets;
     Datagrams { bytes, stride, ecn, to: Some(to), source }
 }
+
+#[cfg(test)]
+mod tests;

@@ -293,6 +293,13 @@ impl Endpoint {
         }
     }
 
+    /// Has [`Endpoint::next_touched`] name a link: it may send now, say.
+    pub fn touch(&mut self, id: ConnId) {
+        if self.links.contains_key(&id) {
+            self.touched.insert(id);
+        }
+    }
+
     /// Carries events between a connection and the library's endpoint.
     fn settle(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };

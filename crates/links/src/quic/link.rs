@@ -155,6 +155,12 @@ impl QuicLink {
         LinkView { snd_cwnd: window / mss, mss, rtt: path.rtt, ..LinkView::default() }
     }
 
+    /// Datagrams that were taken for lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.connection.stats().path.lost_packets
+    }
+
     /// Lanes that there are.
     #[must_use]
     pub fn lanes(&self) -> usize {

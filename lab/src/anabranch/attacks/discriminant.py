@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
 from scipy.special import softmax
 
 from .base import Floats, Ints
@@ -44,11 +45,12 @@ class LinearDiscriminants:
         scale = np.where(spread > 0, spread, 1.0)
         rows = (features - centre) / scale
         counts = np.bincount(codes).astype(np.float64)
-        means = np.zeros((counts.size, rows.shape[1]))
-        np.add.at(means, codes, rows)
-        means /= counts[:, None]
-        rows -= means[codes]
-        covariance = rows.T @ rows / len(rows)
+        members = csr_array(
+            (np.ones(codes.size), (codes, np.arange(codes.size))), (counts.size, codes.size)
+        )
+        means = members @ rows / counts[:, None]
+        # Of rows without their classes' means.
+        covariance = (rows.T @ rows - (means.T * counts) @ means) / len(rows)
         size = max(float(np.trace(covariance)) / len(covariance), np.finfo(np.float64).tiny)
         for shrinkage in shrinkages:
             shrunk = covariance * (1 - shrinkage)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch._core import slots_above
 from anabranch.attacks.base import Floats, Sequences
 
 from .tam import traffic_aggregation_matrix
@@ -19,8 +19,8 @@ KERNELS = tuple(combinations(range(TAPS), HEAVY))
 """The places of the heavy taps in each of the 84 kernels."""
 THRESHOLDS = 4
 """Thresholds of each kernel, dilation and channel."""
-BATCH = 256
-"""Sequences convolved at once: their series stay in the processor's cache."""
+BATCH = 1024
+"""Sequences whose counts are made at once: a table of them is some megabytes."""
 
 Series = NDArray[np.float32]
 
@@ -75,9 +75,21 @@ def rocket_features(series: Series, drawn: list[Convolution]) -> Floats:
     After MiniRocket (Dempster, Schmidt and Webb, KDD 2021), which takes the share of positive
     results: wherever in the window something happens, it counts the same.
     """
-    parts = [_of_batch(batch, drawn) for batch in _batches(series)]
-    empty = np.zeros((0, THRESHOLDS * len(drawn) + series.shape[1]))
-    return np.concatenate([empty, *parts])
+    sequences, channels, slots = series.shape
+    heavy = np.array([KERNELS[each.kernel] for each in drawn], np.int64).ravel()
+    dilations = np.array([each.dilation for each in drawn], np.int64)
+    of_channels = np.array([each.channel for each in drawn], np.int64)
+    thresholds = np.array([each.thresholds for each in drawn], np.float32).ravel()
+    features = np.empty((sequences, THRESHOLDS * len(drawn) + channels))
+    for first in range(0, sequences, BATCH):
+        batch = np.ascontiguousarray(series[first : first + BATCH], np.float32)
+        counts = slots_above(
+            batch.ravel(), channels, slots, heavy, dilations, of_channels, thresholds
+        )
+        rows = features[first : first + BATCH]
+        rows[:, :-channels] = counts.reshape(len(batch), -1)
+        rows[:, -channels:] = np.log1p(np.square(batch, dtype=np.float64).sum(axis=2))
+    return features
 
 
 def convolved(rows: Series, kernel: int, dilation: int) -> Series:
@@ -88,28 +100,3 @@ def convolved(rows: Series, kernel: int, dilation: int) -> Series:
     shifted = [wide[:, tap * dilation : tap * dilation + slots] for tap in range(TAPS)]
     heavy = sum(shifted[tap] for tap in KERNELS[kernel])
     return np.asarray(3 * heavy - sum(shifted), np.float32)
-
-
-def _of_batch(batch: Series, drawn: list[Convolution]) -> Floats:
-    counts = np.empty((len(batch), len(drawn), THRESHOLDS))
-    sums: dict[tuple[int, int], tuple[list[Series], Series]] = {}
-    slots = batch.shape[2]
-    for place, each in enumerate(drawn):
-        key = (each.channel, each.dilation)
-        if key not in sums:
-            reach = each.dilation * (TAPS // 2)
-            wide = np.pad(batch[:, each.channel], ((0, 0), (reach, reach)))
-            taps = [wide[:, tap * each.dilation :][:, :slots] for tap in range(TAPS)]
-            sums[key] = taps, np.asarray(sum(taps), np.float32)
-        taps, total = sums[key]
-        first, second, third = KERNELS[each.kernel]
-        results = 3 * (taps[first] + taps[second] + taps[third]) - total
-        for at, threshold in enumerate(each.thresholds):
-            counts[:, place, at] = np.count_nonzero(results > threshold, axis=1)
-    sizes = np.log1p(np.square(batch, dtype=np.float64).sum(axis=2))
-    return np.column_stack([counts.reshape(len(batch), -1), sizes])
-
-
-def _batches(series: Series) -> Iterator[Series]:
-    for first in range(0, len(series), BATCH):
-        yield series[first : first + BATCH]

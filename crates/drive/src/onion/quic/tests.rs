@@ -1,0 +1,117 @@
+//! QUIC links over a line that is slower than what is sent.
+
+use std::process::Command;
+
+use anabranch_onion::wire::cell::BODY;
+
+use super::*;
+use crate::clock::Clock;
+use crate::emulate::Namespace;
+use crate::onion::dirclient::unix;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LANE: u32 = 0x8000_0001;
+const CELLS_SENT: usize = 6_000;
+
+/// One end: its links, the one that was opened, and what came of it.
+struct End {
+    poller: Poller,
+    links: QuicLinks,
+    link: Option<LinkId>,
+    came: Vec<u8>,
+}
+
+impl End {
+    fn new() -> End {
+        let links = QuicLinks::new(Context::new(unix()).unwrap(), QuicLinking::default());
+        End { poller: Poller::new(8).unwrap(), links, link: None, came: Vec::new() }
+    }
+
+    /// As an event loop turns, with cells of `rest` to be sent.
+    fn turn(&mut self, clock: Clock, rest: &mut Vec<u8>) {
+        let now = clock.now();
+        let ready: Vec<u64> = {
+            let ready = self.poller.wait(Some(Duration::from_millis(1))).unwrap();
+            ready.iter().map(|event| event.token).collect()
+        };
+        for token in ready {
+            self.links.receive(now, &self.poller, (token - QUIC) as usize);
+        }
+        self.links.resume(now, &self.poller);
+        while let Some(link) = self.links.next_touched(now) {
+            self.link = Some(link);
+            if self.links.look(link, &mut self.came).opened.is_some() {
+                self.links.admit(link);
+            }
+            self.flush(clock, rest);
+        }
+    }
+
+    fn flush(&mut self, clock: Clock, rest: &mut Vec<u8>) {
+        let Some(link) = self.link else { return };
+        if !rest.is_empty() {
+            self.links.wants(link);
+        }
+        self.links.flush(clock.now(), link, |plain, room| {
+            // Whole cells, and what goes before all of them.
+            let odd = rest.len() % CELL;
+            let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
+            plain.extend(rest.drain(..some));
+            !rest.is_empty()
+        });
+    }
+}
+
+/// Loopback that carries 40 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
+/// they do before an uplink.
+fn slow_loopback() -> io::Result<()> {
+    crate::netlink::configure::set_up(1, true)?;
+    let words = "qdisc add dev lo root tbf rate 40mbit burst 64kb limit 20mb";
+    let told = Command::new("tc").args(words.split(' ')).output()?;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+}
+
+#[test]
+fn what_finds_no_room_in_the_socket_waits_and_is_not_lost() {
+    let outcome = Namespace::new().and_then(|namespace| {
+        namespace.run(|| {
+            slow_loopback()?;
+            full_sockets();
+            Ok(())
+        })
+    });
+    if let Err(error) = outcome {
+        println!("skipped: {error}");
+    }
+}
+
+fn full_sockets() {
+    let (clock, mut ends) = (Clock::start(), [End::new(), End::new()]);
+    let at: SocketAddr = "127.0.0.1:9001".parse().unwrap();
+    let [near, far] = &mut ends;
+    far.links.listen(&far.poller, &[at], Entrance::default()).unwrap();
+    let target = Target { addresses: vec![at], ..Target::default() };
+    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), target).unwrap();
+    near.link = Some(opened);
+    let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
+    // VERSIONS: the first of a link, with a circuit ID of two bytes.
+    sending.extend([0, 0, 7, 0, 2, 0, 4]);
+    cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
+    for number in 0..CELLS_SENT as u32 {
+        let body = number.to_be_bytes().repeat(BODY / 4);
+        cell::put_fixed(&mut sending, LANE, Command::RELAY, &body);
+    }
+    let (whole, mut none) = (sending.clone(), Vec::new());
+    let mut was_blocked = false;
+    while far.came.len() < whole.len() && clock.now().since(Time::ZERO) < PATIENCE {
+        near.turn(clock, &mut sending);
+        far.turn(clock, &mut none);
+        was_blocked |= near.links.ports[0].blocked.is_some();
+    }
+    assert!(was_blocked, "the line was not slower than what was sent");
+    assert_eq!(far.came.len(), whole.len());
+    assert!(far.came == whole, "cells are as they were, in order");
+    let lost = near.links.quic(opened).unwrap().lost();
+    assert_eq!(lost, 0, "datagrams that were taken for lost");
+}

@@ -1,0 +1,168 @@
+//! Convolutions of slot counts by kernels of nine taps, of which three weigh 2 and the others -1
+//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021): how often a result is above a threshold.
+//! What NumPy does in a dozen passes over memory is one here.
+
+use std::collections::BTreeMap;
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Taps of a kernel, and how many of them weigh 2.
+const TAPS: usize = 9;
+const HEAVY: usize = 3;
+/// Thresholds of a kernel.
+const THRESHOLDS: usize = 4;
+
+/// One kernel on one channel.
+struct Kernel {
+    /// Its place among all, which is that of its counts.
+    place: usize,
+    heavy: [usize; HEAVY],
+    thresholds: [f32; THRESHOLDS],
+}
+
+/// Kernels by channel and dilation, which share their taps.
+struct Kernels {
+    by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
+    count: usize,
+}
+
+impl Kernels {
+    fn new(
+        heavy: &[i64],
+        dilations: &[i64],
+        channels: &[i64],
+        thresholds: &[f32],
+        (most_channels, slots): (usize, usize),
+    ) -> Result<Kernels, &'static str> {
+        let count = dilations.len();
+        let sizes = [heavy.len(), channels.len(), thresholds.len()];
+        if sizes != [count * HEAVY, count, count * THRESHOLDS] {
+            return Err("a kernel has three heavy taps, a dilation, a channel and four thresholds");
+        }
+        let mut kernels = Kernels { by_taps: BTreeMap::new(), count };
+        for place in 0..count {
+            let within = |value: i64, most: usize| {
+                usize::try_from(value).ok().filter(|value| *value < most)
+            };
+            let mut taps = [0; HEAVY];
+            for (tap, given) in taps.iter_mut().zip(&heavy[place * HEAVY..]) {
+                *tap = within(*given, TAPS).ok_or("a tap is 0 to 8")?;
+            }
+            let channel = within(channels[place], most_channels).ok_or("no such channel")?;
+            let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
+            let dilation = dilation.ok_or("a dilation is 1 slot or more, and fewer than there are")?;
+            let mut levels = [0.0; THRESHOLDS];
+            levels.copy_from_slice(&thresholds[place * THRESHOLDS..][..THRESHOLDS]);
+            let kernel = Kernel { place, heavy: taps, thresholds: levels };
+            kernels.by_taps.entry((channel, dilation)).or_default().push(kernel);
+        }
+        Ok(kernels)
+    }
+
+    /// Counts of one sequence (channels x slots), put where they belong in `out`.
+    fn count(&self, sequence: &[f32], slots: usize, scratch: &mut Scratch, out: &mut [f64]) {
+        for (&(channel, dilation), kernels) in &self.by_taps {
+            let row = &sequence[channel * slots..][..slots];
+            scratch.spread(row, dilation);
+            for kernel in kernels {
+                let counts = scratch.above(kernel, slots, dilation);
+                let to = &mut out[kernel.place * THRESHOLDS..][..THRESHOLDS];
+                to.iter_mut().zip(counts).for_each(|(to, count)| *to = f64::from(count));
+            }
+        }
+    }
+}
+
+/// A row as taps see it.
+#[derive(Default)]
+struct Scratch {
+    /// The row with zeros on both sides, as far as taps reach.
+    wide: Vec<f32>,
+    /// The sum of all taps at each slot, from `first` to `end`; elsewhere all taps are 0.
+    total: Vec<f32>,
+    first: usize,
+    end: usize,
+}
+
+impl Scratch {
+    fn spread(&mut self, row: &[f32], dilation: usize) {
+        let (slots, reach) = (row.len(), dilation * (TAPS / 2));
+        let busy = |count: &f32| *count != 0.0;
+        let from = row.iter().position(busy).unwrap_or(slots);
+        let to = row.iter().rposition(busy).map_or(from, |last| last + 1);
+        self.first = from.saturating_sub(reach).min(slots);
+        self.end = if from < to { (to + reach).min(slots) } else { self.first };
+        self.wide.clear();
+        self.wide.resize(slots + 2 * reach, 0.0);
+        self.wide[reach..reach + slots].copy_from_slice(row);
+        self.total.clear();
+        self.total.resize(self.end - self.first, 0.0);
+        for tap in 0..TAPS {
+            let shifted = self.wide[tap * dilation + self.first..].iter();
+            self.total.iter_mut().zip(shifted).for_each(|(sum, count)| *sum += count);
+        }
+    }
+
+    /// Slots of which a kernel's result is above each threshold. The sums' order is NumPy's of
+    /// `3 * (a + b + c) - sum`, so that no result differs by a bit.
+    fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
+        let length = self.end - self.first;
+        let [a, b, c] =
+            kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);
+        let total = &self.total[..length];
+        let [one, two, three, four] = kernel.thresholds;
+        let idle = (slots - length) as u32;
+        let mut counts = kernel.thresholds.map(|level| if 0.0 > level { idle } else { 0 });
+        for at in 0..length {
+            let result = 3.0 * (a[at] + b[at] + c[at]) - total[at];
+            counts[0] += u32::from(result > one);
+            counts[1] += u32::from(result > two);
+            counts[2] += u32::from(result > three);
+            counts[3] += u32::from(result > four);
+        }
+        counts
+    }
+}
+
+/// How many slots of each sequence have a result above each of a kernel's thresholds, as float64:
+/// sequences x kernels x 4.
+///
+/// `series` is sequences x channels x slots; of each kernel `heavy` has the three taps that weigh
+/// 2, of 0 to 8, `dilations` the slots between two taps, `channels` the channel, `thresholds` four.
+/// Zeros stand beyond both ends of a row.
+#[pyfunction]
+#[pyo3(signature = (series, channels, slots, heavy, dilations, of_channels, thresholds))]
+#[allow(clippy::too_many_arguments, reason = "one-dimensional arrays, as everywhere here")]
+pub(crate) fn slots_above<'py>(
+    py: Python<'py>,
+    series: PyReadonlyArray1<'py, f32>,
+    channels: usize,
+    slots: usize,
+    heavy: PyReadonlyArray1<'py, i64>,
+    dilations: PyReadonlyArray1<'py, i64>,
+    of_channels: PyReadonlyArray1<'py, i64>,
+    thresholds: PyReadonlyArray1<'py, f32>,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let series = series.as_slice()?;
+    let size = channels.saturating_mul(slots).max(1);
+    if series.len() % size != 0 {
+        return Err(PyValueError::new_err("sequences have all channels and slots"));
+    }
+    let (dilations, of_channels) = (dilations.as_slice()?, of_channels.as_slice()?);
+    let (heavy, thresholds) = (heavy.as_slice()?, thresholds.as_slice()?);
+    let kernels = Kernels::new(heavy, dilations, of_channels, thresholds, (channels, slots));
+    let kernels = kernels.map_err(PyValueError::new_err)?;
+    let counts = py.detach(|| {
+        let each = kernels.count * THRESHOLDS;
+        let mut scratch = Scratch::default();
+        let mut counts = vec![0.0; series.len() / size * each];
+        let sequences = series.chunks_exact(size);
+        for (sequence, out) in sequences.zip(counts.chunks_exact_mut(each.max(1))) {
+            kernels.count(sequence, slots, &mut scratch, out);
+        }
+        counts
+    });
+    Ok(counts.into_pyarray(py))
+}
