@@ -35,7 +35,7 @@ mod tuples;
 mod waiting;
 
 pub use batch::Batch;
-pub use config::{Config, EVERY, Guess, SCHEDULE};
+pub use config::{Config, EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, SCHEDULE};
 pub use core::Core;
 pub use event::{CloseReason, DownReason, Event, SessionId};
 pub use io::{Failure, Held, Input, Output, Payload};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_comps::{EVERY, Guess, SCHEDULE, check_jitter};
+use anabranch_comps::{FAR_END_EVERY, FAR_END_SCHEDULE, Guess, check_jitter};
 use anabranch_drive::far_end::{INTERFACE, KeyFile};
 use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
@@ -73,13 +73,13 @@ pub(super) struct Options {
     key: Option<PathBuf>,
 
     /// Who names the path of the next run of answers ('anabranch split --help' lists them)
-    /// [default: weighted:4]
+    /// [default: uniform]
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
 
     /// Length of a run: packets (50p), time (100ms), random around that (~100ms), or short after a
-    /// silence and then growing (grow:10-100ms) [default: 100ms, or what the schedule's authors
+    /// silence and then growing (grow:10-100ms) [default: 50ms, or what the schedule's authors
     /// published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
@@ -247,9 +247,9 @@ impl Options {
         let asked = self.schedule.as_ref().map(|AnySchedule(schedule)| schedule);
         check_decoys(self.decoys, asked)
             .map_err(|error| Failure::misuse(format!("--decoys: {error}")))?;
-        let usual = || SCHEDULE.parse().expect("a family of that name exists");
+        let usual = || FAR_END_SCHEDULE.parse().expect("a family of that name exists");
         let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
-        let published = schedule.family().every.unwrap_or(EVERY);
+        let published = schedule.family().every.unwrap_or(FAR_END_EVERY);
         let every = published.parse().expect("a family's own run length is well formed");
         Ok(Settings {
             listen,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anabranch_comps::{EVERY, SCHEDULE};
+use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, SCHEDULE};
 use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::wg_quick::PeerChoice;
@@ -288,8 +288,8 @@ fn every() -> String {
     format!(
         "Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that \
          mean, 50-70p and 80-120ms random in that range, grow:10-100ms short after a silence and \
-         then growing [default: {EVERY}, or what the schedule's \
-         authors published]"
+         then growing [default: {EVERY}, with a far end \
+         {FAR_END_EVERY}, or what the schedule's authors published]"
     )
 }
 
@@ -307,7 +307,8 @@ fn prices() -> String {
 /// Help on `--schedule` in a line.
 fn schedule() -> String {
     format!(
-        "Who names the path of the next run, such as round-robin (--help lists them) [default: {SCHEDULE}]"
+        "Who names the path of the next run, such as round-robin (--help lists them) [default: {SCHEDULE}, \
+         with a far end {FAR_END_SCHEDULE}]"
     )
 }
 
@@ -317,7 +318,7 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "Who names the path of the next run [default: {SCHEDULE}]\n\n{}\n\nWith a far end (--key) \
+        "Who names the path of the next run [default: {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]\n\n{}\n\nWith a far end (--key) \
          also, by each path's window (a leg is a path); they add paths up, and tell the observer of \
          one how full the others are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),

@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anabranch_comps::{Config, Guess, Protocol, check_jitter};
+use anabranch_comps::{
+    Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter,
+};
 use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
@@ -275,8 +277,13 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.ports = paths.iter().map(|spec| spec.ports).collect();
     config.handshake = roles.place(paths.len());
     config.handshake_scheduled = roles.handshake_scheduled;
+    if options.key.is_some() {
+        (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
+        config.schedule = FAR_END_SCHEDULE.parse().expect("a family of that name exists");
+        config.every = FAR_END_EVERY.parse().expect("a run length");
+    }
     if let Some(AnySchedule(schedule)) = &options.schedule {
-        if options.key.is_none() {
+        if !config.far_end {
             schedule.check_without_windows().map_err(in_setting("schedule"))?;
         }
         config.schedule = schedule.clone();
@@ -293,9 +300,6 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.idle = options.idle.map_or(config.idle, |span| span.0);
     config.sessions = options.max_sessions.map_or(config.sessions, usize::from);
     config.protocol = options.protocol.map_or(config.protocol, |traffic| traffic.0);
-    if options.key.is_some() {
-        (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
-    }
     if let Some(jitter) = config.jitter {
         check_jitter(jitter, config.protocol, config.far_end).map_err(in_setting("jitter"))?;
     }

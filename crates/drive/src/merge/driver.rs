@@ -297,7 +297,7 @@ impl<'s> Driver<'s> {
             self.screen.warn(&format!(
                 "the schedule {schedule} does not fit the {paths} paths of '{name}': \
                  {} is used for it",
-                anabranch_comps::SCHEDULE
+                anabranch_comps::FAR_END_SCHEDULE
             ));
         }
         id

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use anabranch_comps::{Flow, SCHEDULE};
+use anabranch_comps::{FAR_END_SCHEDULE, Flow};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{
     Backlog, DELAYED_BYTES, Decoys, DelayQueue, PathId, PathView, Splitter, Time, seed,
@@ -105,7 +105,7 @@ impl Guest {
         };
         let delay = |jitter| DelayQueue::new(jitter, seed::stream(seed, id, "jitter"));
         self.delay = settings.jitter.map(delay);
-        let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");
+        let usual: Spec = FAR_END_SCHEDULE.parse().expect("a family of that name exists");
         let asked = splitter(&settings.schedule);
         let fits = asked.is_ok();
         let looks = fits && settings.schedule.family().needs_windows;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_comps::{EVERY, SCHEDULE};
+use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, SCHEDULE};
 use anabranch_multipath::seed;
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,10 @@ impl FromStr for Http {
 impl Settings {
     /// What must not change when a run goes on; the number of pages and loads may grow.
     pub fn header(&self) -> Value {
+        let (schedule, every) = match self.far_end {
+            Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),
+            None => (SCHEDULE, EVERY),
+        };
         let mut header = json!({
             "experiment": "pages",
             "version": 3,
@@ -116,7 +120,7 @@ impl Settings {
             "web": self.web,
             "http": self.http,
             "splitter": self.splitter,
-            "default": format!("{SCHEDULE} --every {EVERY}"),
+            "default": format!("{schedule} --every {every}"),
             "rtts": RTTS,
             "patience": self.patience,
         });
