@@ -471,6 +471,25 @@ mod tests {
     }
 
     #[test]
+    fn the_default_is_another_with_a_far_end() {
+        let usual = |key: Option<&str>, schedule: Option<&str>, every: Option<&str>| {
+            let options = Options {
+                key: key.map(Into::into),
+                schedule: schedule.map(|text| text.parse().unwrap()),
+                every: every.map(|text| text.parse().unwrap()),
+                ..options(None, None)
+            };
+            let roles = Roles::of(&options, &options.paths).unwrap();
+            let config = config(&options, &options.paths, &roles).unwrap();
+            format!("{} {}", config.schedule, config.every)
+        };
+        assert_eq!(usual(None, None, None), "weighted:4 100ms");
+        assert_eq!(usual(Some("home.key"), None, None), "uniform 50ms");
+        assert_eq!(usual(Some("home.key"), Some("weighted:4"), Some("100ms")), "weighted:4 100ms");
+        assert_eq!(usual(Some("home.key"), Some("batched"), None), "batched 50-70p");
+    }
+
+    #[test]
     fn a_path_without_a_use_is_refused() {
         assert_eq!(roles(Some("b"), Some(&["a"])), None);
         assert_eq!(roles(None, Some(&["a", "b"])), None);
