@@ -11,18 +11,15 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.losing import Losing
-from harness.seeded import MIB
+from harness.losing import LENGTHS, LIMIT, PATIENCE, Losing
 from harness.tornet import TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
 from harness.webfiles import fetch_all
 
-pytestmark = [pytest.mark.links, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
 # How relays of ours are started: two that want unordered links, one that stays in order.
 KINDS = {"utls0": "utls", "utls1": "utls", "tls0": "tls"}
-# At 5 % loss TCP carries little: 20 MiB take a minute on a busy machine.
-LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
 # Who stands where, first hop first; hops of ours by name, stock relays by "stock".
 PATHS = {
     "unordered, stock": ("utls0", "utls1", "stock"),
@@ -113,7 +110,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
     ):
         client.wait_ready()
         add = partial(results.add, "unordered links, 5 % loss", path=path)
-        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+        fetch_all(client.proxy, tmp_path, add, LENGTHS, PATIENCE)
         assert losing.lost() > 200
         early = int(str(client.events("numbers")[-1]["early_records"]))
     grown = {name: count - before[name] for name, count in world.early().items()}
@@ -133,6 +130,6 @@ def test_a_stock_client_gets_usual_links(world: World, tmp_path: Path, results: 
     ports = [relay.orport for relay in world.ours.values()]
     with Losing(ports):
         add = partial(results.add, "stock client, unordered relays, 5 % loss")
-        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+        fetch_all(client.proxy, tmp_path, add, LENGTHS, PATIENCE)
     client.close()
     check(world)

@@ -11,20 +11,17 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.losing import Losing
-from harness.seeded import MIB
+from harness.losing import LENGTHS, LIMIT, PATIENCE, Losing
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
 from harness.webfiles import fetch_all
 
-pytestmark = [pytest.mark.links, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
 # How relays of ours are started.
 KINDS = {"quic0": "quic", "quic1": "quic", "quic2": "quic,utls", "utls0": "utls", "tls0": "tls"}
 EXITS = ("quic1", "quic2")
-# At 5 % loss TCP carries little: 20 MiB take a minute on a busy machine.
-LENGTHS = (1, 514, 100_000, 5 * MIB, 20 * MIB)
 # More circuits than a client builds ahead.
 SPARE = 6
 # Who stands where, first hop first; hops of ours by name, stock relays by "stock".
@@ -144,7 +141,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
                 wait_for(f"a QUIC link of {near}", partial(world.has_quic, near), 60)
         with Losing(world.ports(), protocols=("tcp", "udp")) as losing:
             add = partial(results.add, "QUIC links, 5 % loss", path=path)
-            fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS)
+            fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS, PATIENCE)
             assert losing.lost() > 200
         circuits = {name: world.series(name, "circuits") for name in world.ours}
         results.add(
@@ -167,12 +164,12 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked(
     with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
         with Losing(ports, one_in=1, protocols=("udp",)) as blocked:
             client.wait_ready()
-            fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS)
+            fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS, PATIENCE)
             assert blocked.lost() > 0
             assert quic(client, "links") == 0
         # The next attempt is a minute after the first was given up.
         wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
-        fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS[:4])
+        fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS[:4], PATIENCE)
         assert quic(client, "circuits") > 0
     check(world)
 
@@ -186,7 +183,7 @@ def test_a_stock_client_goes_by_quic_links_between_relays(
     client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
     with Losing(world.ports(), protocols=("tcp", "udp")):
         add = partial(results.add, "stock client, QUIC between relays, 5 % loss")
-        fetch_all(client.proxy, tmp_path, add, LENGTHS)
+        fetch_all(client.proxy, tmp_path, add, LENGTHS, PATIENCE)
         assert world.series("quic1", "circuits") > 0
     client.close()
     check(world)

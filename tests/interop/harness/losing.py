@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 
 from harness.closing import Closing
+from harness.seeded import MIB
 from harness.tools import MissingPeer, tool
+
+LONGEST = int(os.environ.get("LINKS_MIB", "20")) * MIB
+"""Bytes of the longest file over lines that lose. At 5 % TCP carries little: 20 MiB take a minute
+on a busy machine, ``LINKS_MIB=200`` ten."""
+LENGTHS = (1, 514, 100_000, 5 * MIB, LONGEST)
+"""What is fetched over such lines."""
+PATIENCE = 300.0 + LONGEST / 100_000
+"""Seconds that one of them may take."""
+LIMIT = 3 * int(PATIENCE)
+"""Seconds of a test over such lines."""
 
 
 class Losing(Closing):

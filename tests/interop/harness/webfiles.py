@@ -187,15 +187,20 @@ def _curl(url: str, proxy: str, into: Path, seconds: float) -> list[str]:
 
 
 def fetch_all(
-    proxy: str, folder: Path, add: Callable[..., None], lengths: Sequence[int] = LENGTHS
+    proxy: str,
+    folder: Path,
+    add: Callable[..., None],
+    lengths: Sequence[int] = LENGTHS,
+    patience: float = 300.0,
 ) -> None:
-    """Downloads files of these lengths, each of which must arrive as it was sent.
+    """Downloads files of these lengths, each of which must arrive within ``patience`` seconds, as
+    it was sent.
 
     ``add`` gets a row of numbers for each.
     """
     with FileServer() as server:
         for length in lengths:
-            got = fetch(server.url(length), proxy, folder / "got", 300.0)
+            got = fetch(server.url(length), proxy, folder / "got", patience)
             assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
             first = f"{got.first_byte_s * 1000:.0f}"
             add(bytes=length, seconds=f"{got.seconds:.2f}", first_byte_ms=first)
