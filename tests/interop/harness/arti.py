@@ -43,6 +43,16 @@ uploads = []
 downloads = []
 votes = []
 """
+BRIDGE = """\
+[bridges]
+enabled = true
+bridges = ["{line}"]
+[[bridges.transports]]
+protocols = ["{transport}"]
+path = "{program[0]}"
+arguments = [{arguments}]
+run_on_startup = true
+"""
 SERVICE = """\
 [onion_services."{name}"]
 proxy_ports = [["80", "127.0.0.1:{port}"]]
@@ -53,7 +63,8 @@ class Arti(Closing):
     """``arti proxy`` with its state in ``folder``.
 
     ``authority`` is the ``DirAuthority`` line of a network, whose relays ``caches`` are. With a
-    ``service``, a name and a port of this machine, it hosts that at port 80.
+    ``service``, a name and a port of this machine, it hosts that at port 80. With a ``bridge``, a
+    line and the command of its transport, it enters by that alone.
     """
 
     def __init__(
@@ -62,6 +73,7 @@ class Arti(Closing):
         authority: str,
         caches: Sequence[OurRelay],
         service: tuple[str, int] | None = None,
+        bridge: tuple[str, Sequence[str]] | None = None,
     ):
         """Starts it."""
         folder.mkdir(mode=0o700)
@@ -74,6 +86,12 @@ class Arti(Closing):
         )  # fmt: skip
         if service:
             text += SERVICE.format(name=service[0], port=service[1])
+        if bridge:
+            line, program = bridge
+            arguments = ", ".join(f'"{word}"' for word in program[1:])
+            text += BRIDGE.format(
+                line=line, transport=line.split()[0], program=program, arguments=arguments
+            )
         self._config = folder / "arti.toml"
         self._config.write_text(text)
         self.process = Background([tool("arti"), "proxy", "-c", str(self._config)])
