@@ -281,6 +281,9 @@ def attack_is_listed(copy: Path) -> list[str]:
 
 def main() -> int:
     """Prints each breach; exit status 1 then."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
     copy = Path(sys.argv[1]).resolve()
     table = rows((ROOT / "ARCHITECTURE.md").read_text())
     found = [line for stub in STUBS for line in breaches(stub, table.get(stub.what, []))]

@@ -106,7 +106,8 @@ impl Play {
     fn new() -> Play {
         static CONTEXT: OnceLock<Context> = OnceLock::new();
         let context = CONTEXT.get_or_init(|| Context::new(1_800_000_000).expect("settings hold"));
-        let make = |end: u8| Endpoint::new(context, UNITS, [end; 32], end == 1, Congestion::default());
+        let make =
+            |end: u8| Endpoint::new(context, UNITS, [end; 32], end == 1, Congestion::default());
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
         let id = ends[0].connect(now, address(1)).expect("an address");

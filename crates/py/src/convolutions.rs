@@ -43,16 +43,16 @@ impl Kernels {
         }
         let mut kernels = Kernels { by_taps: BTreeMap::new(), count };
         for place in 0..count {
-            let within = |value: i64, most: usize| {
-                usize::try_from(value).ok().filter(|value| *value < most)
-            };
+            let within =
+                |value: i64, most: usize| usize::try_from(value).ok().filter(|value| *value < most);
             let mut taps = [0; HEAVY];
             for (tap, given) in taps.iter_mut().zip(&heavy[place * HEAVY..]) {
                 *tap = within(*given, TAPS).ok_or("a tap is 0 to 8")?;
             }
             let channel = within(channels[place], most_channels).ok_or("no such channel")?;
             let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
-            let dilation = dilation.ok_or("a dilation is 1 slot or more, and fewer than there are")?;
+            let dilation =
+                dilation.ok_or("a dilation is 1 slot or more, and fewer than there are")?;
             let mut levels = [0.0; THRESHOLDS];
             levels.copy_from_slice(&thresholds[place * THRESHOLDS..][..THRESHOLDS]);
             let kernel = Kernel { place, heavy: taps, thresholds: levels };
@@ -109,8 +109,7 @@ impl Scratch {
     /// `3 * (a + b + c) - sum`, so that no result differs by a bit.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
-        let [a, b, c] =
-            kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);
+        let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);
         let total = &self.total[..length];
         let [one, two, three, four] = kernel.thresholds;
         let idle = (slots - length) as u32;

@@ -1,7 +1,7 @@
 //! `--link`: which kinds of links are wanted, the dearest first.
 
-use anabranch_drive::onion::{QuicCongestion, QuicLinking};
 use anabranch_drive::onion::tap::{Tap, TapKind};
+use anabranch_drive::onion::{QuicCongestion, QuicLinking};
 use clap::ValueEnum;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -179,9 +179,8 @@ mod tests {
 
     #[test]
     fn the_first_kind_of_a_list_goes_before_the_others() {
-        let quic_links = |unless_unordered| {
-            Some(QuicLinking { unless_unordered, ..QuicLinking::default() })
-        };
+        let quic_links =
+            |unless_unordered| Some(QuicLinking { unless_unordered, ..QuicLinking::default() });
         for (text, unordered, quic) in [
             ("tls", false, None),
             ("utls", true, None),

@@ -3,9 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anabranch_comps::{
-    Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter,
-};
+use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
 use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};

@@ -66,7 +66,10 @@ pub(super) fn endpoint(seed: [u8; 32]) -> Arc<EndpointConfig> {
 }
 
 /// How links are opened.
-pub(super) fn client(context: &Context, congestion: Congestion) -> Result<ClientConfig, SetupError> {
+pub(super) fn client(
+    context: &Context,
+    congestion: Congestion,
+) -> Result<ClientConfig, SetupError> {
     let crypto =
         QuicClientConfig::with_initial(context.quic().client, initial()?).map_err(setup)?;
     let mut config = ClientConfig::new(Arc::new(crypto));

@@ -106,7 +106,8 @@ fn initials(count: u64) -> Vec<Vec<u8>> {
     let context = Context::new(NOW).unwrap();
     let first = |number: u64| {
         let seed = [number.to_le_bytes(); 4].concat().try_into().unwrap();
-        let mut client = Endpoint::new(&context, UNITS, seed, false, Congestion::default()).unwrap();
+        let mut client =
+            Endpoint::new(&context, UNITS, seed, false, Congestion::default()).unwrap();
         let id = client.connect(anabranch_multipath::Time::ZERO, world::address(1)).unwrap();
         let mut bytes = Vec::new();
         client.transmit(anabranch_multipath::Time::ZERO, id, &mut bytes).unwrap();

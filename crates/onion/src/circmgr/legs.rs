@@ -36,6 +36,31 @@ const FEW_JOINING: usize = 8;
 /// No relay has this fingerprint: an exit where none will do.
 const NOBODY: [u8; 20] = [0; 20];
 
+/// Where the legs of a set meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SetEnd {
+    Exit,
+    Middle,
+}
+
+impl SetEnd {
+    /// Which relays are wished there.
+    fn wished(self, wishes: &mut Wishes) -> &mut Vec<[u8; 20]> {
+        match self {
+            SetEnd::Exit => &mut wishes.exit,
+            SetEnd::Middle => &mut wishes.middle,
+        }
+    }
+
+    /// Whether a relay with these flags can stand there.
+    fn fits(self, flags: Flags) -> bool {
+        match self {
+            SetEnd::Exit => flags.exit && !flags.bad_exit,
+            SetEnd::Middle => flags.fast,
+        }
+    }
+}
+
 /// What is known of a circuit that may be a leg.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
@@ -158,28 +183,31 @@ impl CircuitManager {
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return wishes };
-        let merging = self.is_merging();
-        if !self.needs_able_exits() && !merging {
-            return wishes;
-        }
-        let fits = |flags: Flags| if merging { flags.fast } else { flags.exit && !flags.bad_exit };
-        let wanted = if merging { &wishes.middle } else { &wishes.exit };
+        let end = match self.is_merging() {
+            true => SetEnd::Middle,
+            false if self.needs_able_exits() => SetEnd::Exit,
+            false => return wishes,
+        };
+        let wanted = end.wished(&mut wishes).clone();
         let allowed = |id: &[u8; 20]| {
             let wanted = wanted.is_empty() || wanted.contains(id);
-            wanted && !wishes.exclude.contains(id) && !(merging && self.unlinkable.contains(id))
+            let found_unable = end == SetEnd::Middle && self.unlinkable.contains(id);
+            wanted && !wishes.exclude.contains(id) && !found_unable
         };
         let relays = network.consensus().relays.iter();
-        let able = relays.filter(|relay| links(self.design, relay.speaks) && fits(relay.flags));
+        let able = relays.filter(|relay| links(self.design, relay.speaks) && end.fits(relay.flags));
         let able: Vec<[u8; 20]> = able.map(|relay| relay.rsa_identity).filter(allowed).collect();
-        let (count, place) =
-            (able.len(), if merging { &mut wishes.middle } else { &mut wishes.exit });
-        *place = if able.is_empty() { vec![NOBODY] } else { able };
-        let before = if merging { &self.wishes.middle } else { &self.wishes.exit };
-        if *place == [NOBODY] && *before != [NOBODY] {
+        let count = able.len();
+        let before = end.wished(&mut self.wishes).clone();
+        if able.is_empty() && before != [NOBODY] {
             self.orders.push_back(Order::NoAbleRelay(self.design));
-        } else if merging && (1..FEW_JOINING).contains(&count) && before.len() != count {
+        } else if end == SetEnd::Middle
+            && (1..FEW_JOINING).contains(&count)
+            && before.len() != count
+        {
             self.orders.push_back(Order::FewJoining(count));
         }
+        *end.wished(&mut wishes) = if able.is_empty() { vec![NOBODY] } else { able };
         wishes
     }
 

@@ -58,7 +58,7 @@ impl BridgeIdentity {
 
 /// All bridges, in the order in which the user names them.
 #[derive(Debug)]
-pub(super) struct Bridges(Vec<AskedBridge>);
+pub(super) struct AskedBridges(Vec<AskedBridge>);
 
 #[derive(Debug)]
 struct AskedBridge {
@@ -69,8 +69,8 @@ struct AskedBridge {
     due: Time,
 }
 
-impl Bridges {
-    pub(super) fn new(identities: Vec<BridgeIdentity>) -> Bridges {
+impl AskedBridges {
+    pub(super) fn new(identities: Vec<BridgeIdentity>) -> AskedBridges {
         let entry = |identity| AskedBridge {
             identity,
             known: false,
@@ -78,7 +78,7 @@ impl Bridges {
             failures: 0,
             due: Time::ZERO,
         };
-        Bridges(identities.into_iter().map(entry).collect())
+        AskedBridges(identities.into_iter().map(entry).collect())
     }
 
     /// Whether one is known, by which others can be asked for.

@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
-use super::bridges::{self, BridgeIdentity, Bridges};
+use super::bridges::{self, AskedBridges, BridgeIdentity};
 use super::http::{HttpError, Response};
 use super::network::Network;
 use crate::draw::below;
@@ -163,7 +163,7 @@ pub struct Directory {
     /// Whether others fetch from us.
     for_a_cache: bool,
     /// By whom alone the network is entered, and everything is asked for.
-    bridges: Option<Bridges>,
+    bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
     /// How often in a row the network said no, and until when we wait for that.
@@ -205,12 +205,12 @@ impl Directory {
 
     /// Asks these bridges alone, first for their descriptors: no authority hears of us.
     pub fn by_bridges(&mut self, identities: Vec<BridgeIdentity>) {
-        self.bridges = Some(Bridges::new(identities));
+        self.bridges = Some(AskedBridges::new(identities));
     }
 
     /// The way to bridges may have come up: those that are not known are asked at once.
     pub fn ask_bridges(&mut self) {
-        self.bridges.iter_mut().for_each(Bridges::ask_now);
+        self.bridges.iter_mut().for_each(AskedBridges::ask_now);
     }
 
     /// Forgets all but the numbers of jobs, the bridges, and goes by other authorities: jobs
@@ -305,7 +305,7 @@ impl Directory {
                 at.now + Duration::from_secs(seconds)
             }
         };
-        let bridges = self.bridges.as_ref().and_then(Bridges::next_timeout);
+        let bridges = self.bridges.as_ref().and_then(AskedBridges::next_timeout);
         bridges.map_or(due, |bridges| due.min(bridges.max(at.now)))
     }
 
