@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn who_answered_without_a_name_is_held_to_the_one_he_gave() {
         let keys = keys();
-        let mut bridges = Bridges::new(vec![identity(None, None)]);
+        let mut bridges = AskedBridges::new(vec![identity(None, None)]);
         assert_eq!(bridges.poll(Time::ZERO), Some(0));
         assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
         bridges.came(Time::ZERO, 0, &text(&keys), NOW).unwrap();
@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn one_that_is_away_is_asked_more_and_more_seldom_and_keeps_no_other_waiting() {
-        let mut bridges = Bridges::new(vec![identity(Some([1; 20]), None), identity(None, None)]);
+        let mut bridges =
+            AskedBridges::new(vec![identity(Some([1; 20]), None), identity(None, None)]);
         let mut now = Time::ZERO;
         assert_eq!(
             (bridges.poll(now), bridges.poll(now), bridges.poll(now)),
