@@ -1,5 +1,7 @@
 //! What all networks of a plan amount to.
 
+use std::collections::BTreeMap;
+
 use super::super::{Mean, average};
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
@@ -130,6 +132,25 @@ pub fn narrow(cells: &[Cell]) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
+/// The same of intervals over repetitions, all of a cell's rounds together, as the paper's seem to
+/// be. Repetitions of a round share circuits, so that these are narrower than what another run would
+/// bring.
+#[must_use]
+pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
+    let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
+    for record in records {
+        let times = by_cell.entry((record.place, record.design, record.legs)).or_default();
+        for one in &record.repetitions {
+            times[usize::from(one.optimistic)].push(one.first_byte);
+            times[2].push(one.web);
+            times[3].push(one.bulk);
+        }
+    }
+    let means = by_cell.values().flatten().filter_map(|times| Mean::of(times));
+    let narrow: Vec<f64> = means.map(|mean| f64::from(u8::from(mean.is_narrow()))).collect();
+    average(&narrow).unwrap_or_default()
+}
+
 impl Claim {
     /// All there are.
     pub const ALL: [Claim; 5] =
@@ -245,5 +266,11 @@ mod tests {
         assert!(cells[0].first_byte.iter().all(Option::is_some));
         assert_eq!(narrow(&cells), 1.0);
         assert_eq!(narrow(&[]), 0.0);
+        // Of a round's own repetitions none differ, of two rounds all do.
+        let alike = [measured(Design::Tor, 1, 0, 0.1)];
+        assert_eq!(narrow_by_repetitions(&alike), 1.0);
+        let unlike = [measured(Design::Tor, 1, 0, 0.1), measured(Design::Tor, 1, 1, 0.3)];
+        assert_eq!(narrow_by_repetitions(&unlike), 0.0);
+        assert_eq!(narrow_by_repetitions(&[]), 0.0);
     }
 }
