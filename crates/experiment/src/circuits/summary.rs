@@ -266,8 +266,7 @@ mod tests {
         assert!(cells[0].first_byte.iter().all(Option::is_some));
         assert_eq!(narrow(&cells), 1.0);
         assert_eq!(narrow(&[]), 0.0);
-        // Of a round's own repetitions none differ, of two rounds all do.
-        let alike = [measured(Design::Tor, 1, 0, 0.1)];
+        let alike = [0, 1].map(|round| measured(Design::Tor, 1, round, 0.1));
         assert_eq!(narrow_by_repetitions(&alike), 1.0);
         let unlike = [measured(Design::Tor, 1, 0, 0.1), measured(Design::Tor, 1, 1, 0.3)];
         assert_eq!(narrow_by_repetitions(&unlike), 0.0);
