@@ -381,18 +381,18 @@ impl QuicLinks {
     /// that are given.
     pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
         self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
+        let has_room = |meter: &Meter| meter.left(now) > 0;
+        let [may_read, may_send] =
+            self.limits.as_ref().map_or([true; 2], |limits| limits.each_ref().map(has_room));
+        self.unwatched |= self.paused && may_read;
+        self.paused &= !may_read;
         if self.unwatched {
             self.watch(poller);
         }
-        let Some([receive, send]) = &self.limits else { return Vec::new() };
-        if self.paused && receive.left(now) > 0 {
-            self.paused = false;
-            self.watch(poller);
+        match may_send {
+            true => std::mem::take(&mut self.held).into_iter().collect(),
+            false => Vec::new(),
         }
-        if self.held.is_empty() || send.left(now) == 0 {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.held).into_iter().collect()
     }
 
     fn watch(&mut self, poller: &Poller) {
