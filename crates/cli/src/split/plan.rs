@@ -477,8 +477,9 @@ mod tests {
                 every: every.map(|text| text.parse().unwrap()),
                 ..options(None, None)
             };
-            let roles = Roles::of(&options, &options.paths).unwrap();
-            let config = config(&options, &options.paths, &roles).unwrap();
+            let paths = uplinks::expand(&options.paths).unwrap();
+            let roles = Roles::of(&options, &paths).unwrap();
+            let config = config(&options, &paths, &roles).unwrap();
             format!("{} {}", config.schedule, config.every)
         };
         assert_eq!(usual(None, None, None), "weighted:4 100ms");
