@@ -1,6 +1,6 @@
 //! QUIC links over a line that is slower than what is sent.
 
-use std::process::Command;
+use std::process::Command as Program;
 
 use anabranch_onion::wire::cell::BODY;
 
@@ -11,7 +11,7 @@ use crate::onion::dirclient::unix;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LANE: u32 = 0x8000_0001;
-const CELLS_SENT: usize = 6_000;
+const CELLS_SENT: usize = 40_000;
 
 /// One end: its links, the one that was opened, and what came of it.
 struct End {
@@ -32,7 +32,7 @@ impl End {
         let now = clock.now();
         let ready: Vec<u64> = {
             let ready = self.poller.wait(Some(Duration::from_millis(1))).unwrap();
-            ready.iter().map(|event| event.token).collect()
+            ready.map(|event| event.token).collect()
         };
         for token in ready {
             self.links.receive(now, &self.poller, (token - QUIC) as usize);
@@ -62,12 +62,12 @@ impl End {
     }
 }
 
-/// Loopback that carries 40 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
+/// Loopback that carries 80 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
 /// they do before an uplink.
 fn slow_loopback() -> io::Result<()> {
     crate::netlink::configure::set_up(1, true)?;
-    let words = "qdisc add dev lo root tbf rate 40mbit burst 64kb limit 20mb";
-    let told = Command::new("tc").args(words.split(' ')).output()?;
+    let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
+    let told = Program::new("tc").args(words.split(' ')).output()?;
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
     if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
 }
