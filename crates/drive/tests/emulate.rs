@@ -57,18 +57,14 @@ fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool)
     measured
 }
 
-/// That round trips between these take `delay`: none less, and half of them, when the machine has
-/// time, less than 5 ms more.
+/// That round trips between these take `delay`: none less, and the shortest of many less than 5 ms
+/// more, as the machine may be busy, but not each time. The median is held to far less by
+/// `accuracy.rs`, on a machine that does little else.
 fn take(client: &UdpSocket, server: &UdpSocket, count: usize, delay: Duration) {
     let most = delay + Duration::from_millis(5);
-    let measure = || {
-        let times = round_trips(client, server, count);
-        let least = times[0];
-        assert!(least >= delay, "{least:?} is faster than the links");
-        times[times.len() / 2]
-    };
-    let medians = until_in_time(measure, |median| *median < most);
-    assert!(medians.last().is_some_and(|median| *median < most), "medians {medians:?}");
+    let least = until_in_time(|| round_trips(client, server, count)[0], |least| *least < most);
+    assert!(least.iter().all(|least| *least >= delay), "{least:?}: faster than the links");
+    assert!(least.last().is_some_and(|least| *least < most), "{least:?}");
 }
 
 #[test]
@@ -90,9 +86,11 @@ fn ipv6_goes_the_same_way() {
 #[test]
 fn a_tcp_connection_fills_a_link_in_either_direction() {
     let Some((network, _turn)) = network() else { return };
+    // What a busy machine has time for; `accuracy.rs` has one fill 100 Mbit/s.
+    network.change("p0", &edit(r#"{"rate":"10mbit","queue":"50kB"}"#)).unwrap();
     for upload in [true, false] {
         // More than the link carries comes only to a receiver that slept: of what waited for it.
-        let is_full = |rate: &f64| (90.0..=100.0).contains(rate);
+        let is_full = |rate: &f64| (9.0..=10.0).contains(rate);
         let rates = until_in_time(|| tcp_rate(&network, upload), is_full);
         assert!(rates.last().is_some_and(is_full), "upload {upload}: {rates:.1?} Mbit/s");
     }
@@ -101,17 +99,21 @@ fn a_tcp_connection_fills_a_link_in_either_direction() {
 #[test]
 fn three_links_carry_their_full_rate_in_both_directions_at_once() {
     let Some((network, _turn)) = network() else { return };
+    // What a busy machine has time for; `accuracy.rs` has them carry 100 Mbit/s each.
+    for link in ["p0", "p1", "p2"] {
+        network.change(link, &edit(r#"{"rate":"10mbit","queue":"25kB"}"#)).unwrap();
+    }
     let flood = || {
         let before = delivered(&network);
-        flood_all(&network, Duration::from_secs(2), || {});
+        flood_all(&network, 12.0, Duration::from_secs(2), || {});
         thread::sleep(Duration::from_millis(50));
         let after = delivered(&network).into_iter().map(|(_, bytes)| bytes);
         after.zip(before).map(|(after, (_, before))| (after - before) as f64).collect::<Vec<_>>()
     };
-    // 100 Mbit/s for 2 s is 25 MB; the first and last 10 ms are lost to the delay.
-    let floods = until_in_time(flood, |bytes| bytes.iter().all(|bytes| *bytes >= 22e6));
-    let bytes = floods.last().expect("one at least");
-    assert!(bytes.len() == 6 && bytes.iter().all(|b| (22e6..26.5e6).contains(b)), "{floods:?}");
+    // 10 Mbit/s for 2 s is 2.5 MB; the first and last 10 ms are lost to the delay.
+    let is_full = |bytes: &Vec<f64>| bytes.iter().all(|bytes| (2.2e6..2.65e6).contains(bytes));
+    let floods = until_in_time(flood, is_full);
+    assert!(floods.last().is_some_and(|bytes| bytes.len() == 6 && is_full(bytes)), "{floods:?}");
 }
 
 #[test]
