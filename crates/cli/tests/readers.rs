@@ -16,14 +16,18 @@ use running::{PATIENCE, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Gives every datagram back until nothing came for a while.
+/// Gives every datagram back, as long as this process lives: how long a program takes to begin is
+/// the machine's affair.
 fn echo(server: &UdpSocket) {
     let server = server.try_clone().unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    server.set_read_timeout(None).unwrap();
     thread::spawn(move || {
         let mut buffer = [0; 64];
-        while let Ok((length, from)) = server.recv_from(&mut buffer) {
-            let _ = server.send_to(&buffer[..length], from);
+        loop {
+            // What comes back of one that is gone is no end.
+            if let Ok((length, from)) = server.recv_from(&mut buffer) {
+                let _ = server.send_to(&buffer[..length], from);
+            }
         }
     });
 }
@@ -198,7 +202,9 @@ fn works_unread(redirections: &str, options: &[&str]) {
     }
     for number in 1..20 {
         client().send_to(b"\xf0new", splitter).unwrap();
-        assert!(answered(&served, splitter, number), "{redirections}: {number}");
+        // As in `goes_on`, one loss is the network's.
+        let fine = answered(&served, splitter, number) || answered(&served, splitter, number);
+        assert!(fine, "{redirections}: {number}");
     }
     running.interrupt();
     assert_eq!(running.child.wait().unwrap().code(), Some(0), "{redirections}");

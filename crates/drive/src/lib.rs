@@ -56,4 +56,6 @@ pub mod target;
 pub mod toml_keys;
 pub mod tun;
 pub mod udp;
+#[cfg(test)]
+mod unheard;
 pub mod wg_quick;

@@ -158,8 +158,11 @@ mod tests {
             start.elapsed()
         };
         // The shortest of many: the machine may be busy, but not each time.
-        let shortest = (0..50).map(|_| wait()).min().unwrap();
-        assert!(shortest >= Duration::from_micros(100), "{shortest:?}");
+        let (begun, mut shortest) = (Instant::now(), Duration::MAX);
+        while shortest >= Duration::from_micros(900) && begun.elapsed() < Duration::from_secs(20) {
+            shortest = (0..50).map(|_| wait()).min().unwrap();
+            assert!(shortest >= Duration::from_micros(100), "{shortest:?}");
+        }
         assert!(shortest < Duration::from_micros(900), "{shortest:?}");
     }
 }

@@ -33,7 +33,7 @@ fn three_paths_carry_100_mbit_in_both_directions_at_once() {
     let Some((network, _turn)) = network() else { return };
     let span = Duration::from_secs(2);
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    flood_all(&network, span * (ROUNDS as u32 + 1), || {
+    flood_all(&network, 120.0, span * (ROUNDS as u32 + 1), || {
         thread::sleep(span / 2);
         for _ in 0..ROUNDS {
             let (before, start) = (delivered(&network), Instant::now());

@@ -15,88 +15,105 @@ use std::time::{Duration, Instant};
 use anabranch_drive::emulate::Edit;
 use emulated::*;
 
-/// Sends back what comes until the socket's patience ends.
+/// For what is sure to come, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends back what comes, until that is empty.
 fn echo(socket: &UdpSocket) {
     let mut buffer = [0; 2048];
-    while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+    loop {
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        if len == 0 {
+            return;
+        }
         socket.send_to(&buffer[..len], from).unwrap();
     }
 }
 
 /// Round-trip times of `count` datagrams, sorted.
-fn round_trips(client: &UdpSocket, count: usize) -> Vec<Duration> {
-    let mut times: Vec<Duration> = (0..count)
-        .map(|_| {
-            let start = Instant::now();
-            client.send(b"ping").unwrap();
-            client.recv(&mut [0; 16]).unwrap();
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    times
+fn round_trips(client: &UdpSocket, server: &UdpSocket, count: usize) -> Vec<Duration> {
+    let there_and_back = |_| {
+        let start = Instant::now();
+        client.send(b"ping").unwrap();
+        client.recv(&mut [0; 16]).unwrap();
+        start.elapsed()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| echo(server));
+        let mut times: Vec<Duration> = (0..count).map(there_and_back).collect();
+        client.send(b"").unwrap();
+        times.sort();
+        times
+    })
 }
 
-/// Measures until a value is `enough`, three times at most, and gives all. For what a machine that
-/// has no time for sender, link and receiver makes less; what is too much fails at once.
+/// Measures until a value is `enough`, ten times at most, and gives all. For what a machine that
+/// has no time for sender, link and receiver makes less, or later; what is too early fails at once.
 fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool) -> Vec<T> {
     let mut measured = Vec::new();
-    while measured.len() < 3 && !measured.last().is_some_and(&enough) {
+    while measured.len() < 10 && !measured.last().is_some_and(&enough) {
         measured.push(measure());
     }
     measured
 }
 
+/// That round trips between these take `delay`: none less, and the shortest of many less than 5 ms
+/// more, as the machine may be busy, but not each time. The median is held to far less by
+/// `accuracy.rs`, on a machine that does little else.
+fn take(client: &UdpSocket, server: &UdpSocket, count: usize, delay: Duration) {
+    let most = delay + Duration::from_millis(5);
+    let least = until_in_time(|| round_trips(client, server, count)[0], |least| *least < most);
+    assert!(least.iter().all(|least| *least >= delay), "{least:?}: faster than the links");
+    assert!(least.last().is_some_and(|least| *least < most), "{least:?}");
+}
+
 #[test]
 fn a_round_trip_takes_twice_the_delay() {
     let Some((network, _turn)) = network() else { return };
-    let (client, server) = pair(&network, 0, Duration::from_secs(1));
-    let times = thread::scope(|scope| {
-        scope.spawn(|| echo(&server));
-        round_trips(&client, 50)
-    });
-    let (least, median) = (times[0], times[times.len() / 2]);
-    assert!(least >= Duration::from_millis(20), "{least:?} is faster than the links");
-    assert!(median < Duration::from_millis(25), "median {median:?}, {times:?}");
+    let (client, server) = pair(&network, 0, PATIENCE);
+    take(&client, &server, 50, Duration::from_millis(20));
 }
 
 #[test]
 fn ipv6_goes_the_same_way() {
     let Some((network, _turn)) = network() else { return };
-    let patience = Duration::from_secs(1);
-    let client = udp(network.host("client").unwrap(), "fd77:1::2", 0, patience);
-    let server = udp(network.host("server").unwrap(), SERVER6, PORT, patience);
+    let client = udp(network.host("client").unwrap(), "fd77:1::2", 0, PATIENCE);
+    let server = udp(network.host("server").unwrap(), SERVER6, PORT, PATIENCE);
     client.connect((SERVER6, PORT)).unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| echo(&server));
-        assert!(round_trips(&client, 3)[0] >= Duration::from_millis(20));
-    });
+    assert!(round_trips(&client, &server, 3)[0] >= Duration::from_millis(20));
 }
 
 #[test]
 fn a_tcp_connection_fills_a_link_in_either_direction() {
     let Some((network, _turn)) = network() else { return };
+    // What a busy machine has time for; `accuracy.rs` has one fill 100 Mbit/s.
+    network.change("p0", &edit(r#"{"rate":"10mbit","queue":"50kB"}"#)).unwrap();
     for upload in [true, false] {
-        let rates = until_in_time(|| tcp_rate(&network, upload), |rate| *rate >= 90.0);
-        let rate = rates.last().expect("one at least");
-        assert!((90.0..=100.0).contains(rate), "upload {upload}: {rates:.1?} Mbit/s");
+        // More than the link carries comes only to a receiver that slept: of what waited for it.
+        let is_full = |rate: &f64| (9.0..=10.0).contains(rate);
+        let rates = until_in_time(|| tcp_rate(&network, upload), is_full);
+        assert!(rates.last().is_some_and(is_full), "upload {upload}: {rates:.1?} Mbit/s");
     }
 }
 
 #[test]
 fn three_links_carry_their_full_rate_in_both_directions_at_once() {
     let Some((network, _turn)) = network() else { return };
+    // What a busy machine has time for; `accuracy.rs` has them carry 100 Mbit/s each.
+    for link in ["p0", "p1", "p2"] {
+        network.change(link, &edit(r#"{"rate":"10mbit","queue":"25kB"}"#)).unwrap();
+    }
     let flood = || {
         let before = delivered(&network);
-        flood_all(&network, Duration::from_secs(2), || {});
+        flood_all(&network, 12.0, Duration::from_secs(2), || {});
         thread::sleep(Duration::from_millis(50));
         let after = delivered(&network).into_iter().map(|(_, bytes)| bytes);
         after.zip(before).map(|(after, (_, before))| (after - before) as f64).collect::<Vec<_>>()
     };
-    // 100 Mbit/s for 2 s is 25 MB; the first and last 10 ms are lost to the delay.
-    let floods = until_in_time(flood, |bytes| bytes.iter().all(|bytes| *bytes >= 22e6));
-    let bytes = floods.last().expect("one at least");
-    assert!(bytes.len() == 6 && bytes.iter().all(|b| (22e6..26.5e6).contains(b)), "{floods:?}");
+    // 10 Mbit/s for 2 s is 2.5 MB; the first and last 10 ms are lost to the delay.
+    let is_full = |bytes: &Vec<f64>| bytes.iter().all(|bytes| (2.2e6..2.65e6).contains(bytes));
+    let floods = until_in_time(flood, is_full);
+    assert!(floods.last().is_some_and(|bytes| bytes.len() == 6 && is_full(bytes)), "{floods:?}");
 }
 
 #[test]
@@ -118,7 +135,7 @@ fn loss_is_within_the_binomial_interval_and_counted() {
 fn the_same_packets_are_lost_as_in_virtual_time() {
     let Some((network, _turn)) = network() else { return };
     network.change("p0", &edit(ROUGH)).unwrap();
-    let (client, server) = pair(&network, 0, Duration::from_millis(500));
+    let (client, server) = pair(&network, 0, Duration::from_secs(2));
     let (schedule, arrived) = send_numbered(&client, &server, 1000, Duration::from_millis(1));
     let expected = in_virtual_time(&topology(""), ROUGH, &schedule);
     let expected: Vec<u32> = expected.into_iter().map(|(_, unit)| unit).collect();
@@ -133,10 +150,16 @@ fn a_cut_is_silent_and_can_be_mended() {
     let (client, server) = pair(&network, 0, Duration::from_millis(200));
     network.change("p0", &edit(r#"{"down":true}"#)).unwrap();
     client.send(b"lost").unwrap();
+    let end = Instant::now() + PATIENCE;
+    while forward(&network, "p0").dropped.down == 0 {
+        assert!(Instant::now() < end, "it never came to the link");
+        thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!(server.recv(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
     assert_eq!(forward(&network, "p0").dropped.down, 1);
     network.change("p0", &edit(r#"{"down":false}"#)).unwrap();
     client.send(b"here").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(server.recv(&mut [0; 16]).unwrap(), 4);
 }
 
@@ -144,21 +167,16 @@ fn a_cut_is_silent_and_can_be_mended() {
 fn a_change_of_the_delay_holds_at_once_and_only_for_its_direction() {
     let Some((network, _turn)) = network() else { return };
     network.change("p0", &edit(r#"{"delay_back":"60ms"}"#)).unwrap();
-    let (client, server) = pair(&network, 0, Duration::from_millis(500));
-    let median = thread::scope(|scope| {
-        scope.spawn(|| echo(&server));
-        round_trips(&client, 9)[4]
-    });
-    let bounds = Duration::from_millis(70)..Duration::from_millis(75);
-    assert!(bounds.contains(&median), "{median:?}");
+    let (client, server) = pair(&network, 0, PATIENCE);
+    take(&client, &server, 9, Duration::from_millis(70));
 }
 
 #[test]
 fn a_scripted_change_happens_at_its_time() {
     // A third of the time, if the sender had its time during the cut.
-    let shares = until_in_time(share_of_a_scripted_cut, |share| share.is_none_or(|it| it > 0.2));
-    let Some(Some(share)) = shares.last() else { return };
-    assert!((0.2..0.45).contains(share), "{shares:.2?} dropped");
+    let is_third = |share: &Option<f64>| share.is_none_or(|it| (0.2..0.45).contains(&it));
+    let shares = until_in_time(share_of_a_scripted_cut, is_third);
+    assert!(shares.last().is_some_and(is_third), "{shares:.2?} dropped");
 }
 
 /// The share of datagrams, one each millisecond for 900 ms, that a cut from 300 ms to 600 ms drops.
@@ -167,14 +185,25 @@ fn share_of_a_scripted_cut() -> Option<f64> {
                   [[event]]\nat = '600ms'\nlink = 'p0'\ndown = false\n";
     let (network, _turn) = network_with(events)?;
     let start = Instant::now();
-    let (client, server) = pair(&network, 0, Duration::from_millis(400));
+    let (client, server) = pair(&network, 0, PATIENCE);
     let arrived = thread::scope(|scope| {
-        let receiver = scope.spawn(|| count_arrivals(&server));
+        let receiver = scope.spawn(|| {
+            let mut arrived = 0;
+            while let Ok(length) = server.recv(&mut [0; 128]) {
+                arrived += 1;
+                if length == 0 {
+                    break;
+                }
+            }
+            arrived
+        });
         while start.elapsed() < Duration::from_millis(900) {
             client.send(&[0; 100]).unwrap();
             thread::sleep(Duration::from_millis(1));
         }
-        receiver.join().unwrap() as u64
+        // It comes last, long after the cut.
+        client.send(b"").unwrap();
+        receiver.join().unwrap()
     });
     let stats = forward(&network, "p0");
     assert_eq!(stats.dropped.down + arrived, stats.units);
@@ -197,7 +226,7 @@ fn an_interface_deleted_from_outside_does_not_disturb_the_others() {
         Ok(status) => assert!(status.success()),
         Err(error) => return eprintln!("skipped: no `ip` here ({error})"),
     }
-    let (client, server) = pair(&network, 0, Duration::from_millis(500));
+    let (client, server) = pair(&network, 0, PATIENCE);
     client.send(b"here").unwrap();
     assert_eq!(server.recv(&mut [0; 16]).unwrap(), 4);
 }

@@ -166,6 +166,14 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 }
 
+impl<R> Drop for Journal<R> {
+    /// A child that is being started holds the file as well until its program begins: the lock goes
+    /// at once all the same.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// All up to the last line's end; what is no text in there is found by the parser.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);

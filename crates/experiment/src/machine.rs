@@ -124,15 +124,17 @@ impl Counters {
     }
 }
 
-/// Sleeps until it is told to stop; by how many milliseconds each sleep was too long.
+/// Sleeps until it is told to stop, once at least; by how many milliseconds each was too long.
 fn nap(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let asleep = Instant::now();
         thread::sleep(NAP);
         late.push(asleep.elapsed().saturating_sub(NAP).as_secs_f64() * 1e3);
+        if stop.load(Ordering::Relaxed) {
+            return late;
+        }
     }
-    late
 }
 
 /// The value that a share of `rank` of all is not above.

@@ -100,6 +100,9 @@ fn machine() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -124,15 +127,23 @@ mod tests {
         assert!(Origin::of("x", &folder.path().join("none"), &peers).is_err());
     }
 
+    /// A shell writes it: a child that another test forks meanwhile would hold a file of ours open
+    /// for writing, and such a one is not run ("Text file busy").
+    fn write_program(file: &Path, text: &str) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat >\"$0\"; chmod 755 \"$0\""]).arg(file).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+    }
+
     #[test]
     fn a_program_behind_a_script_is_asked() {
         for name in SCRIPTS {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join(name);
             let origin = |script: &str| {
-                fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-                fs::set_permissions(&file, mode).unwrap();
+                write_program(&file, &format!("#!/bin/sh\n{script}\n"));
                 let mut peers = Programs::new(Some(folder.path()));
                 peers.find(&[(name, "its package")]).unwrap();
                 Origin::of("x", &file, &peers)

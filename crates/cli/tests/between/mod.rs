@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_multipath::seed::{Stream, stream};
 use rand::RngExt;
+use rustix::net::sockopt;
 
 /// How the paths are; the first is that of 127.0.0.2.
 #[derive(Clone, Default)]
@@ -45,10 +46,21 @@ pub struct Between {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A socket in which much waits while a busy machine keeps its reader from its turn.
+pub fn roomy() -> UdpSocket {
+    const ROOM: usize = 4 << 20;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Root alone may have more than the system's limit.
+    if sockopt::set_socket_recv_buffer_size_force(&socket, ROOM).is_err() {
+        sockopt::set_socket_recv_buffer_size(&socket, ROOM).unwrap();
+    }
+    socket
+}
+
 impl Between {
     /// In front of the far end at `far`.
     pub fn start(far: SocketAddr, conditions: Conditions) -> Between {
-        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let front = roomy();
         let at = front.local_addr().unwrap();
         let (conditions, seen) = (Arc::new(Mutex::new(conditions)), Arc::default());
         let stop = Arc::new(AtomicBool::new(false));
@@ -128,7 +140,7 @@ impl Wires {
             let path = usize::from(ip.octets()[3]).saturating_sub(2);
             self.clients.insert(path, from);
             self.behind.entry(path).or_insert_with(|| {
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let socket = roomy();
                 socket.set_nonblocking(true).unwrap();
                 socket
             });

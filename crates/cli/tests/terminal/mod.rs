@@ -98,6 +98,21 @@ impl Terminal {
         }
     }
 
+    /// The lines of the screen once nothing was written on it for so long.
+    pub fn stands_still(&self, quiet: Duration) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let (mut lines, mut since) = (self.look(Screen::lines), Instant::now());
+        while since.elapsed() < quiet {
+            assert!(Instant::now() < deadline, "it moves:\n{}", lines.join("\n"));
+            thread::sleep(Duration::from_millis(10));
+            let now = self.look(Screen::lines);
+            if now != lines {
+                (lines, since) = (now, Instant::now());
+            }
+        }
+        lines
+    }
+
     /// Something of the screen as it is.
     pub fn look<T>(&self, of: impl FnOnce(&Screen) -> T) -> T {
         of(&self.screen.lock().unwrap())

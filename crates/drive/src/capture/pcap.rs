@@ -225,7 +225,9 @@ mod tests {
 
     fn tap(folder: &Path) -> Box<PcapTap> {
         let names = ["wlan", "lte"].map(str::to_owned);
-        Box::new(PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH + START).unwrap())
+        let mut tap = PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH + START).unwrap();
+        tap.worker.patience = Duration::from_secs(60);
+        Box::new(tap)
     }
 
     fn seen(path: u16, outward: bool, bytes: &[u8], stride: usize) -> ObservedBatch<'_> {

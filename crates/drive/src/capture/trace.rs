@@ -316,8 +316,13 @@ mod tests {
     }
 
     fn tap(target: &Path) -> Box<TraceTap> {
-        let labels = RowLabels { label: "example.org".into(), monitored: true, run: 3 };
-        Box::new(TraceTap::create(target, &facts(), labels).unwrap())
+        labelled(target, RowLabels { label: "example.org".into(), monitored: true, run: 3 })
+    }
+
+    fn labelled(target: &Path, labels: RowLabels) -> Box<TraceTap> {
+        let mut tap = TraceTap::create(target, &facts(), labels).unwrap();
+        tap.writer.worker.patience = Duration::from_secs(60);
+        Box::new(tap)
     }
 
     fn seen(
@@ -508,8 +513,7 @@ mod tests {
         let target = folder.path().join("a.parquet");
         let (payload, before) = ([0u8; 1350], memory("VmRSS:"));
         // As a splitter writes them: no labels, uneven times.
-        let labels = RowLabels::default();
-        let mut tap = Box::new(TraceTap::create(&target, &facts(), labels).unwrap());
+        let mut tap = labelled(&target, RowLabels::default());
         let begun = Instant::now();
         let mut micros = 0;
         for n in 0..COUNT {

@@ -30,6 +30,9 @@ enum SinkCommand<B> {
 
 /// A sink on a thread of its own, fed through a fixed number of batches: bounded memory.
 pub(super) struct Worker<S: Sink> {
+    /// How long it is waited for: [`PATIENCE`], but in tests that are about something else than
+    /// the disk, and should not fail where that is slow.
+    pub(super) patience: Duration,
     /// `None` once the worker was told to end.
     orders: Option<Sender<SinkCommand<S::Batch>>>,
     spare: Receiver<S::Batch>,
@@ -47,16 +50,16 @@ impl<S: Sink> Worker<S> {
         }
         let body = move || serve(sink, incoming, recycle);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(Worker { orders: Some(orders), spare, thread: Some(thread) })
+        Ok(Worker { patience: PATIENCE, orders: Some(orders), spare, thread: Some(thread) })
     }
 
     /// Hands `full` over and puts an empty batch in its place.
     ///
     /// # Errors
-    /// Writing failed earlier, or the disk fell behind by more than [`PATIENCE`].
+    /// Writing failed earlier, or the disk fell behind by more than the patience with it.
     pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
         self.order(SinkCommand::Write(std::mem::take(full)))?;
-        *full = match self.spare.recv_timeout(PATIENCE) {
+        *full = match self.spare.recv_timeout(self.patience) {
             Ok(batch) => batch,
             Err(RecvTimeoutError::Disconnected) => return Err(self.cause()),
             Err(RecvTimeoutError::Timeout) => return Err(self.give_up()),
@@ -92,7 +95,7 @@ impl<S: Sink> Worker<S> {
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
-        let why = format!("the disk fell behind by more than {} ms", PATIENCE.as_millis());
+        let why = format!("the disk fell behind by more than {} ms", self.patience.as_millis());
         io::Error::new(io::ErrorKind::TimedOut, why)
     }
 }

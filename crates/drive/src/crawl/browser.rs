@@ -162,8 +162,9 @@ fn run(command: &mut Command) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn object() -> Object {
         let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
@@ -175,8 +176,13 @@ mod tests {
     fn said(script: &str) -> Result<Vec<Verdict>, String> {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("browser");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        // A shell writes it: a child that another test forks meanwhile would hold a file of ours
+        // open for writing, and such a one is not run ("Text file busy").
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat >\"$0\"; chmod 700 \"$0\""]).arg(&program).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        write!(shell.stdin.take().unwrap(), "#!/bin/sh\n{script}\n").unwrap();
+        assert!(shell.wait().unwrap().success());
         Browser(program).ask(&[&object(), &object()]).map_err(|error| error.to_string())
     }
 

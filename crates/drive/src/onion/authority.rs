@@ -15,7 +15,7 @@
 //! * `shared_answers`: what both ports and the registry have in common.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
 
 use super::dirclient::{self, DirClient, unix};
-use super::store::{StoreError, locked, private_folder, replace};
+use super::store::{FolderLock, StoreError, locked, private_folder, replace};
 use dir_port::DirPort;
 use keys::Cabinet;
 use ledger::Ledger;
@@ -182,7 +182,7 @@ pub struct Running {
     shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
     /// Held as long as it runs.
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Running {

@@ -62,9 +62,21 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
 /// when the process ends, however that ends.
 #[derive(Debug)]
 pub struct Claim {
-    _lock: File,
+    _lock: FolderLock,
     /// What its owner is to be told: others could look into these folders, and cannot any more.
     pub tightened: Vec<String>,
+}
+
+/// A folder's lock, until this is dropped.
+#[derive(Debug)]
+pub(super) struct FolderLock(File);
+
+impl Drop for FolderLock {
+    /// A child that is being started holds the file as well until its program begins: the lock goes
+    /// at once all the same.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Makes a data folder if it is not there, and takes it for this process alone.
@@ -106,7 +118,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
 }
 
 /// The folder for this process alone, as long as the file is held.
-pub(super) fn locked(data: &Path) -> Result<File, StoreError> {
+pub(super) fn locked(data: &Path) -> Result<FolderLock, StoreError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
     let mut options = OpenOptions::new();
@@ -118,9 +130,10 @@ pub(super) fn locked(data: &Path) -> Result<File, StoreError> {
         let _ = file.read_to_string(&mut owner);
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
     }
-    file.set_len(0).map_err(told)?;
-    writeln!(file, "{}", std::process::id()).map_err(told)?;
-    Ok(file)
+    let lock = FolderLock(file);
+    lock.0.set_len(0).map_err(told)?;
+    writeln!(&lock.0, "{}", std::process::id()).map_err(told)?;
+    Ok(lock)
 }
 
 /// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new

@@ -88,13 +88,22 @@ impl Survey {
 /// end at once would else not know of each other.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    _folder: File,
+    folder: File,
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
         // Runs' files may lie there.
         let _ = fs::remove_dir(FOLDER);
+        let _ = self.folder.unlock();
+    }
+}
+
+impl Drop for Ledger {
+    /// A child that is being started, such as `nft`, holds the file as well until its program
+    /// begins: the lock goes at once all the same.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 
@@ -114,10 +123,10 @@ pub(crate) fn alone() -> io::Result<Alone> {
         fs::create_dir_all(FOLDER)?;
         let folder = File::open(FOLDER)?;
         match folder.try_lock() {
-            Ok(()) if is_at(&folder, Path::new(FOLDER)) => return Ok(Alone { _folder: folder }),
+            Ok(()) if is_at(&folder, Path::new(FOLDER)) => return Ok(Alone { folder }),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => return Ok(Alone { _folder: folder }),
+            Err(TryLockError::WouldBlock) => return Ok(Alone { folder }),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
@@ -219,7 +228,7 @@ impl Ledger {
             && folder.try_lock().is_ok()
             && is_at(&folder, Path::new(FOLDER))
         {
-            drop(Alone { _folder: folder });
+            drop(Alone { folder });
         }
         Ok(())
     }

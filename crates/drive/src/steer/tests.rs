@@ -4,12 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::emulate::Namespace;
 use crate::netlink::policy::{self, Family};
 use crate::netlink::{self, Prefix, configure};
 use crate::tun::Tun;
+
+/// For what is sure to come, however busy this machine is; and the pause between two looks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// A machine with two uplinks, p0 and p1, each with a router. Without the right to a namespace, or
 /// without nft, says so and passes.
@@ -35,8 +40,22 @@ fn undone(work: impl FnOnce(&[Tun; 2]) + Send) {
     machine(|uplinks| {
         let before = settled();
         work(uplinks);
-        assert_eq!(settled(), before);
+        becomes(&before, state);
     });
+}
+
+/// Waits until what is looked at is so: addresses and routes of interfaces come and go a moment
+/// after these.
+fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found == *wanted {
+            return;
+        }
+        assert!(Instant::now() < end, "{found:?} instead of {wanted:?}");
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Steers the machine, and is killed.
@@ -115,10 +134,17 @@ fn assert_no_trace(name: &str) {
     assert!(!std::path::Path::new("/etc/netns").join(name).exists());
 }
 
-/// Waits until routes of interfaces that come and go have settled.
+/// The state once it has been the same for a while.
 fn settled() -> String {
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    state()
+    let (end, mut last, mut same) = (Instant::now() + PATIENCE, state(), 0);
+    while same < 3 {
+        assert!(Instant::now() < end, "it changes all the time: {last}");
+        std::thread::sleep(PAUSE);
+        let now = state();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+    }
+    last
 }
 
 #[test]
@@ -249,11 +275,10 @@ fn what_others_take_away_is_set_again() {
         machine(|uplinks| {
             let (mut steering, _tun, _) = Steering::raise(plan(uplinks, netns.as_deref())).unwrap();
             steering.keep().unwrap();
-            let sorted = || {
-                let state = settled();
-                state.lines().map(str::to_owned).collect::<BTreeSet<_>>()
-            };
-            let (slot, during) = (steering.plan().slot, sorted());
+            let lines =
+                |state: String| -> BTreeSet<String> { state.lines().map(str::to_owned).collect() };
+            let sorted = || lines(state());
+            let (slot, during) = (steering.plan().slot, lines(settled()));
             run("nft flush ruleset");
             assert!(state().contains("_guard"), "the guard stays");
             let kept = steering.keep().unwrap();
@@ -262,11 +287,11 @@ fn what_others_take_away_is_set_again() {
             policy::remove_routes_but(slot.tables(), |table| table != slot.nowhere()).unwrap();
             let kept = steering.keep().unwrap();
             assert!(kept.told[0].contains("routing rules"), "{kept:?}");
-            assert_eq!(sorted(), during);
+            becomes(&during, sorted);
             assert_eq!(steering.keep().unwrap(), Upkeep::default());
             run(&format!("nft add rule inet {} addresses drop", slot.ruleset()));
             assert_eq!(steering.keep().unwrap().told.len(), 1, "something was added");
-            assert_eq!(sorted(), during);
+            becomes(&during, sorted);
         });
     }
 }
@@ -363,7 +388,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
             let before = settled();
             let error = Steering::raise(plan(uplinks, None)).unwrap_err();
             assert!(error.is_misuse() && error.to_string().contains(text), "{error}");
-            assert_eq!(settled(), before);
+            becomes(&before, state);
         };
         let strange = Tun::create("any0").unwrap();
         refused("an interface of this name");

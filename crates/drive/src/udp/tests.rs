@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use super::*;
+use crate::unheard::unheard_datagrams;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -285,8 +286,8 @@ fn a_refused_segmented_send_goes_out_as_single_datagrams_and_is_not_tried_again(
 
 /// Waits for the ICMP answer to what was sent to a port that nobody listens on.
 fn closed_port(ip: IpAddr, options: &UdpOptions) -> UdpSocket {
-    let closed = StdSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
-    let socket = UdpSocket::connect(None, closed, options).unwrap();
+    let closed = unheard_datagrams(ip);
+    let socket = UdpSocket::connect(None, closed.local_addr().unwrap(), options).unwrap();
     assert_eq!(send(&socket, Datagrams::one(b"anyone?")), (1, vec![]));
     wait(&socket);
     socket
@@ -412,8 +413,8 @@ fn the_interface_alone_limits_datagrams_and_nothing_is_fragmented() {
 
 #[test]
 fn what_cannot_be_opened_says_why() {
-    let taken = StdSocket::bind((V4, 0)).unwrap().local_addr().unwrap();
-    let _holder = StdSocket::bind(taken).unwrap();
+    let holder = StdSocket::bind((V4, 0)).unwrap();
+    let taken = holder.local_addr().unwrap();
     let kind = |result: std::io::Result<UdpSocket>| result.unwrap_err().kind();
     let options = UdpOptions::default();
     assert_eq!(kind(UdpSocket::bind(taken, &options)), ErrorKind::AddrInUse);

@@ -109,9 +109,14 @@ pub fn receive_for(stream: &mut TcpStream, span: Duration) -> usize {
     bytes
 }
 
-/// Offers 120 Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile` beside
-/// it.
-pub fn flood_all<R>(network: &Network, span: Duration, meanwhile: impl FnOnce() -> R) -> R {
+/// Offers `rate` Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile`
+/// beside it.
+pub fn flood_all<R>(
+    network: &Network,
+    rate: f64,
+    span: Duration,
+    meanwhile: impl FnOnce() -> R,
+) -> R {
     thread::scope(|scope| {
         for i in 0..3 {
             let client = format!("10.77.{i}.2");
@@ -120,8 +125,8 @@ pub fn flood_all<R>(network: &Network, span: Duration, meanwhile: impl FnOnce() 
             up.connect((SERVER, PORT)).unwrap();
             down.connect((client.as_str(), PORT)).unwrap();
             bind_device(&up, i);
-            scope.spawn(move || flood(&up, span));
-            scope.spawn(move || flood(&down, span));
+            scope.spawn(move || flood(&up, rate, span));
+            scope.spawn(move || flood(&down, rate, span));
         }
         meanwhile()
     })
@@ -143,12 +148,13 @@ pub fn bind_device(socket: &UdpSocket, link: u16) {
     socket2::SockRef::from(socket).bind_device(Some(name.as_bytes())).unwrap();
 }
 
-/// 120 Mbit/s in packets of 1428 bytes, in bursts of a millisecond (12 packets are 137 kbit).
-pub fn flood(socket: &UdpSocket, span: Duration) {
+/// So many Mbit/s in packets of 1428 bytes, in bursts of a millisecond (at 120, 12 packets are
+/// 137 kbit).
+pub fn flood(socket: &UdpSocket, rate: f64, span: Duration) {
     let start = Instant::now();
     let mut sent = 0.0;
     while start.elapsed() < span {
-        let due = start.elapsed().as_secs_f64() * 120e6 / 8.0;
+        let due = start.elapsed().as_secs_f64() * rate * 1e6 / 8.0;
         while sent < due {
             // Nobody listens: the answer is an ICMP error at some later call.
             let _ = socket.send(&[0; 1400]);

@@ -98,14 +98,22 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
         assert!(Instant::now() < until, "{:?}", [&near, &far].map(subflows));
         std::thread::sleep(Duration::from_millis(10));
     }
-    let before = network.stats();
-    carry(&near, &far, 3_000_000);
-    let after = network.stats();
-    for line in ["first", "second"] {
-        let [then, now] = [&before, &after].map(|stats| stats[line].forward.delivered.bytes);
-        let carried = now - then;
-        assert!(carried > 300_000, "{line}: {carried}");
+    // The kernel deals out by how fast each line seems to be, which a busy machine distorts.
+    let carried = || {
+        let before = network.stats();
+        carry(&near, &far, 3_000_000);
+        let after = network.stats();
+        ["first", "second"].map(|line| {
+            let [then, now] = [&before, &after].map(|stats| stats[line].forward.delivered.bytes);
+            now - then
+        })
+    };
+    let by_both = |lines: &[u64; 2]| lines.iter().all(|line| *line > 300_000);
+    let mut told = vec![carried()];
+    while told.len() < 10 && !told.last().is_some_and(by_both) {
+        told.push(carried());
     }
+    assert!(told.last().is_some_and(by_both), "{told:?}");
     network.change("first", &Edit { down: Some(true), ..Edit::default() }).unwrap();
     carry(&near, &far, 100_000);
     carry(&far, &near, 100_000);
