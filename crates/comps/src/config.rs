@@ -13,8 +13,8 @@ pub const SCHEDULE: &str = "weighted:4";
 /// The length of a run where neither the user nor the schedule's authors name one.
 pub const EVERY: &str = "100ms";
 
-/// The schedule with a far end, where both directions are split alike and short runs cost next to no
-/// speed: by the strongest attack that was run on it fewer loads are recognised from the fullest
+/// The schedule with a far end, where both directions are split alike and short runs cost next to
+/// no speed: by the strongest attack that was run on it fewer loads are recognised from the fullest
 /// path (docs/results/schedules.md), and it has no chances of a session that could be learnt.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 

@@ -133,8 +133,8 @@ pub fn narrow(cells: &[Cell]) -> f64 {
 }
 
 /// The same of intervals over repetitions, all of a cell's rounds together, as the paper's seem to
-/// be. Repetitions of a round share circuits, so that these are narrower than what another run would
-/// bring.
+/// be. Repetitions of a round share circuits, so that these are narrower than what another run
+/// would bring.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
