@@ -73,9 +73,9 @@ def crawled(source: Path, out: Path, *more: str) -> dict[str, Any]:
     return event
 
 
-def kept(profile: Path) -> dict[str, dict[str, Any]]:
-    """The objects of a profile that hide bytes, by their paths."""
-    document = json.loads((profile / "profile.json").read_text())
+def kept(covers: Path) -> dict[str, dict[str, Any]]:
+    """The objects of covers that hide bytes, by their paths."""
+    document = json.loads((covers / "covers.json").read_text())
     return {one["path"]: one for one in document["objects"] if "slots" in one}
 
 
@@ -202,8 +202,8 @@ def test_files_come_in_the_shapes_of_recorded_connections(
         arrive(lengths, ends, tmp_path / "got", (results, "embed, own" if own else "embed"))
 
 
-def test_a_full_disk_leaves_no_half_of_a_profile(www: Path, tmp_path: Path) -> None:
-    """One line tells it, and nothing stands where the profile was to be."""
+def test_a_full_disk_leaves_no_half_of_covers(www: Path, tmp_path: Path) -> None:
+    """One line tells it, and nothing stands where the covers were to be."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)

@@ -92,8 +92,9 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
     let listen = near.next("listening")["listen"][0].as_str().unwrap().to_owned();
     let port = listen.rsplit(':').next().unwrap().parse().unwrap();
     assert_eq!(said_and_heard(port, list.as_bytes()), list.as_bytes());
+    // Nothing is read or asked where there is no place for what comes of it.
     let again = Command::new(env!("CARGO_BIN_EXE_anabranch"))
-        .args(["pt", "crawl", &www, "--out", &covers])
+        .args(["pt", "crawl", "/nowhere", "--out", &covers, "--browser", "/nowhere"])
         .output()
         .unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
@@ -117,12 +118,12 @@ fn mistakes_are_told_in_a_line() {
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
         ([&server[..], &["--profile", "http-opaque"]].concat(), "wants a site"),
         ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),
-        ([&server[..], &["--covers", "empty"]].concat(), "profile.json"),
+        ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
         ([&server[..], &["--shapes", "own.shapes"]].concat(), "the client begins"),
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
         ([&crawl[..], &["half.har"]].concat(), "half.har: it is no HAR file"),
         ([&crawl[..], &["--shape", "half.har"]].concat(), "it is no capture"),
-        ([&crawl[..], &["empty", "empty"]].concat(), "one source makes a profile"),
+        ([&crawl[..], &["empty", "empty"]].concat(), "one source makes covers"),
         ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];
     for (words, wanted) in cases {

@@ -198,6 +198,9 @@ impl ExtOrClient {
 
     fn introduce(&self, out: &mut Vec<u8>) {
         if let Some(user) = self.info.user {
+            // A listener for both kinds tells of IPv4 in IPv6, by which no relay knows countries;
+            // and no relay reads the scope of a local address.
+            let user = SocketAddr::new(user.ip().to_canonical(), user.port());
             put(USER_ADDRESS, user.to_string().as_bytes(), out);
         }
         if let Some(transport) = &self.info.transport {
@@ -313,6 +316,8 @@ impl ExtOrServer {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddrV6;
+
     use super::*;
 
     fn file(cookie: [u8; 32]) -> Vec<u8> {
@@ -374,6 +379,19 @@ mod tests {
         assert_eq!(client.take(&[9; 300], &mut Vec::new()), Err(ExtOrError::Nonsense));
         let mut server = ExtOrServer::new([8; 32], [2; 32], &mut Vec::new());
         assert_eq!(server.take(&[2], &mut Vec::new()), Err(ExtOrError::NoCommonProof));
+    }
+
+    #[test]
+    fn a_relay_is_told_addresses_as_it_knows_them() {
+        let told = |user: SocketAddr| {
+            let info = ConnectionInfo { user: Some(user), transport: None };
+            let mut out = Vec::new();
+            ExtOrClient::new(&file([7; 32]), [1; 32], info).unwrap().introduce(&mut out);
+            String::from_utf8(out[HEAD..out.len() - HEAD].to_vec()).unwrap()
+        };
+        assert_eq!(told("[::ffff:192.0.2.1]:5".parse().unwrap()), "192.0.2.1:5");
+        let local = SocketAddrV6::new("fe80::1".parse().unwrap(), 5, 0, 3);
+        assert_eq!(told(local.into()), "[fe80::1]:5");
     }
 
     #[test]

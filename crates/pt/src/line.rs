@@ -1,6 +1,7 @@
 //! Lines that a transport writes to its standard output, and nothing else may stand there.
 
 use std::fmt;
+use std::iter::Peekable;
 use std::net::SocketAddr;
 
 use crate::args::Args;
@@ -104,7 +105,8 @@ impl Line {
             "SMETHOD" => server_method(rest)?,
             "SMETHOD-ERROR" => method_error(rest, Line::ServerMethodError)?,
             "SMETHODS" => (rest == "DONE").then_some(Line::ServerMethodsDone)?,
-            "LOG" => log(rest)?,
+            // Whatever is wrong with words for the log, the transport itself may do.
+            "LOG" => log(rest).unwrap_or(Line::Unknown),
             "STATUS" => Line::Status(owned),
             _ => Line::Unknown,
         })
@@ -143,22 +145,34 @@ fn log(rest: &str) -> Option<Line> {
     Some(Line::Log(severity, unquote(message)?))
 }
 
-/// A C string, or a word without quotes.
+/// A C string as Tor's control-spec has it (section 2.1.1), or a word without quotes.
 fn unquote(text: &str) -> Option<String> {
     let Some(quoted) = text.strip_prefix('"') else { return Some(text.to_owned()) };
-    let (mut out, mut all) = (String::new(), quoted.chars());
+    let (mut out, mut all) = (Vec::new(), quoted.bytes().peekable());
     loop {
         match all.next()? {
-            '"' => return Some(out),
-            '\\' => match all.next()? {
-                'n' => out.push('\n'),
-                't' => out.push('\t'),
-                'r' => out.push('\r'),
-                one => out.push(one),
-            },
+            b'"' => return Some(String::from_utf8_lossy(&out).into_owned()),
+            b'\\' => out.push(match all.next()? {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                first @ b'0'..=b'7' => octal(first, &mut all)?,
+                one => one,
+            }),
             one => out.push(one),
         }
     }
+}
+
+/// The byte that up to three octal digits mean, of which the first is known. Transports in Go write
+/// quotes so, and each byte that is not ASCII.
+fn octal(first: u8, rest: &mut Peekable<impl Iterator<Item = u8>>) -> Option<u8> {
+    let mut value = u16::from(first - b'0');
+    for _ in 0..2 {
+        let Some(digit) = rest.next_if(|one| (b'0'..=b'7').contains(one)) else { break };
+        value = value * 8 + u16::from(digit - b'0');
+    }
+    u8::try_from(value).ok()
 }
 
 fn quote(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -266,17 +280,25 @@ mod tests {
             "SMETHOD x y",
             "SMETHOD x 127.0.0.1:9 ARGS:k",
             "CMETHOD-ERROR 9x why",
-            "LOG SEVERITY=loud MESSAGE=x",
-            "LOG SEVERITY=info MESSAGE=\"x",
-            "LOG x",
         ] {
             assert_eq!(Line::read(line), None, "{line}");
         }
-        assert_eq!(Line::read("CMETHODX a b"), Some(Line::Unknown));
+        for line in [
+            "CMETHODX a b",
+            "LOG SEVERITY=loud MESSAGE=x",
+            "LOG SEVERITY=info MESSAGE=\"x",
+            "LOG SEVERITY=info MESSAGE=\"\\777\"",
+            "LOG x",
+        ] {
+            assert_eq!(Line::read(line), Some(Line::Unknown), "{line}");
+        }
         let options = "SMETHOD x 127.0.0.1:9 LATER:1 ARGS:k=v";
         assert!(
             matches!(Line::read(options), Some(Line::ServerMethod(_, _, args)) if !args.is_empty())
         );
+        let go = "LOG SEVERITY=info MESSAGE=\"open \\042a\\134\\303\\274\\042\\0\\18\"";
+        let said = "open \"a\\\u{fc}\"\0\u{1}8".to_owned();
+        assert_eq!(Line::read(go), Some(Line::Log(Severity::Info, said)));
         let plain = Line::read("LOG SEVERITY=info MESSAGE=word\r");
         assert_eq!(plain, Some(Line::Log(Severity::Info, "word".to_owned())));
     }

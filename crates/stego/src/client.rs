@@ -17,8 +17,10 @@ use crate::secrets::LinkSecrets;
 use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
 use crate::token::Purse;
 
-/// How long an answer to a handshake is awaited.
+/// How long an answer to a handshake is awaited, and a connection to be open: what is asked anew
+/// comes sooner through a line that is there again than TCP's pauses end, of a minute and more.
 const GREETING: Duration = Duration::from_secs(10);
+const DIALLING: Duration = Duration::from_secs(10);
 /// The first pause after a connection that came to nothing, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
@@ -133,6 +135,7 @@ struct Conn {
 /// A connection's state beside its cover.
 struct Seat {
     place: usize,
+    dialled: Time,
     opened: bool,
     /// Whether anything of the server's came by it.
     heard: bool,
@@ -141,6 +144,22 @@ struct Seat {
     exchange: bool,
     /// Bytes of padding that still come.
     skip: usize,
+}
+
+impl Seat {
+    fn of(place: usize, dialled: Time) -> Seat {
+        let (opened, heard, token, exchange, skip) = (false, false, None, false, 0);
+        Seat { place, dialled, opened, heard, token, exchange, skip }
+    }
+
+    /// When it is late, as long as it is not open.
+    fn late(&self) -> Option<Time> {
+        (!self.opened).then_some(self.dialled + DIALLING)
+    }
+
+    fn is_late(&self, now: Time) -> bool {
+        self.late().is_some_and(|late| now >= late)
+    }
 }
 
 impl<R: CryptoRng> Client<R> {
@@ -272,7 +291,10 @@ impl<R: CryptoRng> Client<R> {
         match &self.stage {
             Stage::Over => Time::MAX,
             Stage::Alone if self.conns.is_empty() => dial,
-            Stage::Alone => Time::MAX,
+            Stage::Alone => {
+                let late = self.conns.values().filter_map(|conn| conn.seat.late());
+                late.min().unwrap_or(Time::MAX)
+            }
             Stage::Handshake(greeted) => greeted.since + GREETING,
             Stage::Up(link, _) => self.next_of(now, link),
         }
@@ -281,7 +303,7 @@ impl<R: CryptoRng> Client<R> {
     fn next_of(&self, now: Time, link: &Link) -> Time {
         let places = self.conns.values();
         let conns = places.filter_map(|conn| {
-            let carrier = link.carrier(conn.seat.place)?;
+            let Some(carrier) = link.carrier(conn.seat.place) else { return conn.seat.late() };
             let closes = carrier.silent().map(|since| since + carrier.patience());
             let quiet = carrier.heard() + self.quiet(now, link);
             let asks = conn.cover.slot.streams() && !carrier.is_asked();
@@ -376,6 +398,11 @@ impl<R: CryptoRng> Client<R> {
         if now >= self.lost(now) {
             return self.end(Ending::Lost);
         }
+        let late = self.conns.iter().filter(|(_, conn)| conn.seat.is_late(now));
+        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.outputs.push_back(ClientOutput::Close(id));
+            self.gone(now, id);
+        }
         let open = self.conns.iter_mut().find(|(_, conn)| conn.seat.opened);
         let Some((&id, _)) = open else { return self.dial(now, (1, Wish::Quiet)) };
         self.say_hello(now, id);
@@ -410,9 +437,7 @@ impl<R: CryptoRng> Client<R> {
             self.next_conn += 1;
             let draw = draw(&mut self.rng, u16::MAX);
             let cover = Cover::new(self.config.profile.client_slot(&self.scene, wish, draw));
-            let seat =
-                Seat { place, opened: false, heard: false, token: None, exchange: false, skip: 0 };
-            self.conns.insert(id, Conn { cover, seat });
+            self.conns.insert(id, Conn { cover, seat: Seat::of(place, now) });
             self.outputs.push_back(ClientOutput::Dial(id));
             if self.failures > 0 {
                 self.dial = now + self.pause();
@@ -447,16 +472,17 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that have been silent for long or have had their share, and asks those
-    /// that are quiet.
+    /// Closes connections that do not open, have been silent for long or have had their share, and
+    /// asks those that are quiet.
     fn judge(&mut self, now: Time, link: &mut Link) {
         let quiet = self.quiet(now, link);
         let mut gone = Vec::new();
         for (&id, conn) in &self.conns {
             let carrier = link.carrier(conn.seat.place);
-            let dead = carrier.is_some_and(|carrier| {
+            let silent = carrier.is_some_and(|carrier| {
                 carrier.silent().is_some_and(|since| now >= since + carrier.patience())
             });
+            let dead = silent || conn.seat.is_late(now);
             if dead || conn.cover.slot.is_spent() && carrier.is_none_or(|one| one.is_even()) {
                 gone.push((id, dead));
                 continue;

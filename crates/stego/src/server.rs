@@ -57,7 +57,7 @@ pub struct ServerConfig {
     pub profile: Profile,
     /// Which connection takes the next chunk.
     pub schedule: Spec,
-    /// Seconds since 1970 when the run began.
+    /// Seconds since 1970 when the run began; [`Server::set_wall`] puts it right.
     pub wall: u64,
     /// Whether AES is quick on this machine.
     pub aes: bool,
@@ -139,6 +139,16 @@ impl<R: CryptoRng> Server<R> {
             outputs: VecDeque::new(),
             touched: BTreeSet::new(),
             timers: BTreeSet::new(),
+        }
+    }
+
+    /// Seconds since 1970 when the run began, by what the machine's clock says now: it may have
+    /// been set since. Connections that there are go on with what they had.
+    pub fn set_wall(&mut self, wall: u64) {
+        // A second is what rounding makes.
+        if wall.abs_diff(self.config.wall) > 1 {
+            self.config.wall = wall;
+            self.scene = Arc::new(Scene { wall, ..Scene::clone(&self.scene) });
         }
     }
 

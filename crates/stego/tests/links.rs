@@ -218,6 +218,25 @@ fn a_link_survives_minutes_without_any_connection() {
 }
 
 #[test]
+fn a_link_goes_on_soon_after_an_outage_in_which_nobody_answered() {
+    // All die at 3 s, and what is dialled in the next half minute is never answered.
+    let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
+        0.0..3.0 => Fate::Killed(Time::from_secs(3).since(now)),
+        3.0..33.0 => Fate::Unanswered,
+        _ => Fate::Fine,
+    });
+    let (_, took) = carried(2, "nosteg", (500_000, 4_000_000), fates);
+    assert!(took > Duration::from_secs(33) && took < Duration::from_secs(65), "{took:?}");
+    // Nor is there any to begin with.
+    let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
+        0.0..15.0 => Fate::Unanswered,
+        _ => Fate::Fine,
+    });
+    let (_, took) = carried(2, "http-opaque", (5_000, 40_000), fates);
+    assert!(took > Duration::from_secs(15) && took < Duration::from_secs(35), "{took:?}");
+}
+
+#[test]
 fn a_server_that_is_not_there_is_given_up_after_five_minutes() {
     let mut world = World::new(3, "nosteg", dsl(), all(Fate::Hole));
     let mut task = Task::new(3, 10, 10);

@@ -1,7 +1,8 @@
 //! `anabranch pt crawl`: covers of an operator's own.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anabranch_drive::crawl::{
@@ -24,7 +25,7 @@ EXAMPLES
     anabranch pt crawl --shape ssh.pcap tls.pcap --out own.shapes
 
 EXIT CODES
-  0 the profile is there   1 trouble on the way, as a full disk   2 what was asked cannot be";
+  0 what was made is there   1 trouble on the way, as a full disk   2 what was asked cannot be";
 
 /// Make covers of your own: of a site's folder, a HAR file or a capture, or of recorded connections
 ///
@@ -40,7 +41,7 @@ pub(super) struct CrawlSide {
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// The folder to be made; with --shape the file
-    #[arg(long, value_name = "PROFILE")]
+    #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Record sizes and pauses of connections, for embed, instead of objects
     #[arg(long)]
@@ -56,11 +57,15 @@ pub(super) struct CrawlSide {
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
         let log = Log::new("pt", self.json, false)?;
+        // A browser may be at it for minutes before what it takes is written.
+        if self.out.symlink_metadata().is_ok() {
+            return Err(Failure::trouble(format!("{}: it is there already", self.out.display())));
+        }
         if self.shape {
             return self.shapes(&log);
         }
         let [source] = &self.sources[..] else {
-            return Err(Failure::misuse("one source makes a profile; several are for --shape"));
+            return Err(Failure::misuse("one source makes covers; several are for --shape"));
         };
         let found = crawl(source).map_err(Failure::misuse)?;
         let mut judged = judge(&found);
@@ -73,10 +78,8 @@ impl CrawlSide {
     fn shapes(&self, log: &Log) -> Result<(), Failure> {
         let set = shapes(&self.sources).map_err(Failure::misuse)?;
         let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
-        if self.out.symlink_metadata().is_ok() {
-            return Err(Failure::trouble(format!("{}: it is there already", self.out.display())));
-        }
-        fs::write(&self.out, set.to_string()).map_err(|error| {
+        let mut file = File::create_new(&self.out).map_err(told)?;
+        file.write_all(set.to_string().as_bytes()).map_err(|error| {
             // Half a set is none.
             let _ = fs::remove_file(&self.out);
             told(error)

@@ -128,7 +128,7 @@ struct ServerSide {
     /// tor's has it from ServerTransportOptions
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
-    /// A profile made by 'anabranch pt crawl', whose objects answers are; http-site wants one. A
+    /// A folder made by 'anabranch pt crawl', whose objects answers are; http-site wants one. A
     /// bridge of tor's has it from ServerTransportOptions
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,

@@ -4,9 +4,9 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 use anabranch_stego::{Hiding, Object};
 use base64ct::{Base64, Encoding};
@@ -132,6 +132,18 @@ fn kind(object: &Object) -> &'static str {
     }
 }
 
+/// How a program ends; `None` if it takes too long.
+fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if let Some(status) = process.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(None)
+}
+
 /// Runs a program to its end, and gives what it prints.
 fn run(command: &mut Command) -> Result<String, String> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -141,18 +153,13 @@ fn run(command: &mut Command) -> Result<String, String> {
         let mut said = Vec::new();
         out.read_to_end(&mut said).map(|_| String::from_utf8_lossy(&said).into_owned())
     });
-    let began = Instant::now();
-    let ended = loop {
-        match process.try_wait().map_err(|error| error.to_string())? {
-            Some(status) => break status,
-            None if began.elapsed() > PATIENCE => {
-                let group = rustix::process::Pid::from_child(&process);
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                let _ = process.wait();
-                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
-            }
-            None => thread::sleep(Duration::from_millis(20)),
-        }
+    let group = rustix::process::Pid::from_child(&process);
+    let ended = end_of(&mut process);
+    // Whatever it has started ends with it: it may hold its output, and write to its folder.
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let Some(ended) = ended.map_err(|error| error.to_string())? else {
+        let _ = process.wait();
+        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
     };
     if !ended.success() {
         return Err(ended.to_string());
@@ -198,6 +205,10 @@ mod tests {
             let told = said(script).unwrap_err();
             assert!(told.starts_with("the browser: ") && told.contains(why), "{told}");
         }
+        // What it leaves behind keeps its output open, and nobody waiting.
+        let began = Instant::now();
+        assert_eq!(said("sleep 60 & echo verdicts:10."), Ok(vec![Takes, Rejects]));
+        assert!(began.elapsed() < Duration::from_secs(30));
         let none = Browser("/nowhere/chromium".into()).ask(&[&object()]).unwrap_err().to_string();
         assert!(none.contains("/nowhere/chromium: No such file"), "{none}");
     }

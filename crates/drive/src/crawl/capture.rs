@@ -50,18 +50,19 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
         let at = flow.at(0, asked);
-        let sent = request.length + request.body.unwrap_or(0);
-        asked = (asked + sent).min(flow.said[0].len());
+        let sent = request.length.saturating_add(request.body.unwrap_or(0));
+        asked = asked.saturating_add(sent).min(flow.said[0].len());
         let Some(rest) = flow.said[1].get(answered..) else { break };
-        let Some(answer) = Head::answer(rest) else {
+        let Some((answer, before)) = Head::last_answer(rest) else {
             all.push(Err("an answer that is not whole"));
             break;
         };
-        let Some((body, length)) = answer.body_in(&rest[answer.length..], &request) else {
+        let begins = before + answer.length;
+        let Some((body, length)) = answer.body_in(&rest[begins..], &request) else {
             all.push(Err("an answer that is not whole"));
             break;
         };
-        answered += answer.length + length;
+        answered += begins + length;
         all.push(taken(&request, &answer, body).map(|object| (object, request.headers, at)));
     }
     all
@@ -104,6 +105,19 @@ impl Head {
         let mut answer = httparse::Response::new(&mut headers);
         let httparse::Status::Complete(length) = answer.parse(bytes).ok()? else { return None };
         Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
+    }
+
+    /// The answer to a request, and the bytes of those before it that say no more than "go on"
+    /// (RFC 9110, section 15.2).
+    fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
+        let mut before = 0;
+        loop {
+            let head = Head::answer(&bytes[before..])?;
+            if !head.word.starts_with('1') || head.word == "101" {
+                return Some((head, before));
+            }
+            before += head.length;
+        }
     }
 
     fn of(word: String, target: String, from: &[httparse::Header<'_>], length: usize) -> Head {
@@ -188,6 +202,21 @@ mod tests {
         segments.pop();
         let cut = read(&capture(&segments)).unwrap();
         assert!(cut.objects.is_empty() && cut.left_out["an answer that is not whole"] == 1);
+    }
+
+    #[test]
+    fn what_is_said_before_an_answer_is_none_and_no_length_is_too_long() {
+        let ask = [b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none", ASK].concat();
+        let said = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
+            HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\
+            Content-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]";
+        let found = read(&capture(&[(1, true, 1, &ask), (2, false, 1, said)])).unwrap();
+        assert_eq!((found.objects.len(), found.left_out["no GET"]), (1, 1));
+        assert_eq!(found.objects[0].body, b"[1,2]");
+        let longest = format!("GET / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", usize::MAX);
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let file = capture(&[(1, true, 1, longest.as_bytes()), (2, false, 1, answer)]);
+        assert_eq!(read(&file).unwrap().objects.len(), 1);
     }
 
     #[test]

@@ -154,6 +154,11 @@ impl<'a> Segment<'a> {
                 let kind = EtherType(u16::from_be_bytes(*bytes.get(14..)?.first_chunk()?));
                 LaxSlicedPacket::from_ether_type(kind, bytes.get(16..)?)
             }
+            // What tcpdump writes of all interfaces since 4.99.
+            DataLink::LINUX_SLL2 => {
+                let kind = EtherType(u16::from_be_bytes(*bytes.first_chunk()?));
+                LaxSlicedPacket::from_ether_type(kind, bytes.get(20..)?)
+            }
             _ => return None,
         };
         let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
@@ -245,13 +250,21 @@ pub(super) mod tests {
 
     /// A capture of segments: milliseconds, whether the client sends, sequence number, payload.
     pub(in super::super) fn capture(segments: &[(u64, bool, u32, &[u8])]) -> Vec<u8> {
-        let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };
+        capture_of((DataLink::RAW, b""), segments)
+    }
+
+    /// The same of a link of this kind, whose packets begin with `front`.
+    fn capture_of(
+        (datalink, front): (DataLink, &[u8]),
+        segments: &[(u64, bool, u32, &[u8])],
+    ) -> Vec<u8> {
+        let header = PcapHeader { datalink, ..PcapHeader::default() };
         let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
         for &(millis, up, sequence, payload) in segments {
             let (from, to) = if up { (1, 2) } else { (2, 1) };
             let (near, far) = if up { (40_000, 80) } else { (80, 40_000) };
             let builder = PacketBuilder::ipv4([192, 0, 2, from], [192, 0, 2, to], 64);
-            let mut bytes = Vec::new();
+            let mut bytes = front.to_vec();
             builder.tcp(near, far, sequence, 9_000).write(&mut bytes, payload).unwrap();
             let packet = PcapPacket::new(Duration::from_millis(millis), bytes.len() as u32, &bytes);
             writer.write_packet(&packet).unwrap();
@@ -285,6 +298,28 @@ pub(super) mod tests {
             (flows[0].at(1, 0), flows[0].at(1, 4), flows[0].at(1, 99)),
             (ms(5), ms(9), ms(9))
         );
+    }
+
+    #[test]
+    fn links_of_every_usual_kind_are_read() {
+        let ethernet = [[0; 12].as_slice(), &[8, 0]].concat();
+        let cooked = [[0; 14].as_slice(), &[8, 0]].concat();
+        let cooked_2 = [[8, 0].as_slice(), &[0; 18]].concat();
+        for (link, front) in [
+            (DataLink::ETHERNET, &ethernet[..]),
+            (DataLink::NULL, &[2, 0, 0, 0]),
+            (DataLink::LINUX_SLL, &cooked),
+            (DataLink::LINUX_SLL2, &cooked_2),
+            (DataLink::RAW, &[]),
+        ] {
+            let file = capture_of((link, front), &[(1, true, 1, b"ask"), (2, false, 1, b"answer")]);
+            let (flows, skipped) = read(&file).unwrap();
+            assert_eq!((flows.len(), skipped), (1, 0), "{link:?}");
+            assert_eq!(flows[0].said, [b"ask".to_vec(), b"answer".to_vec()]);
+        }
+        let radio = capture_of((DataLink::IEEE802_11, &[]), &[(1, true, 1, b"ask")]);
+        let (flows, skipped) = read(&radio).unwrap();
+        assert_eq!((flows.len(), skipped), (0, 1));
     }
 
     #[test]

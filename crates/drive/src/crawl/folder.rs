@@ -11,27 +11,91 @@ use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 /// Bytes of a file at most: longer ones hide nothing, and no page is so long.
 const LONGEST: u64 = 4 << 20;
 
-/// Types by the ends of names, as nginx's own list has them.
-const TYPES: [(&str, &str); 19] = [
-    ("html", "text/html"),
-    ("htm", "text/html"),
-    ("css", "text/css"),
-    ("js", "application/javascript"),
-    ("json", "application/json"),
-    ("jpg", "image/jpeg"),
-    ("jpeg", "image/jpeg"),
-    ("png", "image/png"),
-    ("gif", "image/gif"),
-    ("svg", "image/svg+xml"),
-    ("webp", "image/webp"),
-    ("ico", "image/x-icon"),
-    ("woff2", "font/woff2"),
-    ("txt", "text/plain"),
-    ("pdf", "application/pdf"),
-    ("mp4", "video/mp4"),
-    ("ts", "video/mp2t"),
-    ("m4s", "video/iso.segment"),
-    ("mp3", "audio/mpeg"),
+/// Types and the ends of names that have them, as nginx's own list has them; other files are
+/// `application/octet-stream`. It has to be whole: who asks for a file gets nginx's type, and an
+/// object of another would be told by it.
+const TYPES: &[(&str, &[&str])] = &[
+    ("text/html", &["html", "htm", "shtml"]),
+    ("text/css", &["css"]),
+    ("text/xml", &["xml"]),
+    ("text/plain", &["txt"]),
+    ("text/mathml", &["mml"]),
+    ("text/vnd.sun.j2me.app-descriptor", &["jad"]),
+    ("text/vnd.wap.wml", &["wml"]),
+    ("text/x-component", &["htc"]),
+    ("image/jpeg", &["jpeg", "jpg"]),
+    ("image/png", &["png"]),
+    ("image/gif", &["gif"]),
+    ("image/svg+xml", &["svg", "svgz"]),
+    ("image/webp", &["webp"]),
+    ("image/avif", &["avif"]),
+    ("image/tiff", &["tif", "tiff"]),
+    ("image/x-icon", &["ico"]),
+    ("image/x-jng", &["jng"]),
+    ("image/x-ms-bmp", &["bmp"]),
+    ("image/vnd.wap.wbmp", &["wbmp"]),
+    ("font/woff", &["woff"]),
+    ("font/woff2", &["woff2"]),
+    ("application/javascript", &["js"]),
+    ("application/json", &["json"]),
+    ("application/wasm", &["wasm"]),
+    ("application/pdf", &["pdf"]),
+    ("application/rtf", &["rtf"]),
+    ("application/postscript", &["ps", "eps", "ai"]),
+    ("application/atom+xml", &["atom"]),
+    ("application/rss+xml", &["rss"]),
+    ("application/xhtml+xml", &["xhtml"]),
+    ("application/xspf+xml", &["xspf"]),
+    ("application/zip", &["zip"]),
+    ("application/x-7z-compressed", &["7z"]),
+    ("application/x-rar-compressed", &["rar"]),
+    ("application/x-stuffit", &["sit"]),
+    ("application/x-sea", &["sea"]),
+    ("application/mac-binhex40", &["hqx"]),
+    ("application/java-archive", &["jar", "war", "ear"]),
+    ("application/x-java-archive-diff", &["jardiff"]),
+    ("application/x-java-jnlp-file", &["jnlp"]),
+    ("application/x-redhat-package-manager", &["rpm"]),
+    ("application/x-xpinstall", &["xpi"]),
+    ("application/x-makeself", &["run"]),
+    ("application/x-perl", &["pl", "pm"]),
+    ("application/x-tcl", &["tcl", "tk"]),
+    ("application/x-cocoa", &["cco"]),
+    ("application/x-pilot", &["prc", "pdb"]),
+    ("application/x-shockwave-flash", &["swf"]),
+    ("application/x-x509-ca-cert", &["der", "pem", "crt"]),
+    ("application/msword", &["doc"]),
+    ("application/vnd.ms-excel", &["xls"]),
+    ("application/vnd.ms-powerpoint", &["ppt"]),
+    ("application/vnd.ms-fontobject", &["eot"]),
+    ("application/vnd.wap.wmlc", &["wmlc"]),
+    ("application/vnd.apple.mpegurl", &["m3u8"]),
+    ("application/vnd.google-earth.kml+xml", &["kml"]),
+    ("application/vnd.google-earth.kmz", &["kmz"]),
+    ("application/vnd.oasis.opendocument.graphics", &["odg"]),
+    ("application/vnd.oasis.opendocument.presentation", &["odp"]),
+    ("application/vnd.oasis.opendocument.spreadsheet", &["ods"]),
+    ("application/vnd.oasis.opendocument.text", &["odt"]),
+    ("application/vnd.openxmlformats-officedocument.presentationml.presentation", &["pptx"]),
+    ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", &["xlsx"]),
+    ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", &["docx"]),
+    ("audio/midi", &["mid", "midi", "kar"]),
+    ("audio/mpeg", &["mp3"]),
+    ("audio/ogg", &["ogg"]),
+    ("audio/x-m4a", &["m4a"]),
+    ("audio/x-realaudio", &["ra"]),
+    ("video/3gpp", &["3gpp", "3gp"]),
+    ("video/mp2t", &["ts"]),
+    ("video/mp4", &["mp4"]),
+    ("video/mpeg", &["mpeg", "mpg"]),
+    ("video/quicktime", &["mov"]),
+    ("video/webm", &["webm"]),
+    ("video/x-flv", &["flv"]),
+    ("video/x-m4v", &["m4v"]),
+    ("video/x-mng", &["mng"]),
+    ("video/x-ms-asf", &["asx", "asf"]),
+    ("video/x-ms-wmv", &["wmv"]),
+    ("video/x-msvideo", &["avi"]),
 ];
 
 /// Reads a folder: all files, and what each of its pages pulls in. What cannot be read in it is
@@ -73,8 +137,8 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     Ok(Some(Fetched { path, headers, body }))
 }
 
-/// All files below a folder, by their paths on the site. Hidden ones are none of it, and links may
-/// lead anywhere.
+/// All files below a folder, by their paths on the site. Hidden ones are none of it, and links,
+/// which may lead anywhere, are left out.
 fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {
@@ -82,25 +146,38 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
             found.leave_out("a folder that cannot be read");
             continue;
         };
-        for entry in entries.flatten() {
-            let (path, kind) = (entry.path(), entry.file_type());
-            let hidden = entry.file_name().to_string_lossy().starts_with('.');
-            let (Ok(within), Ok(kind)) = (path.strip_prefix(folder), kind) else { continue };
-            if kind.is_dir() && !hidden {
-                left.push_back(path);
-            } else if kind.is_file() && !hidden {
-                files.insert(format!("/{}", within.to_string_lossy()), path);
+        for entry in entries {
+            let about = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)));
+            let Ok((path, kind)) = about else {
+                found.leave_out("a file that cannot be read");
+                continue;
+            };
+            let name = path.file_name().unwrap_or_default();
+            let hidden = name.as_encoded_bytes().starts_with(b".");
+            match path.strip_prefix(folder) {
+                Ok(_) if hidden => {}
+                Ok(_) if kind.is_dir() => left.push_back(path),
+                Ok(within) if kind.is_file() => {
+                    files.insert(format!("/{}", within.to_string_lossy()), path);
+                }
+                _ => found.leave_out("a link, or no file"),
             }
         }
     }
     files
 }
 
+/// The type that nginx gives a file.
+fn content_type(path: &str) -> &'static str {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let end = name.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
+    let kind = TYPES.iter().find(|(_, ends)| ends.contains(&&*end));
+    kind.map_or("application/octet-stream", |(kind, _)| kind)
+}
+
 /// The head that nginx gives a file.
 fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
-    let end = path.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
-    let kind = TYPES.iter().find(|(one, _)| *one == end);
-    let kind = kind.map_or("application/octet-stream", |(_, kind)| kind);
+    let kind = content_type(path);
     let date = i64::try_from(modified).ok().and_then(|at| chrono::DateTime::from_timestamp(at, 0));
     let date =
         date.map_or_else(String::new, |at| at.format("%a, %d %b %Y %H:%M:%S GMT").to_string());
@@ -146,6 +223,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn files_have_the_types_that_nginx_gives_them() {
+        for (path, kind) in [
+            ("/a/b.JPG", "image/jpeg"),
+            ("/a.zip", "application/zip"),
+            ("/a.tar.gz", "application/octet-stream"),
+            ("/a.m4s", "application/octet-stream"),
+            ("/a.m3u8", "application/vnd.apple.mpegurl"),
+            ("/v1.json/blob", "application/octet-stream"),
+            ("/", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(path), kind, "{path}");
+        }
+        let ends: Vec<&str> = TYPES.iter().flat_map(|(_, ends)| ends.iter().copied()).collect();
+        let once = |end: &&&str| ends.iter().filter(|other| other == end).count() == 1;
+        assert_eq!(ends.iter().filter(once).count(), ends.len(), "no end has two types");
+    }
+
+    #[test]
     fn a_folder_is_its_files_and_what_pages_pull_in() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("img")).unwrap();
@@ -171,6 +266,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link.txt")).unwrap();
         let found = read(folder.path()).unwrap();
         assert_eq!((found.objects.len(), found.left_out["a file of more than 4 MiB"]), (4, 1));
+        assert_eq!(found.left_out["a link, or no file"], 1);
         let gone = read(&folder.path().join("gone")).unwrap_err().to_string();
         assert!(gone.contains("gone") && !gone.contains('\n'));
     }

@@ -1,22 +1,21 @@
-//! Covers of an operator's own: what a site, a HAR file or a capture has is made a profile, whose
-//! objects a server of `http-site` answers with; connections of captures are made shapes for
-//! `embed`.
+//! Covers of an operator's own: of what a site, a HAR file or a capture has the objects with which
+//! a server of `http-site` answers; of connections in captures shapes for `embed`.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: what a page pulls
 //!   in. `flows`: TCP connections of a capture.
 //! * `judge`: which objects may hide bytes. `browser`: Chromium's word on it.
-//! * `profile`: the folder that keeps it all (`docs/formats.md`).
+//! * `covers`: the folder that keeps it all (`docs/formats.md`).
 //!
 //! Nothing enters that strict parsers do not take again once it is changed.
 
 mod browser;
 mod capture;
+mod covers;
 mod flows;
 mod folder;
 mod har;
 mod html;
 mod judge;
-mod profile;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,23 +25,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use browser::{Browser, Verdict};
+pub use covers::{read, site, write};
 pub use judge::{Judged, Kept, judge};
-pub use profile::{read, site, write};
 
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
 
 /// Bytes of a source at most.
 const LARGEST: u64 = 512 << 20;
-/// Objects of a profile at most, and pages.
+/// Objects of covers at most, and pages.
 const OBJECTS: usize = 20_000;
 
-/// Why there is no profile.
+/// Why there are no covers.
 #[derive(Debug)]
 pub enum CrawlError {
     /// A file or a folder cannot be read or written.
     File(PathBuf, io::Error),
-    /// A source or a profile says something that it may not; what, and where.
+    /// A source, or an index of covers, says something that it may not; what, and where.
     Source(PathBuf, String),
     /// The browser cannot be asked.
     Browser(String),
@@ -180,8 +179,9 @@ fn shapes_of(path: &Path, bytes: &[u8]) -> Result<Vec<Shape>, String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let stem: String = stem.chars().map(|one| if plain(one) { one } else { '-' }).collect();
     let stem: String = stem.chars().take(56).collect();
-    let (flows, _) = flows::read(bytes)?;
-    let (mut shapes, mut why) = (Vec::new(), "it has no TCP connection".to_owned());
+    let (flows, skipped) = flows::read(bytes)?;
+    let (mut shapes, mut why) =
+        (Vec::new(), format!("it has no TCP connection ({skipped} other packets)"));
     for flow in &flows {
         let name = if flows.len() == 1 { stem.clone() } else { format!("{stem}-{}", shapes.len()) };
         match Shape::of_record(&name, &flow.passed) {
@@ -216,7 +216,7 @@ fn is_of_transfer(name: &str) -> bool {
     name.starts_with(':') || names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// For the fuzzer: reads bytes as each source, and as a profile.
+/// For the fuzzer: reads bytes as each source, and as an index of covers.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
@@ -231,7 +231,7 @@ pub fn fuzz(bytes: &[u8]) {
         }
         _ => {
             drop(html::parts("/a/b.html", &String::from_utf8_lossy(rest)));
-            drop(profile::parse(rest));
+            drop(covers::parse(rest));
             return;
         }
     };

@@ -10,6 +10,8 @@ use crate::onion::is_passing;
 pub(super) struct Backlog {
     bytes: Vec<u8>,
     start: usize,
+    /// How many the socket has taken in all.
+    taken: u64,
 }
 
 impl Backlog {
@@ -27,6 +29,11 @@ impl Backlog {
         self.bytes.len() - self.start
     }
 
+    /// How many the socket has taken in all.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Whether none do.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
@@ -39,7 +46,10 @@ impl Backlog {
     pub(super) fn flush(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
             match socket.write(&self.bytes[self.start..]) {
-                Ok(count) => self.start += count,
+                Ok(count) => {
+                    self.start += count;
+                    self.taken += count as u64;
+                }
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -26,7 +26,7 @@ use crate::poller::{Poller, Ready};
 
 /// Programs at a time.
 const MOST: usize = 4096;
-/// How long a program waits for a bridge that does not answer.
+/// How long a program waits for a bridge that does not answer, and may take to say which it wants.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How programs come in.
@@ -60,12 +60,19 @@ pub struct ClientStation {
     wires: Wires,
     /// Whose a wire is.
     owners: BTreeMap<u64, (u64, ConnId)>,
-    asking: BTreeMap<u64, (TcpStream, Dialogue)>,
+    asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,
     leaving: Leaving,
     next: u64,
     touched: BTreeSet<u64>,
     events: Vec<PtEvent>,
+}
+
+/// A program that has not said yet which bridge it wants.
+struct Asking {
+    socket: TcpStream,
+    dialogue: Dialogue,
+    since: Time,
 }
 
 /// A program's link.
@@ -153,7 +160,7 @@ impl ClientStation {
         carry(self, ends, watch)
     }
 
-    fn accept(&mut self, place: usize) {
+    fn accept(&mut self, now: Time, place: usize) {
         let Some((listener, entrance)) = self.listeners.get(place) else { return };
         let entrance = entrance.clone();
         let newcomers: Vec<_> = std::iter::from_fn(|| self.spare.accept(listener)).collect();
@@ -168,12 +175,10 @@ impl ClientStation {
             }
             match &entrance {
                 Entrance::Socks => {
-                    self.asking.insert(self.next, (socket, Dialogue::default()));
+                    let dialogue = Dialogue::default();
+                    self.asking.insert(self.next, Asking { socket, dialogue, since: now });
                 }
-                Entrance::Bridge(bridge) => {
-                    let now = self.clock.now();
-                    self.open(now, self.next, (socket, None), bridge);
-                }
+                Entrance::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
             }
         }
     }
@@ -235,7 +240,7 @@ impl ClientStation {
         self.touched.insert(owner);
     }
 
-    fn take_local(&mut self, number: u64, ready: Ready) {
+    fn take_local(&mut self, now: Time, number: u64, ready: Ready) {
         if let Some(link) = self.links.get_mut(&number) {
             if let Some(local) = &mut link.local
                 && local.ready(ready).is_err()
@@ -244,26 +249,26 @@ impl ClientStation {
                 link.core.reset();
             }
             self.touched.insert(number);
-        } else if let Some((socket, dialogue)) = self.asking.remove(&number) {
-            self.listen_to(number, socket, dialogue);
+        } else if let Some(asking) = self.asking.remove(&number) {
+            self.listen_to(now, number, asking);
         } else {
             self.leaving.ready(number);
         }
     }
 
     /// Reads what a program wants by SOCKS.
-    fn listen_to(&mut self, number: u64, mut socket: TcpStream, mut dialogue: Dialogue) {
+    fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
-        let count = match socket.read(&mut buffer) {
+        let count = match asking.socket.read(&mut buffer) {
             Ok(0) => return,
             Ok(count) => count,
             Err(error) if is_passing(&error) => {
-                self.asking.insert(number, (socket, dialogue));
+                self.asking.insert(number, asking);
                 return;
             }
             Err(_) => return,
         };
-        let request = dialogue.take(&buffer[..count], &mut answer);
+        let request = asking.dialogue.take(&buffer[..count], &mut answer);
         let (request, over) = match request {
             Ok(request) => (request, false),
             Err(Nonsense(said)) => {
@@ -272,18 +277,16 @@ impl ClientStation {
             }
         };
         // The first words of a dialogue always fit into a fresh socket's buffer.
-        if socket.write_all(&answer).is_err() || over {
+        if asking.socket.write_all(&answer).is_err() || over {
             return;
         }
         let Some(request) = request else {
-            self.asking.insert(number, (socket, dialogue));
+            self.asking.insert(number, asking);
             return;
         };
+        let Asking { mut socket, dialogue, .. } = asking;
         match bridge_of(&request, &dialogue) {
-            Ok(bridge) => {
-                let now = self.clock.now();
-                self.open(now, number, (socket, Some(dialogue)), &bridge);
-            }
+            Ok(bridge) => self.open(now, number, (socket, Some(dialogue)), &bridge),
             Err(why) => {
                 let _ = socket.write_all(&dialogue.answer(&Outcome::Failed(Reason::General)));
                 self.events.push(PtEvent::Trouble(why));
@@ -291,8 +294,9 @@ impl ClientStation {
         }
     }
 
-    /// Tells programs whose bridge does not answer.
+    /// Tells programs whose bridge does not answer, and hangs up on those that want none.
     fn give_up(&mut self, now: Time) {
+        self.asking.retain(|_, asking| now.since(asking.since) < PATIENCE);
         let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
         for (&number, link) in self.links.iter_mut().filter(|(_, link)| late(link)) {
             if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
@@ -399,9 +403,9 @@ impl Station for ClientStation {
 
     fn take(&mut self, now: Time, ready: Ready) {
         match ready.token {
-            token @ LISTENERS..WIRES => self.accept((token - LISTENERS) as usize),
+            token @ LISTENERS..WIRES => self.accept(now, (token - LISTENERS) as usize),
             token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
-            token if token >= LOCALS => self.take_local(token - LOCALS, ready),
+            token if token >= LOCALS => self.take_local(now, token - LOCALS, ready),
             _ => {}
         }
     }

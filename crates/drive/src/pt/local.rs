@@ -11,6 +11,7 @@ use anabranch_stego::Ending;
 use socket2::SockRef;
 
 use super::backlog::Backlog;
+use super::watched::Watched;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -45,14 +46,14 @@ pub(super) struct Local {
     /// Its last word has come, and ours was said.
     ended: bool,
     shut: bool,
-    watched: Interest,
+    watched: Watched,
 }
 
 impl Local {
     /// A connection that a program opened to us, which does not block, and is watched for something
     /// to read.
     pub(super) fn of(socket: TcpStream) -> Local {
-        Local::new(socket, true, None)
+        Local::new(socket, None, Watched::of(Interest::READ))
     }
 
     /// A connection to this address; `greeting` is said first.
@@ -62,35 +63,38 @@ impl Local {
     pub(super) fn connect(to: SocketAddr, greeting: Option<ExtOrClient>) -> io::Result<Local> {
         let socket = connecting(to)?;
         socket.set_nodelay(true)?;
-        Ok(Local::new(socket, false, greeting))
+        Ok(Local { connected: false, ..Local::new(socket, greeting, Watched::default()) })
     }
 
-    fn new(socket: TcpStream, connected: bool, greeting: Option<ExtOrClient>) -> Local {
-        let out = Backlog::default();
-        let (readable, watched) = (true, Interest { read: connected, write: !connected });
-        Local { socket, connected, greeting, out, readable, ended: false, shut: false, watched }
+    fn new(socket: TcpStream, greeting: Option<ExtOrClient>, watched: Watched) -> Local {
+        Local {
+            socket,
+            connected: true,
+            greeting,
+            out: Backlog::default(),
+            readable: true,
+            ended: false,
+            shut: false,
+            watched,
+        }
     }
 
     /// Begins to watch a connection of ours.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn add_to(&self, poller: &Poller, link: u64) -> io::Result<()> {
-        poller.add_for(&self.socket, LOCALS + link, self.watched)
+    pub(super) fn add_to(&mut self, poller: &Poller, link: u64) -> io::Result<()> {
+        self.watch_for(poller, link, self.interest(0))
     }
 
     /// Watches it for what is of use, where its link takes so many bytes.
     pub(super) fn watch(&mut self, poller: &Poller, link: u64, room: usize) {
-        self.watch_for(poller, link, self.interest(room));
+        // Where that is refused, it is watched for what it was.
+        let _ = self.watch_for(poller, link, self.interest(room));
     }
 
-    fn watch_for(&mut self, poller: &Poller, link: u64, wanted: Interest) -> bool {
-        let known = wanted == self.watched;
-        let done = known || poller.change(&self.socket, LOCALS + link, wanted).is_ok();
-        if done {
-            self.watched = wanted;
-        }
-        done
+    fn watch_for(&mut self, poller: &Poller, link: u64, wanted: Interest) -> io::Result<()> {
+        self.watched.set(poller, (&self.socket, LOCALS + link), wanted)
     }
 
     fn interest(&self, room: usize) -> Interest {
@@ -226,7 +230,7 @@ impl Leaving {
         let written = local.flush();
         match (ending, written) {
             (Ending::Done, Ok(false)) => {
-                if local.watch_for(poller, link, Interest { read: false, write: true }) {
+                if local.watch_for(poller, link, Interest { read: false, write: true }).is_ok() {
                     self.0.insert(link, local);
                 }
             }
@@ -239,6 +243,70 @@ impl Leaving {
     pub(super) fn ready(&mut self, link: u64) {
         if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
             self.0.remove(&link);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A link whose other end has ended, with room for so many bytes.
+    struct Ended {
+        room: usize,
+        finished: bool,
+    }
+
+    impl LinkEnd for Ended {
+        fn room(&self) -> usize {
+            self.room
+        }
+
+        fn write(&mut self, bytes: &[u8]) {
+            self.room -= bytes.len();
+        }
+
+        fn finish(&mut self) {
+            self.finished = true;
+        }
+
+        fn read(&mut self, _now: Time) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn has_ended(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_connection_that_both_ends_have_ended_keeps_no_station_busy() {
+        for room in [9, 3] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut program = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let socket = listener.accept().unwrap().0;
+            socket.set_nonblocking(true).unwrap();
+            let (mut poller, mut link) = (Poller::new(8).unwrap(), Ended { room, finished: false });
+            poller.add(&socket, LOCALS + 7).unwrap();
+            let mut local = Local::of(socket);
+            program.write_all(b"words").unwrap();
+            drop(program);
+            // All that it says is read, or as much as the link takes.
+            while !link.finished && link.room > 0 {
+                let ready: Vec<Ready> = poller.wait(None).unwrap().collect();
+                local.ready(ready[0]).unwrap();
+                while local.stir(Time::ZERO, &mut link).unwrap() {}
+                local.watch(&poller, 7, link.room);
+            }
+            let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!((told, link.finished), (0, room == 9));
+            // With room again the rest is told of, and nothing where there is none.
+            local.watch(&poller, 7, 9);
+            let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!(told, usize::from(room == 3));
         }
     }
 }

@@ -19,6 +19,7 @@ mod local;
 mod managed;
 mod plugin;
 mod server;
+mod watched;
 mod wires;
 
 #[cfg(test)]
@@ -27,11 +28,12 @@ mod tests;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_multipath::Time;
 
 use crate::clock::Clock;
+use crate::onion::is_passing;
 use crate::poller::{Poller, Ready};
 
 pub use anabranch_pt::{BridgeLine, OfferLine, PluginLine, PluginPlace};
@@ -87,7 +89,11 @@ impl<S: AsFd> Ends<'_, S> {
     fn is_told(&self, token: u64) -> bool {
         match token {
             STOP => true,
-            PARENT => io::stdin().read(&mut [0; 512]).is_ok_and(|count| count == 0),
+            PARENT => match io::stdin().read(&mut [0; 512]) {
+                Ok(count) => count == 0,
+                // As of a terminal that is gone: it would be told of without an end.
+                Err(error) => !is_passing(&error),
+            },
             _ => false,
         }
     }
@@ -147,9 +153,11 @@ fn carry<S: AsFd>(
     }
 }
 
-/// Seconds since 1970 when a station began.
+/// Seconds since 1970 when a station began, by what the machine's clock says now: it may have been
+/// set since, and a run's own clock stands still while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
-    clock.wall_start().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()
 }
 
 fn listen(at: SocketAddr) -> io::Result<TcpListener> {

@@ -7,14 +7,15 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::{self, Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{env, fmt};
 
 use anabranch_multipath::Time;
 use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::Clock;
 use crate::onion::ways::Transports;
@@ -24,9 +25,13 @@ use crate::poller::{Poller, Ready};
 const PREFIX: &str = "TOR_PT_";
 /// The folder that it may write to, below ours; C tor's name.
 const STATE: &str = "pt_state";
-/// How long it may take to tell of its transports, and to end when it is told.
+/// How long it may take to tell of its transports, to end when it is told, and to end by SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PARTING: Duration = Duration::from_secs(2);
+const TERM: Duration = Duration::from_secs(1);
+/// Lines of its standard error that are passed on each time that it runs, and bytes of one.
+const LINES: usize = 10;
+const LONGEST: usize = 500;
 /// The pause before it is started again: doubled each time, unless it ran for a while.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
@@ -34,6 +39,7 @@ const LONG_RUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 const STOP: u64 = 0;
 const OUTPUT: u64 = 1;
+const ERRORS: u64 = 2;
 
 /// A program, and what is wanted of it.
 #[derive(Clone, Debug)]
@@ -171,8 +177,11 @@ impl Keeper {
     /// Hears it until it ends.
     fn listen(&self, child: &mut Child) -> Over {
         let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
-        let Some(mut output) = child.stdout.take() else { return Over::Ended(None) };
-        let mut poller = match self.watch(&output) {
+        let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
+            return Over::Ended(None);
+        };
+        let mut errors = Errors { output: errors, line: Vec::new(), left: LINES };
+        let mut poller = match self.watch(&output, &errors.output) {
             Ok(poller) => poller,
             Err(error) => return broken(error),
         };
@@ -186,14 +195,22 @@ impl Keeper {
             if ready.iter().any(|one| one.token == STOP) {
                 return Over::Wanted;
             }
-            if !ready.is_empty() {
-                match hear(&mut output, &mut manager) {
+            // What it complains of before it ends comes before its end.
+            if ready.iter().any(|one| one.token == ERRORS)
+                && !errors.hear(|line| self.say(line))
+                && let Err(error) = poller.remove(&errors.output)
+            {
+                return broken(error);
+            }
+            if ready.iter().any(|one| one.token == OUTPUT) {
+                let heard = hear(&mut output, &mut manager);
+                self.pass_on(&mut manager);
+                match heard {
                     Ok(true) => {}
                     Ok(false) => return Over::Ended(None),
                     Err(failure) => return Over::Ended(Some(failure.to_string())),
                 }
             }
-            self.pass_on(&mut manager);
             if manager.is_ready() && !std::mem::replace(&mut was_ready, true) {
                 self.up(&manager);
             }
@@ -203,10 +220,11 @@ impl Keeper {
         }
     }
 
-    fn watch(&self, output: &ChildStdout) -> io::Result<Poller> {
-        let poller = Poller::new(2)?;
+    fn watch(&self, output: &ChildStdout, errors: &ChildStderr) -> io::Result<Poller> {
+        let poller = Poller::new(3)?;
         poller.add(&self.end, STOP)?;
         poller.add(output, OUTPUT)?;
+        poller.add(errors, ERRORS)?;
         Ok(poller)
     }
 
@@ -268,19 +286,61 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
     }
 }
 
-/// Ends it: by the end of its input first, as the specification has it.
+/// What a program writes to its standard error.
+struct Errors {
+    output: ChildStderr,
+    /// What came of a line, and how many lines are still passed on.
+    line: Vec<u8>,
+    left: usize,
+}
+
+impl Errors {
+    /// Reads what it wrote, and passes lines on; false at its end.
+    fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
+        let mut buffer = [0; 4096];
+        let count = self.output.read(&mut buffer).unwrap_or(0);
+        let end: &[u8] = if count == 0 { b"\n" } else { &[] };
+        for &byte in buffer[..count].iter().chain(end) {
+            if byte != b'\n' {
+                self.line.extend((self.line.len() < LONGEST).then_some(byte));
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line).trim().to_owned();
+            self.line.clear();
+            if !line.is_empty() && self.left > 0 {
+                self.left -= 1;
+                pass_on(&line);
+            }
+        }
+        count > 0
+    }
+}
+
+/// Ends it as the specification has it: by the end of its input, by SIGTERM, by SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
-    let begun = Clock::start();
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
-    while begun.now().since(Time::ZERO) < patience {
-        match child.try_wait() {
-            Ok(None) => thread::sleep(Duration::from_millis(10)),
-            Ok(Some(_)) | Err(_) => return,
-        }
+    if has_ended(&mut child, patience) {
+        return;
+    }
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+    if has_ended(&mut child, TERM) {
+        return;
     }
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// Whether it ends within this time.
+fn has_ended(child: &mut Child, patience: Duration) -> bool {
+    let begun = Clock::start();
+    while begun.now().since(Time::ZERO) < patience {
+        match child.try_wait() {
+            Ok(None) => thread::sleep(Duration::from_millis(10)),
+            Ok(Some(_)) | Err(_) => return true,
+        }
+    }
+    false
 }
 
 fn spawn(settings: &PluginSettings, state: &Path) -> io::Result<Child> {
@@ -294,14 +354,14 @@ fn spawn(settings: &PluginSettings, state: &Path) -> io::Result<Child> {
         }
     }
     command.args(args).envs(variables(settings, state));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
 fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsString)> {
     let names = OsString::from(settings.transports.join(","));
     let mut all = vec![
         ("TOR_PT_MANAGED_TRANSPORT_VER", "1".into()),
-        ("TOR_PT_STATE_LOCATION", state.into()),
+        ("TOR_PT_STATE_LOCATION", whole(state)),
         ("TOR_PT_EXIT_ON_STDIN_CLOSE", "1".into()),
     ];
     let Some(server) = &settings.server else {
@@ -319,9 +379,14 @@ fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsSt
         ("TOR_PT_SERVER_BINDADDR", listen.join(",").into()),
         ("TOR_PT_ORPORT", server.relay.to_string().into()),
         ("TOR_PT_EXTENDED_SERVER_PORT", extended.to_string().into()),
-        ("TOR_PT_AUTH_COOKIE_FILE", cookie.into()),
+        ("TOR_PT_AUTH_COOKIE_FILE", whole(cookie)),
     ]);
     all
+}
+
+/// A path from the root, as the specification wants all.
+fn whole(path: &Path) -> OsString {
+    path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
 }
 
 #[cfg(test)]
@@ -402,17 +467,51 @@ mod tests {
     }
 
     #[test]
+    fn one_that_does_not_end_with_its_input_is_told_by_sigterm() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        let told = folder.path().join("told");
+        let script = format!(
+            "trap 'echo term >> {}; exit' TERM; {UP} while :; do sleep .05; done",
+            told.display()
+        );
+        let plugin = plugin(&script, folder.path(), &transports).unwrap();
+        wait_until("it is up", || transports.at("x").is_some());
+        drop(plugin);
+        assert_eq!(std::fs::read_to_string(&told).unwrap(), "term\n");
+    }
+
+    #[test]
+    fn what_it_complains_of_before_it_ends_is_passed_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        // A line for the log and nonsense may come at once.
+        let script = "i=0; while [ $i -lt 99 ]; do i=$((i+1)); echo complaint $i >&2; done; \
+                      printf 'VERSION 1\\nLOG SEVERITY=error MESSAGE=logged\\nCMETHOD\\n'; cat";
+        let _plugin = plugin(script, folder.path(), &transports).unwrap();
+        let mut said = Vec::new();
+        wait_until("it is told", || {
+            said.extend(transports.news().said);
+            said.iter().any(|line| line.contains("started again"))
+        });
+        let ended = said.iter().position(|line| line.contains("started again")).unwrap();
+        let complaints = said.iter().take(ended).filter(|line| line.contains("complaint")).count();
+        assert_eq!((complaints, &*said[0]), (LINES, "sh: complaint 1"), "{said:?}");
+        assert_eq!(said[ended - 1], "sh: logged");
+    }
+
+    #[test]
     fn a_bridges_program_is_told_where_to_listen_and_where_its_relay_is() {
         let server = ServerPlugin {
             listen: vec![("x".to_owned(), "0.0.0.0:443".parse().unwrap())],
             options: vec![("x".to_owned(), Args(vec![("k".to_owned(), "a:b;c=d".to_owned())]))],
-            extended: ("127.0.0.1:8".parse().unwrap(), "/c".into()),
+            extended: ("127.0.0.1:8".parse().unwrap(), "c".into()),
             relay: "127.0.0.1:9".parse().unwrap(),
         };
         let (program, transports) = (vec!["p".to_owned()], vec!["x".to_owned()]);
         let data = PathBuf::from("/d");
         let settings = PluginSettings { program, transports, data, server: Some(server) };
-        let told = variables(&settings, Path::new("/d/pt_state"));
+        let told = variables(&settings, Path::new("d/pt_state"));
         let of =
             |name: &str| told.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
         let environment = anabranch_pt::Environment::read(|name| of(name)?.into_string().ok());
@@ -421,6 +520,8 @@ mod tests {
         };
         assert_eq!(server.methods[0].options.get("k"), Some("a:b;c=d"));
         assert_eq!(server.methods[0].address, "0.0.0.0:443".parse().ok());
-        assert_eq!(server.extended.unwrap().1, "/c");
+        let here = env::current_dir().unwrap();
+        assert_eq!(server.extended.unwrap().1, here.join("c").display().to_string());
+        assert_eq!(of("TOR_PT_STATE_LOCATION").unwrap(), here.join("d/pt_state"));
     }
 }

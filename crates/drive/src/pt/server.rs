@@ -1,6 +1,7 @@
 //! A server's station: the links of all clients, each led to a relay or another server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -26,6 +27,8 @@ use crate::far_end::has_aes;
 use crate::files::{Spare, limit};
 use crate::poller::{Poller, Ready};
 
+#[cfg(test)]
+mod tests;
 mod visitors;
 
 use visitors::Visitors;
@@ -205,8 +208,7 @@ impl ServerStation {
     /// Where there are too many, the oldest by which we never said anything makes way.
     fn make_place(&mut self, now: Time) -> bool {
         let Some(wire) = self.wires.oldest_unanswered() else { return false };
-        self.wires.drop_now(wire);
-        self.forget(now, wire);
+        self.dismiss(now, wire);
         true
     }
 
@@ -273,7 +275,7 @@ impl ServerStation {
     /// Leads a new link on.
     fn open(&mut self, link: LinkId) {
         let peer = self.peers.pop_front();
-        let local = self.connect(peer).and_then(|local| {
+        let local = self.connect(peer).and_then(|mut local| {
             local.add_to(&self.poller, link.0)?;
             Ok(local)
         });
@@ -293,8 +295,12 @@ impl ServerStation {
                 let mut nonce = [0; 32];
                 self.rng.fill_bytes(&mut nonce);
                 let info = ConnectionInfo { user, transport: Some(TRANSPORT.to_owned()) };
-                let greeting = ExtOrClient::new(&fs::read(cookie)?, nonce, info);
-                let none = || io::Error::other(format!("{} holds no cookie", cookie.display()));
+                let named = |why: &dyn fmt::Display| {
+                    io::Error::other(format!("{}: {why}", cookie.display()))
+                };
+                let file = fs::read(cookie).map_err(|error| named(&error))?;
+                let greeting = ExtOrClient::new(&file, nonce, info);
+                let none = || named(&"it holds no cookie");
                 Local::connect(*to, Some(greeting.ok_or_else(none)?))
             }
         }
@@ -347,7 +353,13 @@ impl Station for ServerStation {
     }
 
     fn sweep(&mut self, now: Time) {
+        self.core.set_wall(wall(self.clock));
         self.wires.sweep(now);
+        for wire in self.wires.stuck(now) {
+            if self.is_strangers(wire) {
+                self.dismiss(now, wire);
+            }
+        }
     }
 
     fn work(&mut self, now: Time) {

@@ -260,6 +260,30 @@ fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
 }
 
 #[test]
+fn what_the_machines_clock_said_at_first_is_no_matter() {
+    let (wrong, now) = (UNIX_EPOCH + Duration::from_secs(77), SystemTime::now());
+    let now = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    assert!(wall(Clock::start_at(wrong)).abs_diff(now) <= 1);
+}
+
+#[test]
+fn a_program_that_wants_no_bridge_is_hung_up_on() {
+    let listen = vec![("127.0.0.1:0".parse().unwrap(), Entrance::Socks)];
+    let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
+    let mut station = ClientStation::new(settings).unwrap();
+    let mut program = TcpStream::connect(station.addresses().unwrap()[0]).unwrap();
+    let ready: Vec<Ready> = station.poller().wait(Some(PATIENCE)).unwrap().collect();
+    let now = station.clock().now();
+    station.take(now, ready[0]);
+    station.sweep(now + Duration::from_secs(29));
+    program.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert_eq!(program.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    station.sweep(now + Duration::from_secs(30));
+    program.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(program.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
 fn a_server_that_leads_nowhere_cuts_the_programs_off() {
     let nobody = Unheard::new();
     let (server, bridge) = server("nosteg", Onward::Plain(nobody.at));
@@ -431,6 +455,33 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
         assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
         assert_eq!(*heard.lock().unwrap(), said, "a client's requests are its own");
     }
+}
+
+#[test]
+fn an_operator_hears_of_a_site_that_is_not_there() {
+    // A port that is taken, and by which nobody listens.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
+    let (server, bridge) = server_before("http-opaque", Onward::Plain(echo()), nobody);
+    let mut visitor = TcpStream::connect(bridge.address).unwrap();
+    visitor.set_read_timeout(Some(PATIENCE)).unwrap();
+    visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
+    let told = format!("the site at {nobody}: Connection refused");
+    server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&told)));
+}
+
+#[test]
+fn a_relay_whose_cookie_is_not_there_is_told_with_its_file() {
+    let onward = Onward::Extended(echo(), "/nowhere/cookie".into());
+    let (server, bridge) = server("nosteg", onward);
+    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let mut program = TcpStream::connect(at).unwrap();
+    program.set_read_timeout(Some(PATIENCE)).unwrap();
+    program.read(&mut [0]).unwrap_err();
+    let told = "/nowhere/cookie: No such file";
+    server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.contains(told)));
 }
 
 #[test]

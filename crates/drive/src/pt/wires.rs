@@ -9,6 +9,7 @@ use anabranch_multipath::Time;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::backlog::Backlog;
+use super::watched::Watched;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -24,6 +25,9 @@ const STEP: usize = 4 << 10;
 const PIECE: usize = 64 << 10;
 /// How long a connection that we have closed may take to close the other way.
 const LINGERS: Duration = Duration::from_secs(5);
+/// A connection whose other end takes nothing of what waits for it for so long is stuck: servers of
+/// the web have the same patience.
+const STUCK: Duration = Duration::from_secs(60);
 /// The kernel asks after a connection that is silent for so long.
 const SILENT: Duration = Duration::from_secs(60);
 
@@ -45,7 +49,9 @@ struct Wire {
     /// Since when it is to be closed behind what waits, or was.
     closing: Option<Time>,
     shut: bool,
-    watched: Interest,
+    watched: Watched,
+    /// How many bytes its socket had taken, and since when it has taken no more of those that wait.
+    stuck: Option<(u64, Time)>,
 }
 
 /// What a wire's socket brought.
@@ -58,6 +64,8 @@ pub(super) struct WireNews {
     pub(super) ended: bool,
     /// It is gone, or came to nothing.
     pub(super) gone: bool,
+    /// Why it came to nothing, where something waits for it.
+    pub(super) unreached: Option<io::Error>,
 }
 
 /// All of them, by numbers that are not used again.
@@ -103,10 +111,8 @@ impl Wires {
         let options = SockRef::from(&socket);
         options.set_tcp_notsent_lowat(UNSENT)?;
         options.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENT))?;
-        let watched = Interest { read: true, write: !connected };
         self.next += 1;
-        poller.add_for(&socket, WIRES + self.next, watched)?;
-        let wire = Wire {
+        let mut wire = Wire {
             socket,
             connected,
             waits: Backlog::default(),
@@ -118,8 +124,10 @@ impl Wires {
             finishing: false,
             closing: None,
             shut: false,
-            watched,
+            watched: Watched::default(),
+            stuck: None,
         };
+        wire.watch(poller, self.next)?;
         self.wires.insert(self.next, wire);
         self.changed.insert(self.next);
         Ok(self.next)
@@ -128,7 +136,7 @@ impl Wires {
     /// A wire's socket is ready: what it brought. Nothing is told of one that was closed.
     pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
-        let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|_| gone());
+        let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
         self.changed.insert(number);
         let told = wire.closing.is_none();
         if news.gone {
@@ -156,13 +164,13 @@ impl Wires {
         }
     }
 
-    /// Writes what waits. Those that have more room now than their core knows of, and how much, or
-    /// `None` if they are gone.
+    /// Writes what waits. Those that have more room now than their core knows of, or by which the
+    /// last word was said, and how much room; `None` if they are gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {
             let Some(wire) = self.wires.get_mut(&number) else { continue };
-            let written = wire.flush();
+            let (was_shut, written) = (wire.shut, wire.flush());
             let core_knows = wire.closing.is_none();
             if written.is_err() {
                 self.wires.remove(&number);
@@ -174,7 +182,9 @@ impl Wires {
                 self.wires.remove(&number);
                 continue;
             }
-            told.extend(wire.grown().map(|room| (number, Some(room))));
+            let finished = core_knows && wire.shut && !was_shut;
+            let room = wire.grown().or(finished.then_some(BUFFER));
+            told.extend(room.map(|room| (number, Some(room))));
             self.watch(poller, number);
         }
         told
@@ -184,6 +194,13 @@ impl Wires {
     pub(super) fn sweep(&mut self, now: Time) {
         let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
         self.wires.retain(|_, wire| !late(wire));
+    }
+
+    /// Those whose sockets have taken nothing of what waits for them for a minute. It is asked for
+    /// now and then, and counts from the first time.
+    pub(super) fn stuck(&mut self, now: Time) -> Vec<u64> {
+        let stuck = |(&number, wire): (&u64, &mut Wire)| wire.is_stuck(now).then_some(number);
+        self.wires.iter_mut().filter_map(stuck).collect()
     }
 
     /// The oldest that was opened to us, by which we have never said anything.
@@ -224,20 +241,20 @@ impl Wires {
     }
 
     fn watch(&mut self, poller: &Poller, number: u64) {
-        let Some(wire) = self.wires.get_mut(&number) else { return };
-        let write = !wire.connected || !wire.waits.is_empty();
-        let wanted = Interest { read: !wire.paused && !wire.ended, write };
-        if wanted != wire.watched && poller.change(&wire.socket, WIRES + number, wanted).is_ok() {
-            wire.watched = wanted;
+        if let Some(wire) = self.wires.get_mut(&number) {
+            // Where that is refused, it is watched for what it was.
+            let _ = wire.watch(poller, number);
         }
     }
 }
 
-fn gone() -> WireNews {
-    WireNews { gone: true, ..WireNews::default() }
-}
-
 impl Wire {
+    fn watch(&mut self, poller: &Poller, number: u64) -> io::Result<()> {
+        let write = !self.connected || !self.waits.is_empty();
+        let wanted = Interest { read: !self.paused && !self.ended, write };
+        self.watched.set(poller, (&self.socket, WIRES + number), wanted)
+    }
+
     fn take(&mut self, buffer: &mut [u8], ready: Ready) -> io::Result<WireNews> {
         let mut news = WireNews::default();
         if !self.connected {
@@ -259,6 +276,11 @@ impl Wire {
         Ok(news)
     }
 
+    fn gone(&self, error: io::Error) -> WireNews {
+        let unreached = (!self.connected && !self.waits.is_empty()).then_some(error);
+        WireNews { gone: true, unreached, ..WireNews::default() }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         if !self.connected {
             return Ok(());
@@ -270,6 +292,13 @@ impl Wire {
             self.socket.shutdown(Shutdown::Write)?;
         }
         Ok(())
+    }
+
+    fn is_stuck(&mut self, now: Time) -> bool {
+        let (taken, waits) = (self.waits.taken(), !self.waits.is_empty());
+        let known = self.stuck.filter(|(then, _)| waits && *then == taken);
+        let (_, since) = self.stuck.insert(known.unwrap_or((taken, now)));
+        now.since(*since) >= STUCK
     }
 
     /// Its room, if that has grown since the core was told.
@@ -290,14 +319,19 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_wire_is_gone_once_both_ends_have_said_their_last_words() {
+    /// Two ends of a connection: ours by its number.
+    fn joined() -> (Poller, Wires, u64, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let poller = Poller::new(8).unwrap();
-        let mut wires = Wires::new();
+        let (poller, mut wires) = (Poller::new(8).unwrap(), Wires::new());
         let number = wires.accept(&poller, listener.accept().unwrap().0).unwrap();
         wires.settle(&poller);
+        (poller, wires, number, peer)
+    }
+
+    #[test]
+    fn a_wire_is_gone_once_both_ends_have_said_their_last_words() {
+        let (poller, mut wires, number, peer) = joined();
         // They end first, and then we close.
         drop(peer);
         let readable = Ready { token: 0, read: true, write: false, error: false };
@@ -307,5 +341,36 @@ mod tests {
         wires.close(Time::ZERO, number);
         wires.settle(&poller);
         assert_eq!(wires.len(), 0);
+    }
+
+    #[test]
+    fn a_wire_that_is_not_read_keeps_no_station_busy_when_it_dies() {
+        let (mut poller, mut wires, number, peer) = joined();
+        wires.pause(&poller, number, true);
+        SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        assert_eq!(poller.wait(Some(Duration::from_millis(100))).unwrap().count(), 0);
+        wires.pause(&poller, number, false);
+        let ready = poller.wait(Some(Duration::from_secs(9))).unwrap().next().unwrap();
+        assert!(wires.take(&poller, number, ready).gone);
+    }
+
+    #[test]
+    fn a_wire_whose_other_end_takes_nothing_is_stuck() {
+        let (poller, mut wires, number, mut peer) = joined();
+        let at = Time::from_secs;
+        assert!(wires.stuck(at(100)).is_empty());
+        wires.send(number, &vec![7; 64 << 20]);
+        wires.settle(&poller);
+        assert!(wires.waits(number) > 0);
+        assert!(wires.stuck(at(300)).is_empty(), "it was not looked at since it had all");
+        assert!(wires.stuck(at(359)).is_empty());
+        assert_eq!(wires.stuck(at(360)), [number]);
+        peer.set_nonblocking(true).unwrap();
+        while peer.read(&mut [0; PIECE]).is_ok_and(|count| count > 0) {}
+        wires.send(number, b"more");
+        wires.settle(&poller);
+        assert!(wires.stuck(at(361)).is_empty(), "it has taken something");
+        assert_eq!(wires.stuck(at(421)), [number]);
     }
 }

@@ -17,6 +17,8 @@ use anabranch_stego::{
 const SEGMENT: usize = 1_400;
 const WINDOW: usize = 128 << 10;
 const BUFFER: usize = 32 << 10;
+/// When the kernel gives up a connection that nobody answers.
+const UNANSWERED: Duration = Duration::from_secs(127);
 /// Bytes that a segment has more on the line.
 const HEADERS: usize = 52;
 
@@ -30,8 +32,10 @@ pub enum Fate {
     /// Nothing passes any more in either direction, and nobody is told, once so many bytes came
     /// down.
     Frozen(usize),
-    /// Nothing passes at all.
+    /// It opens, and nothing passes.
     Hole,
+    /// Nobody answers when it is dialled; the kernel gives it up after two minutes.
+    Unanswered,
 }
 
 /// One direction of a connection.
@@ -212,6 +216,7 @@ impl World {
         let lines = self.lines.iter().filter_map(Link::next_timeout).min();
         let kills = self.conns.values().filter_map(|conn| match conn.fate {
             Fate::Killed(after) if conn.alive => Some(conn.born + after),
+            Fate::Unanswered if conn.alive => Some(conn.born + UNANSWERED),
             _ => None,
         });
         let client = self.client.next_timeout();
@@ -337,6 +342,7 @@ impl World {
         let now = self.now;
         let dies = |conn: &Conn| match conn.fate {
             Fate::Killed(after) => conn.alive && now >= conn.born + after,
+            Fate::Unanswered => conn.alive && now >= conn.born + UNANSWERED,
             _ => false,
         };
         let dead: Vec<ConnId> =
@@ -363,6 +369,7 @@ impl World {
         let passes = match conn.fate {
             Fate::Frozen(after) => conn.down < after,
             Fate::Hole => !matches!(segment, Segment::Bytes(..) | Segment::Fin(_)),
+            Fate::Unanswered => false,
             Fate::Fine | Fate::Killed(_) => true,
         };
         if !passes {

@@ -113,7 +113,20 @@ impl ServerStation {
 
     /// Whether a wire is a stranger's, or leads to the site.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
-        self.visitors.pairs.contains_key(&wire) || self.visitors.owners.contains_key(&wire)
+        self.is_strangers(wire) || self.visitors.owners.contains_key(&wire)
+    }
+
+    /// Whether a wire is a stranger's, or leads to the site for one.
+    pub(super) fn is_strangers(&self, wire: u64) -> bool {
+        self.visitors.pairs.contains_key(&wire)
+    }
+
+    /// A wire goes at once, and with it the one that it leads to.
+    pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
+        self.wires.drop_now(wire);
+        let Some(&other) = self.visitors.pairs.get(&wire) else { return self.forget(now, wire) };
+        self.wires.drop_now(other);
+        self.part(now, wire, other);
     }
 
     /// Something came by such a wire.
@@ -152,6 +165,9 @@ impl ServerStation {
         if self.wires.waits(other) > SPLICED {
             self.wires.pause(&self.poller, wire, true);
         }
+        if let (Some(error), Some(site)) = (&news.unreached, self.site) {
+            self.events.push(PtEvent::Trouble(format!("the site at {site}: {error}")));
+        }
         if news.gone {
             self.wires.close(now, other);
             self.part(now, wire, other);
@@ -177,12 +193,11 @@ impl ServerStation {
         let Some(&other) = self.visitors.pairs.get(&wire) else { return };
         if gone {
             self.wires.close(now, other);
+            self.part(now, wire, other);
+        } else if self.wires.is_over(wire) && self.wires.is_over(other) {
+            self.dismiss(now, wire);
         } else {
             self.wires.pause(&self.poller, other, false);
-        }
-        if gone || self.wires.is_over(wire) && self.wires.is_over(other) {
-            self.wires.drop_now(wire);
-            self.part(now, wire, other);
         }
     }
 }

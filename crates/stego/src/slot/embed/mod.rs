@@ -31,7 +31,7 @@ pub(crate) struct Numbers(hmac::Key);
 impl Numbers {
     /// Those of a bridge and a set of shapes: an end that has another set reads no number.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
-        let all = [b"anabranch stego shapes", &key.0[..], &shapes.digest()].concat();
+        let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
     }
 
@@ -56,7 +56,7 @@ impl Numbers {
 /// Where a connection is in its shape.
 #[derive(Debug)]
 struct Course {
-    steps: Vec<Step>,
+    steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
     /// The present step, what came of it, and when the one before ended.
@@ -71,7 +71,7 @@ struct Course {
 
 impl Course {
     fn new(shape: &Shape, up: bool) -> Course {
-        let (steps, queue) = (shape.steps().to_vec(), VecDeque::new());
+        let (steps, queue) = (shape.shared_steps(), VecDeque::new());
         Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
     }
 
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(out.len(), 700);
         let (hidden, over) = found(&mut far, now, &out).unwrap();
         assert!(hidden.starts_with(&hello) && hidden.len() == 696 && !over);
-        assert!(!far.course.as_ref().unwrap().queue.is_empty() || hidden.ends_with(&[9]));
+        assert!(hidden[80..].iter().all(|&byte| byte == 9), "padding, and nothing else");
         // 52 bytes of an answer do not go into a step of 20: they go on in the next.
         let mut came = Vec::new();
         for (bytes, pause) in [(20, 3), (90, 0)] {

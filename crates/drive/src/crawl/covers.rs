@@ -1,4 +1,4 @@
-//! A profile: a folder with `profile.json` and the bodies of the objects that hide bytes
+//! Covers: a folder with `covers.json` and the bodies of the objects that hide bytes
 //! (`docs/formats.md`).
 
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::judge::object;
 use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
 
-/// What a profile calls itself.
+/// What covers call themselves.
 const FORMAT: &str = "anabranch covers";
 const VERSION: u32 = 1;
 /// The rule by which hidden bytes are found: both ends of a link have the same.
 const FINDER: u32 = 1;
 /// The file that says what is there, and the folder with bodies.
-const INDEX: &str = "profile.json";
+const INDEX: &str = "covers.json";
 const BODIES: &str = "bodies";
 
 /// What the index says.
@@ -75,7 +75,7 @@ fn name(hiding: Hiding) -> &'static str {
     }
 }
 
-/// Writes a profile to a folder that is not there yet: all of it, or nothing. `browser` is whether
+/// Writes covers to a folder that is not there yet: all of it, or nothing. `browser` is whether
 /// a browser has taken what is kept.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub fn write(
     // Others may not read what somebody's visitors see.
     let own = fs::Permissions::from_mode(0o700);
     let mut draft = tempfile::Builder::new();
-    let draft = draft.prefix(".profile-").permissions(own).tempdir_in(parent).map_err(told)?;
+    let draft = draft.prefix(".covers-").permissions(own).tempdir_in(parent).map_err(told)?;
     let bodies = draft.path().join(BODIES);
     fs::create_dir(&bodies).map_err(told)?;
     let mut objects: Vec<Entry> = found.objects.iter().map(entry).collect();
@@ -143,7 +143,7 @@ fn entry(fetched: &Fetched) -> Entry {
 /// It is none: one line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let document: Document =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is no profile: {error}"))?;
+        serde_json::from_slice(bytes).map_err(|error| format!("these are no covers: {error}"))?;
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(
@@ -167,7 +167,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads a profile: what it was made of, as far as it hides anything, and what it keeps.
+/// Reads covers: what they were made of, as far as it hides anything, and what they keep.
 ///
 /// # Errors
 /// It cannot be read, says something that it may not, or an object does not hide what it says.
@@ -204,18 +204,18 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 /// The object of an entry, if it is what the entry says.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
-        return Err(format!("{} bytes, where the profile says {bytes}", fetched.body.len()));
+        return Err(format!("{} bytes, where the index says {bytes}", fetched.body.len()));
     }
     let object = object(fetched)?;
     let own = (name(object.hiding()), object.hides());
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
-        return Err(format!("{} hides {}, where the profile says {hiding} {hides}", own.0, own.1));
+        return Err(format!("{} hides {}, where the index says {hiding} {hides}", own.0, own.1));
     }
     Ok(object)
 }
 
-/// The site that a profile is, for a server.
+/// The site that covers are, for a server.
 ///
 /// # Errors
 /// As [`read`]; and there is nothing in it that hides anything.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_read_as_it_was_written_and_never_twice_to_a_place() {
+    fn covers_are_read_as_they_were_written_and_never_twice_to_a_place() {
         let (at, found) = (tempfile::tempdir().unwrap(), found());
         let (folder, judged) = (at.path().join("own"), judge(&found));
         write(&folder, &found, &judged, false).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_was_tampered_with_is_refused_in_one_line() {
+    fn covers_that_were_tampered_with_are_refused_in_one_line() {
         let (at, found) = (tempfile::tempdir().unwrap(), found());
         let folder = at.path().join("own");
         write(&folder, &found, &judge(&found), false).unwrap();
@@ -289,13 +289,13 @@ mod tests {
             assert!(why.contains(what) && !why.contains('\n'), "{what}: {why}");
         };
         for (from, to, what) in [
-            ("\"format\"", "\"farmat\"", "it is no profile"),
+            ("\"format\"", "\"farmat\"", "these are no covers"),
             ("\"finder\": 1", "\"finder\": 2", "finder 2"),
             ("      1\n", "      2\n", "not there"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
-            ("\"text\"", "\"image\"", "where the profile says image"),
-            ("\"hides\": 1620", "\"hides\": 99", "where the profile says text 99"),
+            ("\"text\"", "\"image\"", "where the index says image"),
+            ("\"hides\": 1620", "\"hides\": 99", "where the index says text 99"),
             ("/a.json", "/a json", "no plain path"),
         ] {
             assert!(good.contains(from), "{from}");
@@ -303,10 +303,10 @@ mod tests {
             says(what);
         }
         fs::write(&index, &good[..good.len() / 2]).unwrap();
-        says("it is no profile");
+        says("these are no covers");
         fs::write(&index, &good).unwrap();
         fs::write(&body, &bytes[1..]).unwrap();
-        says("where the profile says");
+        says("where the index says");
         fs::write(&body, [&b"x"[..], &bytes[1..]].concat()).unwrap();
         says("no JSON");
         fs::remove_file(&body).unwrap();

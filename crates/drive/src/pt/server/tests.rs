@@ -1,0 +1,144 @@
+//! A server's station, turn by turn.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use super::*;
+use crate::pt::{ClientSettings, ClientStation, Entrance, SCHEDULE, Shapes};
+
+fn station(profile: &str, site: SocketAddr) -> ServerStation {
+    let profile: Profile = profile.parse().unwrap();
+    ServerStation::new(ServerSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        key: ServerKey::generate(&mut generator().unwrap()),
+        profile,
+        onward: Onward::Plain(site),
+        site: profile.wants_site().then_some(site),
+        schedule: Spec::over_windows(SCHEDULE).unwrap(),
+        memory: 1 << 20,
+        links: 9,
+        covers: Covers::default(),
+    })
+    .unwrap()
+}
+
+fn turn(station: &mut impl Station) {
+    let pause = Some(Duration::from_millis(10));
+    let ready: Vec<Ready> = station.poller().wait(pause).unwrap().collect();
+    let now = station.clock().now();
+    ready.into_iter().for_each(|ready| station.take(now, ready));
+    station.work(now);
+}
+
+/// Has the station work until something is so.
+fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> bool) {
+    for _ in 0..1_000 {
+        turn(station);
+        if is_so(station) {
+            return;
+        }
+    }
+    panic!("it does not come to that");
+}
+
+/// Somebody whom the site has to answer.
+fn visit(station: &ServerStation) -> TcpStream {
+    let mut visitor = TcpStream::connect(station.bridge().address).unwrap();
+    visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
+    visitor
+}
+
+fn is_visited(station: &ServerStation) -> bool {
+    station.addresses.keys().any(|one| station.is_strangers(*one))
+}
+
+#[test]
+fn nothing_stays_of_a_visit_whoever_ends_it_first() {
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut station = station("http-opaque", site.local_addr().unwrap());
+    for (first, answers) in [("site", true), ("site", false), ("visitor", true), ("visitor", false)]
+    {
+        let visitor = visit(&station);
+        until(&mut station, is_visited);
+        let mut served = site.accept().unwrap().0;
+        if answers {
+            served.write_all(&[7; 30_000]).unwrap();
+            // Its end comes by itself, as that of a connection which was kept does.
+            (0..20).for_each(|_| turn(&mut station));
+        }
+        visitor.set_nonblocking(true).unwrap();
+        let ends = [&visitor, &served];
+        for end in if first == "site" { [1, 0] } else { [0, 1] } {
+            while { ends[0] }.read(&mut [0; 9_000]).is_ok_and(|count| count > 0) {}
+            ends[end].shutdown(Shutdown::Write).unwrap();
+            (0..20).for_each(|_| turn(&mut station));
+        }
+        until(&mut station, |station| station.wires.len() == 0);
+        assert!(station.addresses.is_empty() && !is_visited(&station), "{first} {answers}");
+    }
+}
+
+#[test]
+fn a_stranger_who_makes_way_leaves_nothing_of_his_at_the_site() {
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut station = station("http-opaque", site.local_addr().unwrap());
+    station.most = 2;
+    // The site says nothing, so nothing is said to him.
+    let _first = visit(&station);
+    until(&mut station, is_visited);
+    let first = *station.addresses.keys().next().unwrap();
+    let _second = visit(&station);
+    until(&mut station, |station| !station.addresses.contains_key(&first) && is_visited(station));
+    assert_eq!((station.wires.len(), station.is_strangers(first)), (2, false));
+}
+
+#[test]
+fn a_stranger_who_takes_nothing_is_hung_up_on_after_a_minute() {
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut station = station("http-opaque", site.local_addr().unwrap());
+    let _visitor = visit(&station);
+    until(&mut station, is_visited);
+    let mut served = site.accept().unwrap().0;
+    served.set_nonblocking(true).unwrap();
+    let (page, mut full) = (vec![7; 1 << 20], 0);
+    // Until neither socket, nor the station, takes any more.
+    until(&mut station, |_| {
+        full = if served.write(&page).is_ok() { 0 } else { full + 1 };
+        full > 20
+    });
+    let now = station.clock().now();
+    station.sweep(now);
+    station.sweep(now + Duration::from_secs(59));
+    assert_eq!(station.wires.len(), 2);
+    station.sweep(now + Duration::from_secs(60));
+    assert_eq!((station.wires.len(), station.addresses.len()), (0, 0));
+}
+
+/// Whether a program's link comes up within a second or two.
+fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
+    let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
+    (0..100).any(|_| {
+        turn(client);
+        turn(server);
+        client.events().contains(&PtEvent::Up)
+    })
+}
+
+#[test]
+fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut server = station("nosteg", site.local_addr().unwrap());
+    let entrance = Entrance::Bridge(Box::new(server.bridge().clone()));
+    let mut client = ClientStation::new(ClientSettings {
+        listen: vec![("127.0.0.1:0".parse().unwrap(), entrance)],
+        schedule: Spec::over_windows(SCHEDULE).unwrap(),
+        shapes: Shapes::default(),
+    })
+    .unwrap();
+    server.core.set_wall(0);
+    assert!(!comes_up(&mut client, &mut server));
+    let now = server.clock().now();
+    server.sweep(now);
+    assert!(comes_up(&mut client, &mut server));
+}
