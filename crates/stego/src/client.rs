@@ -488,8 +488,10 @@ impl<R: CryptoRng> Client<R> {
         };
         let (wanted, least) = link.wants(now);
         let mut missing = asks.saturating_sub(open).max(wanted);
-        for conn in self.conns.values_mut() {
-            let Conn { cover, seat } = conn;
+        // A browser leaves no connection unused: those go first that have waited longest.
+        let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
+        conns.sort_by_key(|conn| conn.seat.token);
+        for Conn { cover, seat } in conns {
             if !seat.opened || seat.exchange || !(cover.slot.streams() || cover.slot.begins()) {
                 continue;
             }

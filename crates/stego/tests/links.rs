@@ -134,7 +134,7 @@ fn a_short_answer_takes_few_requests_and_a_long_one_that_begins_small_as_many_as
     for (profile, few, least) in [
         ("http-opaque", 4, 310_000.0),
         ("http-text", 4, 250_000.0),
-        ("http-opaque-short", 7, 252_000.0),
+        ("http-opaque-short", 10, 252_000.0),
     ] {
         let (_, requests) = answered(profile, 85, (20_000, 1));
         assert!(requests <= few, "{profile}: {requests}");
