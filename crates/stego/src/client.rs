@@ -15,7 +15,7 @@ use crate::keys::BridgeKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::secrets::LinkSecrets;
 use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
-use crate::token::Purse;
+use crate::token::{Purse, TOKEN};
 
 /// How long an answer to a handshake is awaited, and a connection to be open: what is asked anew
 /// comes sooner through a line that is there again than TCP's pauses end, of a minute and more.
@@ -503,25 +503,29 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Begins exchanges: by connections that are one, at once; by others if there is something to
-    /// say, or the server has something.
+    /// Begins exchanges: by connections that are one, at once; by others as many as the server
+    /// needs for what it has, or we for what we have to say.
     fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
         let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
         let asks = match (self.done, link.backlog()) {
             (Some(_), _) => 0,
             (None, 0) => 1,
-            (None, _) => self.config.profile.connections(),
+            (None, waits) => self.config.profile.requests(waits),
         };
-        let mut missing = asks.saturating_sub(open);
-        for conn in self.conns.values_mut() {
-            let Conn { cover, seat } = conn;
+        let (wanted, least) = link.wants(now);
+        let mut missing = asks.saturating_sub(open).max(wanted);
+        // A browser leaves no connection unused: those go first that have waited longest.
+        let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
+        conns.sort_by_key(|conn| conn.seat.token);
+        for Conn { cover, seat } in conns {
             if !seat.opened || seat.exchange || !(cover.slot.streams() || cover.slot.begins()) {
                 continue;
             }
-            if !cover.slot.streams() && missing == 0 && !link.wants(now) {
+            if !cover.slot.streams() && missing == 0 {
                 continue;
             }
-            missing = missing.saturating_sub(1);
+            // One that has no room for it leaves the others what there is to say.
+            missing -= usize::from(missing > 0 && cover.room(now, TOKEN) >= least);
             let (number, token) = purse.spend();
             let id = u64::from(number) + 1;
             let hold = cover.slot.hold();

@@ -16,8 +16,11 @@ use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
 use crate::slot::Profile;
 
-/// Room that a word needs.
-const WORD_ROOM: usize = block::OVERHEAD + 9;
+/// Bytes of a word at most, and room that it needs in a block of its own.
+const WORD: usize = 9;
+const WORD_ROOM: usize = block::OVERHEAD + WORD;
+/// By so many bytes more or less that wait, and half of those before, a server tells of them anew.
+const BACKLOG: u64 = 16 << 10;
 /// Before a round trip was measured.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(100);
 /// A link is active for so long after it carried data.
@@ -92,10 +95,10 @@ pub(crate) struct Link {
     /// Whether what stands at a place is an exchange, and the other end's part of it ends: then one
     /// that began has to go on.
     awaits_ends: bool,
-    /// Whether the other end has to know that something waits here before it can come; and what it
-    /// was told.
+    /// Whether the other end has to know what waits here before it can come; and how many bytes it
+    /// was told of, if anything waited.
     tells_backlog: bool,
-    told_backlog: bool,
+    told_backlog: Option<u64>,
     /// How long an end is silent at most though its connection goes on.
     pauses: Duration,
     /// Room that an acknowledgement takes at least.
@@ -165,7 +168,7 @@ impl Link {
             reset: Reset::Not,
             awaits_ends: exchanges && side == Side::Client,
             tells_backlog: exchanges && side == Side::Server,
-            told_backlog: false,
+            told_backlog: None,
             pauses: Duration::ZERO,
             ack_room: profile.ack_room(),
             evicted: Vec::new(),
@@ -247,9 +250,14 @@ impl Link {
         self.backlog
     }
 
-    /// Whether something waits to be sent now.
-    pub(crate) fn wants(&self, now: Time) -> bool {
-        self.outbox.waiting() > 0 || self.inbox.ack_due(now).is_some_and(|due| now >= due)
+    /// How many messages take what waits to be sent now, and the room that each has to have.
+    pub(crate) fn wants(&self, now: Time) -> (usize, usize) {
+        if let Some(least) = self.outbox.least_room() {
+            let chunks = usize::try_from(self.outbox.waiting()).unwrap_or(usize::MAX);
+            return (chunks.max(1), least + block::OVERHEAD + self.ack_room);
+        }
+        let due = self.inbox.ack_due(now).is_some_and(|due| now >= due);
+        (usize::from(due), self.ack_room)
     }
 
     /// Gives back memory that was promised.
@@ -464,8 +472,8 @@ impl Link {
     /// Seals what is to be sent now. `rooms` are the bytes that each place takes, less what it
     /// holds; they shrink. `spares` are those of them that chunks do not get.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
-        self.deal_words(now, rooms);
         self.deal_ack(now, rooms);
+        self.deal_words(now, rooms);
         for (room, spare) in rooms.iter_mut().zip(spares) {
             *room = room.saturating_sub(*spare);
         }
@@ -474,17 +482,10 @@ impl Link {
 
     fn deal_words(&mut self, now: Time, rooms: &mut [usize]) {
         for place in 0..self.places.len() {
-            let Some(held) = &mut self.places[place] else { continue };
             if rooms[place] < WORD_ROOM {
                 continue;
             }
-            let (frame, asks) = match held.word.take() {
-                None => continue,
-                Some(Word::Ping) => (Frame::Ping, true),
-                Some(Word::Pong) => (Frame::Pong, false),
-                Some(Word::Reset) => (Frame::Reset, false),
-                Some(Word::Seat(seat)) => (Frame::Seat(seat), false),
-            };
+            let Some((frame, asks)) = self.take_word(place) else { continue };
             self.put(now, (place, rooms), asks, |_, out| {
                 frame.write(out);
                 None
@@ -492,9 +493,30 @@ impl Link {
         }
     }
 
+    /// The word that is to go by a place, and whether it is to be answered.
+    fn take_word(&mut self, place: usize) -> Option<(Frame<'static>, bool)> {
+        let word = self.places[place].as_mut()?.word.take()?;
+        Some(match word {
+            Word::Ping => (Frame::Ping, true),
+            Word::Pong => (Frame::Pong, false),
+            Word::Reset => (Frame::Reset, false),
+            Word::Seat(seat) => (Frame::Seat(seat), false),
+        })
+    }
+
+    /// Whether far more or far less waits here than the other end was told.
+    fn has_to_tell(&self) -> bool {
+        let waits = self.outbox.held() as u64;
+        let changed = match self.told_backlog {
+            Some(_) if self.outbox.is_empty() => true,
+            Some(told) => waits.abs_diff(told) > BACKLOG.max(told / 2),
+            None => !self.outbox.is_empty(),
+        };
+        self.tells_backlog && changed
+    }
+
     fn deal_ack(&mut self, now: Time, rooms: &mut [usize]) {
-        let backlog = self.tells_backlog && self.told_backlog == self.outbox.is_empty();
-        if !backlog && self.inbox.ack_due(now).is_none_or(|due| due > now) {
+        if !self.has_to_tell() && self.inbox.ack_due(now).is_none_or(|due| due > now) {
             return;
         }
         let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= self.ack_room;
@@ -503,10 +525,15 @@ impl Link {
         };
         let all = || std::iter::once(self.last).chain(0..self.places.len());
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
-        let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64, rooms[place]));
-        self.told_backlog = !self.outbox.is_empty();
+        // What else is to go there goes in the same block: another's overhead is half a request.
+        let word = self.take_word(place);
+        let room = rooms[place].saturating_sub(WORD);
+        let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64, room));
+        self.told_backlog = (!self.outbox.is_empty()).then_some(self.outbox.held() as u64);
         self.told_by = self.places[place].as_ref().map_or(0, |held| held.id);
-        self.put(now, (place, rooms), false, |_, out| {
+        let asks = word.as_ref().is_some_and(|(_, asks)| *asks);
+        self.put(now, (place, rooms), asks, |_, out| {
+            word.iter().for_each(|(frame, _)| frame.write(out));
             ack.write(out);
             None
         });

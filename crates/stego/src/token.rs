@@ -1,6 +1,6 @@
 //! Single-use tokens: what a later connection begins with to join a link.
 //!
-//! Both ends derive them from the link's keys: token *n* is the first 24 bytes of HMAC-SHA256 over
+//! Both ends derive them from the link's keys: token *n* is the first 16 bytes of HMAC-SHA256 over
 //! *n*. To all others they are random bytes. A server looks for those it awaits in a table, so
 //! that neither a token nor a stranger's bytes cost it public-key work.
 
@@ -10,8 +10,9 @@ use aws_lc_rs::hmac;
 
 use crate::secrets::Key;
 
-/// Bytes of a token.
-pub(crate) const TOKEN: usize = 24;
+/// Bytes of a token: 128 bits, as the tags of blocks have. Who guesses has one try a request, and
+/// with 1,000 links half a million of 2^128 are awaited. More would only make requests longer.
+pub(crate) const TOKEN: usize = 16;
 /// Tokens that are awaited behind the greatest that came, and remembered before it. More failing
 /// connections in a row than this repeat their tokens.
 const AHEAD: u32 = 256;

@@ -95,6 +95,55 @@ fn requests_and_answers_fill_the_line_and_cost_what_their_tier_costs() {
     }
 }
 
+/// Carries bytes down by a line of this round trip, once the link is idle: so many each few
+/// milliseconds. How long all took, and how many messages the client sent for it.
+fn answered(profile: &str, trip: u64, (piece, pieces): (usize, usize)) -> (Duration, usize) {
+    let mut world = World::new(1, profile, line(700_000, 5_600_000, trip), all(Fate::Fine));
+    let mut task = Task::new(1, 600, 0);
+    task.hold_open();
+    let until = Time::from_secs(10);
+    while world.now < until {
+        world.step(&mut task, until);
+    }
+    let asked = |world: &World| {
+        let said = world.said.values().flatten();
+        said.filter(|(way, _)| *way == 0).count()
+    };
+    let (began, before) = (world.now, asked(&world));
+    for _ in 0..pieces {
+        task.add_down(piece);
+        let next = world.now + Duration::from_millis(2);
+        while world.now < next {
+            world.step(&mut task, next);
+        }
+    }
+    while !task.is_whole() {
+        world.step(&mut task, Time::from_secs(60));
+    }
+    let took = world.now.since(began);
+    // What is acknowledged, and how long an answer is kept back.
+    let rest = world.now + Duration::from_secs(3);
+    while world.now < rest {
+        world.step(&mut task, rest);
+    }
+    (took, asked(&world) - before)
+}
+
+#[test]
+fn a_short_answer_takes_few_requests_and_a_long_one_that_begins_small_as_many_as_fill_the_line() {
+    for (profile, few, least) in [
+        ("http-opaque", 4, 310_000.0),
+        ("http-text", 4, 250_000.0),
+        ("http-opaque-short", 10, 252_000.0),
+    ] {
+        let (_, requests) = answered(profile, 85, (20_000, 1));
+        assert!(requests <= few, "{profile}: {requests}");
+        let (took, _) = answered(profile, 450, (16_384, 120));
+        let rate = 120.0 * 16_384.0 / took.as_secs_f64();
+        assert!(rate > least, "{profile}: {rate} B/s of 700,000");
+    }
+}
+
 #[test]
 fn connections_have_their_shapes_to_the_byte_and_carry_both_ways() {
     let shapes = anabranch_stego::Shapes::recorded();

@@ -69,6 +69,16 @@ def test_a_tls_handshake_inside_is_seen_by_sizes_and_directions() -> None:
     assert detector(flow(HELLO, [*outer, *inner]))
 
 
+def test_a_first_cell_in_the_packet_that_ends_the_handshake_inside_hides_it_not() -> None:
+    detector = DETECTORS["TLS in TLS"]
+    # Of webtunnel: its own TLS, the upgrade, and tor's TLS in it.
+    begin = [1483, -1237, 93, -51, 146, -165, 546, -1395]
+    assert detector(flow(HELLO, [*begin, 109, 565, -1448]))
+    assert detector(flow(HELLO, [*begin, 645, -1448]))
+    for other in (190, 565, 720, 1_081):
+        assert not detector(flow(HELLO, [*begin, other, -1448]))
+
+
 def test_a_browsers_requests_are_no_handshake() -> None:
     pages = [450, -1400, -1400, -500, 430, -900, 470, -1400]
     assert not DETECTORS["TLS in TLS"](flow(GET, pages))

@@ -81,6 +81,18 @@ impl Profile {
         }
     }
 
+    /// Requests that a client has outstanding while so many bytes wait at the server: as many as
+    /// carry them, and one that goes ahead. What a picture or an object carries no client knows.
+    pub(crate) fn requests(self, waits: u64) -> usize {
+        let each = match (self.module, self.short) {
+            (Module::Http(Tier::Opaque | Tier::Text), false) => 16 << 10,
+            (Module::Http(Tier::Opaque | Tier::Text), true) => 8 << 10,
+            _ => return self.connections(),
+        };
+        let enough = usize::try_from(waits / each).unwrap_or(usize::MAX);
+        enough.saturating_add(2).min(self.connections())
+    }
+
     /// Whether both ends may speak at any time.
     pub(crate) fn streams(self) -> bool {
         self.module == Module::NoSteg
@@ -100,7 +112,9 @@ impl Profile {
     pub(crate) fn padding(self) -> u16 {
         match self.module {
             Module::NoSteg => 512,
-            Module::NoStegRr | Module::Http(_) | Module::Embed => 1,
+            // With a HELLO, as many as a GET of a later exchange may have.
+            Module::Http(_) => 48,
+            Module::NoStegRr | Module::Embed => 1,
         }
     }
 

@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::date::http_date;
-use super::{GETS, LARGEST, NotCover, Notes, Pictures, Scene, Site, Tier};
+use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, Scene, Site, Tier};
 
 /// Bytes of a head at most.
 const HEAD: usize = 8 << 10;
@@ -18,7 +18,7 @@ const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, 
     Chrome/138.0.0.0 Safari/537.36";
 /// Bytes of heads, but for what is called after the host.
 const REQUEST_MOST: usize = 520;
-pub(super) const ANSWER_MOST: usize = 224;
+pub(super) const ANSWER_MOST: usize = 256;
 /// Segments of a live stream have a number that changes so often.
 const SEGMENT_SECONDS: u64 = 4;
 
@@ -95,7 +95,7 @@ impl Heads {
         out: &mut Vec<u8>,
     ) {
         let names = &self.scene.names;
-        let number = (self.scene.wall + now.since(Time::ZERO).as_secs()) / SEGMENT_SECONDS;
+        let number = self.unix(now) / SEGMENT_SECONDS;
         let path = path.unwrap_or_else(|| names.media(self.tier, number));
         let query = names.query();
         let (hidden, host) = (Base64UrlUnpadded::encode_string(hidden), &self.scene.host);
@@ -121,20 +121,50 @@ impl Heads {
     }
 
     /// Writes the head of an answer whose body has this length, and whether the connection closes
-    /// behind it.
-    pub(super) fn ok(&self, now: Time, (length, closes): (usize, bool), out: &mut Vec<u8>) {
+    /// behind it: as nginx answers by a file that was `modified` then, or else as a program does.
+    ///
+    /// A cache may keep a file. It has no request to give it to: each has a query of its own.
+    pub(super) fn ok(
+        &self,
+        now: Time,
+        (length, closes): (usize, bool),
+        modified: Option<u64>,
+        out: &mut Vec<u8>,
+    ) {
         let date = self.date(now);
         let (kind, connection) =
             (self.tier.content_type(), if closes { "close" } else { "keep-alive" });
-        let head = format!(
+        let begin = format!(
             "HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: {date}\r\nContent-Type: {kind}\r\n\
-             Content-Length: {length}\r\nConnection: {connection}\r\nCache-Control: no-store\r\n\r\n"
+             Content-Length: {length}\r\n"
         );
-        out.extend_from_slice(head.as_bytes());
+        let rest = match modified {
+            Some(at) => format!(
+                "Last-Modified: {}\r\nConnection: {connection}\r\nETag: \"{at:x}-{length:x}\"\r\n\
+                 Accept-Ranges: bytes\r\n\r\n",
+                http_date(at)
+            ),
+            None => format!("Connection: {connection}\r\nCache-Control: no-store\r\n\r\n"),
+        };
+        out.extend_from_slice(begin.as_bytes());
+        out.extend_from_slice(rest.as_bytes());
+    }
+
+    /// Since when there is the file of a path [seconds since 1970]: since its number was that of
+    /// the time, and not from now on, if its client's clock is ahead; a list since the last change
+    /// of numbers.
+    pub(super) fn modified(&self, now: Time, path: &str) -> u64 {
+        let unix = self.unix(now);
+        let number = Names::number(path).unwrap_or(unix / SEGMENT_SECONDS);
+        number.saturating_mul(SEGMENT_SECONDS).min(unix)
+    }
+
+    fn unix(&self, now: Time) -> u64 {
+        self.scene.wall + now.since(Time::ZERO).as_secs()
     }
 
     fn date(&self, now: Time) -> String {
-        http_date(self.scene.wall + now.since(Time::ZERO).as_secs())
+        http_date(self.unix(now))
     }
 
     /// The site of answers.

@@ -27,8 +27,11 @@ pub use pictures::Pictures;
 pub(crate) use site::Notes;
 pub use site::{Hiding, Object, Refusal, Site};
 
-/// Hidden bytes of a GET: as many as these, or POST has them. 448 bytes are 598 characters.
-const GETS: [usize; 3] = [128, 256, 448];
+/// A GET has as many hidden bytes as there are, up to so many: 150 characters, with which it is no
+/// longer than a browser's requests. Padding would make it so.
+const SMALL: usize = 112;
+/// Beyond, it has as many as these, or POST has them. 448 bytes are 598 characters.
+const GETS: [usize; 3] = [192, 256, 448];
 /// Hidden bytes of a message at most.
 const MOST: usize = 64 << 10;
 /// Bytes of a body at most.
@@ -152,7 +155,8 @@ impl Slot for ClientSlot {
 
     fn fit(&mut self, hidden: usize) -> usize {
         let fits = |one: &&usize| **one == hidden || **one >= hidden + RESERVE;
-        GETS.iter().find(fits).copied().unwrap_or(hidden)
+        let padded = GETS.iter().find(fits).filter(|_| hidden > SMALL);
+        padded.copied().unwrap_or(hidden)
     }
 
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
@@ -198,6 +202,8 @@ pub(super) struct ServerSlot {
     left: Left,
     inbox: Vec<u8>,
     stage: ServerStage,
+    /// Since when there is the file that was asked for [seconds since 1970]; a POST asks for none.
+    modified: Option<u64>,
     /// The picture of the next answer, and how many there were.
     picture: usize,
     answers: usize,
@@ -220,9 +226,9 @@ impl ServerSlot {
     /// The other end of [`ClientSlot::new`].
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
-        let (inbox, stage) = (Vec::new(), ServerStage::Head);
+        let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
         let (picture, answers, object, next, turn) = (0, 0, 0, 0, 0);
-        ServerSlot { heads, left, inbox, stage, picture, answers, object, next, turn }
+        ServerSlot { heads, left, inbox, stage, modified, picture, answers, object, next, turn }
     }
 
     /// Of a site the object is answered that was asked for.
@@ -258,11 +264,13 @@ impl Slot for ServerSlot {
             self.left.requests = self.left.requests.saturating_sub(1);
             match self.heads.request(&head)? {
                 RequestHead::Get(path, hidden) => {
+                    self.modified = Some(self.heads.modified(now, &path));
                     self.choose(&path, &hidden);
                     each(Hidden::Bytes(&hidden));
                     self.whole(now, each);
                 }
                 RequestHead::Post(length) => {
+                    self.modified = None;
                     self.choose("", &[]);
                     self.stage = ServerStage::Body(Body::new(self.heads.tier.upwards(), length)?);
                 }
@@ -322,7 +330,7 @@ impl Slot for ServerSlot {
             tier => tier.write(hidden, self.heads.words(), &mut body),
         }
         self.left.take(1, body.len() + ANSWER_MOST);
-        self.heads.ok(now, (body.len(), self.left.is_spent()), out);
+        self.heads.ok(now, (body.len(), self.left.is_spent()), self.modified, out);
         debug_assert!(out.len() - before <= ANSWER_MOST);
         out.extend_from_slice(&body);
         self.stage = ServerStage::Head;
@@ -469,8 +477,8 @@ mod tests {
     #[test]
     fn small_requests_have_few_sizes_and_large_ones_are_posts() {
         let (mut near, _) = ends(Tier::Opaque, None);
-        let sizes: Vec<usize> = [24, 96, 97, 128, 224, 225, 416].map(|one| near.fit(one)).into();
-        assert_eq!(sizes, [128, 128, 256, 128, 256, 448, 448]);
+        let sizes: Vec<usize> = [39, 112, 113, 160, 161, 192, 225].map(|one| near.fit(one)).into();
+        assert_eq!(sizes, [39, 112, 192, 192, 256, 192, 448]);
         assert_eq!((near.fit(417), near.fit(5_000)), (417, 5_000));
         for (length, method) in [(448, &b"GET /"[..]), (449, b"POST /")] {
             let (mut near, _) = ends(Tier::Text, None);
@@ -478,6 +486,70 @@ mod tests {
             near.send(NOW, &noise(length), &mut request);
             assert!(request.starts_with(method));
             assert!(length > 448 || request.iter().all(|&byte| byte < 0x7f));
+        }
+    }
+
+    #[test]
+    fn a_request_with_little_to_say_is_no_longer_than_a_browsers() {
+        for tier in [Tier::Opaque, Tier::Text, Tier::Image] {
+            // A token and a seat; the same, and an acknowledgement that tells of 16 connections.
+            for hidden in [39, 100] {
+                let ((mut near, _), mut request) = (ends(tier, None), Vec::new());
+                let hidden = noise(near.fit(hidden));
+                near.send(NOW, &hidden, &mut request);
+                assert!((350..=460).contains(&request.len()), "{tier:?}: {}", request.len());
+            }
+        }
+    }
+
+    /// The first answer's head, to a request with so many hidden bytes.
+    fn answered(tier: Tier, hidden: usize) -> String {
+        let ((mut near, mut far), mut request, mut answer) =
+            (ends(tier, None), Vec::new(), Vec::new());
+        near.send(NOW, &noise(hidden), &mut request);
+        found(&mut far, &request, usize::MAX).unwrap();
+        let length = far.fit(300);
+        far.send(NOW, &noise(length), &mut answer);
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        String::from_utf8(answer[..end].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_file_has_the_head_that_nginx_gives_it_and_an_upload_has_none_of_it() {
+        for tier in [Tier::Opaque, Tier::Text, Tier::Image] {
+            let head = answered(tier, 60);
+            let lines: Vec<(&str, &str)> =
+                head.lines().skip(1).map(|line| line.split_once(": ").unwrap()).collect();
+            let names: Vec<&str> = lines.iter().map(|(name, _)| *name).collect();
+            assert_eq!(
+                names,
+                [
+                    "Server",
+                    "Date",
+                    "Content-Type",
+                    "Content-Length",
+                    "Last-Modified",
+                    "Connection",
+                    "ETag",
+                    "Accept-Ranges"
+                ]
+            );
+            let length: usize = lines[3].1.parse().unwrap();
+            assert_eq!(lines[1].1, "Fri, 15 Jan 2027 08:00:07 GMT");
+            assert_eq!(lines[4].1, "Fri, 15 Jan 2027 08:00:04 GMT");
+            assert_eq!(lines[6].1, format!("\"{:x}-{length:x}\"", 1_800_000_004));
+        }
+        let head = answered(Tier::Opaque, 600);
+        assert!(head.ends_with("Connection: keep-alive\r\nCache-Control: no-store"), "{head}");
+    }
+
+    #[test]
+    fn no_file_is_of_a_time_to_come_whatever_the_clients_clock_says() {
+        let (_, far) = ends(Tier::Opaque, None);
+        let unix = 1_800_000_007;
+        for (number, at) in [(unix / 4 - 900, unix - 3 - 3_600), (unix / 4 + 900, unix)] {
+            let path = scene().names.media(Tier::Opaque, number);
+            assert_eq!(far.heads.modified(NOW, &path), at, "{path}");
         }
     }
 

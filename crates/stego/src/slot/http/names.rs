@@ -67,6 +67,12 @@ impl Names {
         }
     }
 
+    /// The number in a path that has one.
+    pub(super) fn number(path: &str) -> Option<u64> {
+        let (_, rest) = path.rsplit_once('-')?;
+        rest.split_once('.')?.0.parse().ok()
+    }
+
     /// The path of a POST.
     pub(super) fn upload(&self) -> &str {
         &self.upload
@@ -94,6 +100,8 @@ mod tests {
         for names in &all {
             let path = names.media(Tier::Opaque, 1_234_567);
             assert!(names.is_media(Tier::Opaque, &path), "{path}");
+            assert_eq!(Names::number(&path), Some(1_234_567));
+            assert_eq!(Names::number(&names.media(Tier::Text, 9)), None);
             assert!(names.is_media(Tier::Text, &names.media(Tier::Text, 9)));
             for wrong in ["/", "", &path[1..], &path.replace("12345", "x"), &format!("{path}/")] {
                 assert!(!names.is_media(Tier::Opaque, wrong), "{wrong}");

@@ -159,7 +159,7 @@ impl Object {
         out: &mut Vec<u8>,
     ) {
         let connection = if closes { "close" } else { "keep-alive" };
-        let length = length.to_string();
+        let (tag, length) = (self.tag(length), length.to_string());
         let (mut said, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
         for (name, value) in &self.headers {
             let value = match &*name.to_ascii_lowercase() {
@@ -172,6 +172,7 @@ impl Object {
                     said[1] = true;
                     connection
                 }
+                "etag" => tag.as_deref().unwrap_or(value),
                 _ => value,
             };
             text.push_str(&format!("{name}: {value}\r\n"));
@@ -184,6 +185,17 @@ impl Object {
         }
         text.push_str("\r\n");
         out.extend_from_slice(text.as_bytes());
+    }
+
+    /// The `ETag` of a body of this length, where the recorded one ends with its, as nginx's do.
+    fn tag(&self, length: usize) -> Option<String> {
+        let said = |name: &str| {
+            let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
+            line.map(|(_, value)| value)
+        };
+        let recorded: usize = said("content-length")?.parse().ok()?;
+        let time = said("etag")?.strip_suffix(&format!("-{recorded:x}\""))?;
+        Some(format!("{time}-{length:x}\""))
     }
 }
 
@@ -307,6 +319,22 @@ mod tests {
              X-Own: 1\r\nContent-Length: 99\r\nConnection: close\r\n\r\n"
         );
         assert_eq!((object.hiding(), object.path()), (Hiding::Image, "/a.jpg"));
+    }
+
+    #[test]
+    fn an_etag_of_nginx_says_the_length_that_is_sent() {
+        for (recorded, sent) in [
+            ("\"65f0a1b2-7\"", "\"65f0a1b2-63\""),
+            ("\"65f0a1b2-70\"", "\"65f0a1b2-70\""),
+            ("\"own\"", "\"own\""),
+        ] {
+            let tagged = vec![("ETag".to_owned(), recorded.to_owned())];
+            let head = [head("image/jpeg"), tagged].concat();
+            let (object, mut out) = (Object::new("/a.jpg", head, COLOUR).unwrap(), Vec::new());
+            object.head("now", (0x63, false), &mut out);
+            let said = String::from_utf8(out).unwrap();
+            assert!(said.ends_with(&format!("\r\nETag: {sent}\r\n\r\n")), "{said}");
+        }
     }
 
     #[test]
