@@ -12,7 +12,7 @@ use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Fault;
 use anabranch_onion::client::{CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
-use anabranch_onion::wire::cell::{CELL, Command, Width, put_fixed, put_variable};
+use anabranch_onion::wire::cell::{Command, Width, put_fixed, put_variable};
 use anabranch_onion::wire::link::{put_beside, put_counts, put_move};
 use anabranch_onion::wire::message::Begin;
 use anabranch_onion::{Core, LinkFault, LinkId, StreamKey, Violation};

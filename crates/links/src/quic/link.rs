@@ -333,7 +333,7 @@ impl QuicLink {
         while let Some(event) = self.connection.poll() {
             match event {
                 Event::Connected => self.connected(),
-                Event::ConnectionLost { reason } => self.lost(&reason),
+                Event::ConnectionLost { reason } => self.broke(&reason),
                 Event::Stream(StreamEvent::Opened { .. }) => self.accept(),
                 Event::Stream(StreamEvent::Readable { id }) => drop(self.readable.insert(id)),
                 Event::Stream(StreamEvent::Stopped { id, .. }) => self.stopped(id),
@@ -365,7 +365,7 @@ impl QuicLink {
         }
     }
 
-    fn lost(&mut self, reason: &ConnectionError) {
+    fn broke(&mut self, reason: &ConnectionError) {
         match reason {
             ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {}
             other => self.fault = Some(fault(&other.to_string())),
