@@ -181,7 +181,7 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked(
 def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """20 MiB have the right hash, of which some came by QUIC, and the rest, after a pause, by TLS."""
+    """20 MiB have the right hash: some came by QUIC, and the rest, after a pause, by TLS."""
     with OurClient(world.network, tmp_path / "client", *pinned(world, MOVING)) as client:
         client.wait_ready()
         wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 60)

@@ -66,8 +66,8 @@ impl Command {
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
-    /// On a TLS link that has a QUIC link beside it: the circuits of that one go on by this one, and
-    /// so many of their cells came.
+    /// On a TLS link that has a QUIC link beside it: circuits of that one go on by this one, and so
+    /// many of their cells came.
     pub const MOVE: Command = Command(192);
     /// The same: a cell of such a circuit.
     pub const DETOUR: Command = Command(193);
