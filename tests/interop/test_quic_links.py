@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.losing import LENGTHS, LIMIT, PATIENCE, Losing
+from harness.losing import LENGTHS, LIMIT, LONGEST, PATIENCE, Losing
+from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
@@ -31,6 +33,8 @@ PATHS = {
     "stock between": ("quic0", "stock", "quic1"),
     "unordered, then ordered": ("utls0", "tls0", "quic2"),
 }
+# The same of relays with one thread each, whose circuits can move.
+MOVING = ("quic0", "quic2", "stock")
 
 
 @dataclass
@@ -171,6 +175,38 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked(
         wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
         fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS[:4], PATIENCE)
         assert quic(client, "circuits") > 0
+    check(world)
+
+
+def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """20 MiB have the right hash: some came by QUIC, and the rest, after a pause, by TLS."""
+    with OurClient(world.network, tmp_path / "client", *pinned(world, MOVING)) as client:
+        client.wait_ready()
+        wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 60)
+        wait_for("a QUIC link of the guard", lambda: world.series("quic2", "links") > 0, 60)
+        moved = {name: world.series(name, "moved_circuits_total") for name in MOVING[:2]}
+        proxy = later(client, tmp_path)
+
+        def received() -> int:
+            numbers = client.events("numbers")
+            return int(str(numbers[-1]["received"])) if numbers else 0
+
+        # Losses have it take a while.
+        with Losing(world.ports(), protocols=("tcp", "udp")), ThreadPoolExecutor(1) as pool:
+            before = received()
+            add = partial(results.add, "QUIC links, UDP blocked under a download")
+            done = pool.submit(fetch_all, proxy, tmp_path, add, (LONGEST,), PATIENCE)
+            wait_for("some of it", lambda: received() > before + 2 * MIB, 60)
+            on_quic = quic(client, "circuits")
+            with Losing(world.ports(), one_in=1, protocols=("udp",)) as blocked:
+                assert not done.done()
+                done.result()
+                assert blocked.lost() > 0
+        assert on_quic > 0
+        for name, before_it in moved.items():
+            assert world.series(name, "moved_circuits_total") > before_it, name
     check(world)
 
 

@@ -16,7 +16,7 @@ use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
-use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding};
+use crate::wire::link::{self, BadCerts, BesideToken, Certified, Identity, Info, Padding};
 use transcript::Transcript;
 
 mod transcript;
@@ -142,8 +142,11 @@ pub enum CellOutcome {
     Opened,
     /// It is of a circuit (or of a command that nobody knows).
     Circuit,
-    /// QUIC links come in at this UDP port of the neighbour.
-    Offered(u16),
+    /// QUIC links come in at this UDP port of the neighbour, and say by this token which link they
+    /// stand beside.
+    Offered(u16, BesideToken),
+    /// It is about a QUIC link and the TLS link that it stands beside.
+    Beside,
     /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by
     /// [`Channel::exported`], before the next cell.
     Export([u8; 32]),
@@ -351,13 +354,26 @@ impl Channel {
         self.start.kind
     }
 
-    /// Says where QUIC links come in, if the neighbour reached us and both speak of it.
-    pub(crate) fn offer(&mut self) {
+    /// Says where QUIC links come in, if the neighbour reached us and both speak of it, and by
+    /// which token they name this one: whether circuits may move here from them.
+    pub(crate) fn offer(&mut self, token: &BesideToken) -> bool {
+        let Some(port) = self.offers() else { return false };
+        let token = if self.takes_detours() { token } else { &BesideToken::default() };
+        self.say(0, Command::QUIC, &link::put_quic(port, token));
+        self.takes_detours()
+    }
+
+    /// Where QUIC links come in, if the neighbour is to be told.
+    pub(crate) fn offers(&self) -> Option<u16> {
         let speaks = matches!(self.version, BESIDE_QUIC | UNORDERED_BESIDE_QUIC);
         let port = self.start.beside.map(|wish| wish.port).filter(|port| *port > 0);
-        if let Some(port) = port.filter(|_| speaks && !self.is_initiator()) {
-            self.say(0, Command::QUIC, &link::put_quic(port));
-        }
+        port.filter(|_| speaks && !self.is_initiator())
+    }
+
+    /// Whether circuits of QUIC links may move to this one: cells that bear numbers have no room
+    /// for cells of another link.
+    pub(crate) fn takes_detours(&self) -> bool {
+        self.version == BESIDE_QUIC
     }
 
     /// Whether the link protocol has padding.
@@ -379,6 +395,11 @@ impl Channel {
         }
         let width = self.width();
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
+    }
+
+    /// Says a variable-length cell on an open link whose cells bear no numbers.
+    pub(crate) fn say_long(&mut self, command: Command, body: &[u8]) {
+        cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
     /// Sets how the cells that come next are read.
@@ -472,6 +493,16 @@ impl Channel {
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
             (Stage::Open, Command::QUIC) if self.version >= BESIDE_QUIC => {
                 self.take_offer(cell.body)
+            }
+            (Stage::Open, Command::BESIDE | Command::ARRIVED)
+                if self.kind() == LinkKind::Quic && cell.circuit == 0 =>
+            {
+                Ok(CellOutcome::Beside)
+            }
+            (Stage::Open, Command::MOVE | Command::DETOUR | Command::MOVE_OVER)
+                if self.takes_detours() =>
+            {
+                Ok(CellOutcome::Beside)
             }
             (Stage::Open, Command::NETINFO | Command::CERTS | Command::AUTH_CHALLENGE) => {
                 Err(Fault::OutOfPlace(cell.command))
@@ -599,11 +630,11 @@ impl Channel {
         if !self.is_initiator() || std::mem::replace(&mut self.was_offered, true) {
             return Err(Fault::OutOfPlace(Command::QUIC));
         }
-        let port = link::read_quic(body).ok_or(Fault::Malformed(Command::QUIC))?;
+        let (port, token) = link::read_quic(body).ok_or(Fault::Malformed(Command::QUIC))?;
         let wish = self.start.beside.unwrap_or_default();
         Ok(match wish.unless_unordered && self.order.is_some() {
             true => CellOutcome::Own,
-            false => CellOutcome::Offered(port),
+            false => CellOutcome::Offered(port, token),
         })
     }
 
@@ -661,6 +692,7 @@ mod tests {
 
     const UNIX: u64 = 1_800_000_000;
     const TLS: &[u8] = b"the TLS certificate";
+    const TOKEN: BesideToken = [7; 16];
 
     fn credentials(seed: u64) -> Arc<Credentials> {
         let mut rng = stream(seed, 0, "relay");
@@ -779,27 +811,36 @@ mod tests {
     #[test]
     fn where_quic_comes_in_is_said_once_and_to_who_asked_alone() {
         let [mut one, mut two] = wanting((Some(0), false), (Some(9), false));
-        one.offer();
+        assert!(!one.offer(&TOKEN));
         assert!(one.outbox.is_empty(), "nothing comes in at who opened the link");
-        two.offer();
+        assert!(two.offer(&TOKEN));
         assert_eq!(two.outbox[..7], [0, 0, 0, 0, 72, 0, 9]);
-        assert_eq!(takes(&mut one, &[0, 9]), Ok(CellOutcome::Offered(9)));
+        let offer = link::put_quic(9, &TOKEN);
+        assert_eq!(two.outbox[5..5 + offer.len()], offer);
+        assert_eq!(takes(&mut one, &offer), Ok(CellOutcome::Offered(9, TOKEN)));
         let again = Err(Fault::OutOfPlace(Command::QUIC));
-        assert_eq!(takes(&mut one, &[0, 9]), again);
-        assert_eq!(takes(&mut two, &[0, 9]), again, "who was reached is told nothing");
+        assert_eq!(takes(&mut one, &offer), again);
+        assert_eq!(takes(&mut two, &offer), again, "who was reached is told nothing");
         let [mut one, _] = wanting((Some(0), false), (Some(9), false));
-        assert_eq!(takes(&mut one, &[0, 0]), Err(Fault::Malformed(Command::QUIC)));
+        let none = link::put_quic(0, &TOKEN);
+        assert_eq!(takes(&mut one, &none), Err(Fault::Malformed(Command::QUIC)));
         // Who wants it beside ordered links alone (port 1) opens none beside others.
         for unordered in [false, true] {
             let [mut one, _] = wanting((Some(1), unordered), (Some(9), unordered));
-            let outcome = [CellOutcome::Offered(9), CellOutcome::Own][usize::from(unordered)];
-            assert_eq!(takes(&mut one, &[0, 9]), Ok(outcome));
+            let offered = CellOutcome::Offered(9, TOKEN);
+            let outcome = [offered, CellOutcome::Own][usize::from(unordered)];
+            assert_eq!(takes(&mut one, &offer), Ok(outcome));
         }
         let [mut one, mut two] = wanting((None, false), (Some(9), false));
-        two.offer();
+        assert!(!two.offer(&TOKEN));
         assert!(two.outbox.is_empty());
         // As any command that nobody knows.
-        assert_eq!(takes(&mut one, &[0, 9]), Ok(CellOutcome::Circuit));
+        assert_eq!(takes(&mut one, &offer), Ok(CellOutcome::Circuit));
+        // Where cells bear numbers, none of another link would find room.
+        let [_, mut two] = wanting((Some(0), true), (Some(9), true));
+        let before = two.outbox.len();
+        assert!(!two.offer(&TOKEN));
+        assert_eq!(two.outbox[before + 9..before + 27], link::put_quic(9, &[0; 16]));
     }
 
     #[test]

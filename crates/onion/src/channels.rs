@@ -14,8 +14,11 @@ use crate::queue::{Pool, Queue};
 use crate::transport::{RecentCells, Transport};
 use crate::wire::cell::{Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, set_number};
 use crate::wire::extend::{ANYBODY, Target};
-use crate::wire::link::Identity;
+use crate::wire::link::{BesideToken, Identity};
 use crate::wire::message::DestroyReason;
+use detour::{Detour, Passed};
+
+mod detour;
 
 /// A link's number, which the driver gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +60,8 @@ struct CircuitQueue {
     owner: Owner,
     queue: Queue,
     lately: RecentCells,
+    /// What passed, on a QUIC link whose circuits may move.
+    passed: Passed,
 }
 
 /// One link.
@@ -74,6 +79,20 @@ pub(crate) struct Link {
     pub(crate) beside: Option<Beside>,
     /// It was opened for one circuit, and closes with it.
     pub(crate) is_dedicated: bool,
+    /// By what a QUIC link names this one as that beside which it stands: ours, who were reached.
+    pub(crate) token: Option<BesideToken>,
+    /// Of a QUIC link: both ends know whether it stands beside another.
+    pub(crate) is_joined: bool,
+    /// Of a QUIC link that stands beside another: how its circuits go on where it breaks.
+    detour: Option<Box<Detour>>,
+    /// QUIC links that stand beside this one, by their numbers, and the last number.
+    besides: BTreeMap<u32, LinkId>,
+    last_beside: u32,
+    /// Those of them whose circuits go by this one, and which of them, or this one, sends next.
+    moved: Vec<LinkId>,
+    turn: usize,
+    /// Bytes of lists of circuits that move among what the channel has to say.
+    listing: usize,
     /// A cell of padding is among what the channel has to say.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
@@ -94,6 +113,8 @@ pub(crate) struct Beside {
     pub(crate) failed: u32,
     /// When the next is due, if one waits.
     pub(crate) again: Option<Time>,
+    /// How the QUIC link names the one beside which it stands; zeros: its circuits cannot move.
+    pub(crate) token: BesideToken,
 }
 
 impl Link {
@@ -119,6 +140,8 @@ pub(crate) struct Channels {
     deaf: Vec<LinkId>,
     /// Cells that came before their turn, on links that are gone.
     early: u64,
+    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    moved: u64,
 }
 
 impl Channels {
@@ -134,6 +157,7 @@ impl Channels {
             ready: VecDeque::new(),
             deaf: Vec::new(),
             early: 0,
+            moved: 0,
         }
     }
 
@@ -147,6 +171,14 @@ impl Channels {
             quiet: Quiet::default(),
             beside: None,
             is_dedicated: false,
+            token: None,
+            is_joined: false,
+            detour: None,
+            besides: BTreeMap::new(),
+            last_beside: 0,
+            moved: Vec::new(),
+            turn: 0,
+            listing: 0,
             padded: false,
             lanes: BTreeMap::new(),
             transport: Transport::default(),
@@ -172,10 +204,22 @@ impl Channels {
 
     /// Removes a link: whose circuits were on it.
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
+        self.unreach(id);
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
         self.early += link.early();
         self.ready.retain(|&ready| ready != id);
-        if let Some(identity) = link.channel.identity()
+        self.forget_detour(id, link.detour.take());
+        for lane in link.lanes.values_mut() {
+            self.pool.clear(&mut lane.queue);
+            self.pool.clear(&mut lane.passed.kept);
+        }
+        link.lanes.into_values().map(|lane| lane.owner).collect()
+    }
+
+    /// No circuit is made on a link any more.
+    fn unreach(&mut self, id: LinkId) {
+        let identity = self.links.get(&id).and_then(|link| link.channel.identity());
+        if let Some(identity) = identity
             && let Some(links) = self.reached.get_mut(&identity.rsa)
         {
             links.retain(|&other| other != id);
@@ -183,8 +227,6 @@ impl Channels {
                 self.reached.remove(&identity.rsa);
             }
         }
-        link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.queue));
-        link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
     /// A link.
@@ -239,7 +281,7 @@ impl Channels {
 
     /// Open QUIC links, and circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
-        let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic;
+        let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
@@ -255,10 +297,12 @@ impl Channels {
 
     /// The link has something to send.
     pub(crate) fn wake(&mut self, id: LinkId) {
+        let id = self.carrier(id);
         let Some(link) = self.links.get_mut(&id) else { return };
-        let channel = &link.channel;
-        let has = channel.has_to_say() || !channel.is_held_back() && link.policy.next().is_some();
-        if has && !std::mem::replace(&mut link.told, true) {
+        let has = link.has_cells() || !link.moved.is_empty() && self.moved_have_cells(id);
+        if let Some(link) = self.links.get_mut(&id).filter(|_| has)
+            && !std::mem::replace(&mut link.told, true)
+        {
             self.ready.push_back(id);
         }
     }
@@ -318,6 +362,10 @@ impl Channels {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         if let Some(mut left) = link.lanes.remove(&lane.id) {
             self.pool.clear(&mut left.queue);
+            if let Some(detour) = &mut link.detour {
+                detour.kept -= left.passed.kept.len();
+                self.pool.clear(&mut left.passed.kept);
+            }
             link.policy.gone(lane.id);
             if let Some(order) = link.channel.order() {
                 order.left(lane.id);
@@ -346,12 +394,19 @@ impl Channels {
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
-            let most = (MOST_SAID + link.busiest) * CELL;
+            self.said(lane.link);
+        }
+    }
+
+    /// The channel has more to say: somebody may leave too much of that unread.
+    fn said(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            let most = (MOST_SAID + link.busiest) * CELL + link.listing;
             let is_deaf = link.channel.outbox.len() > most && !link.channel.is_sibling();
-            if is_deaf && !self.deaf.contains(&lane.link) {
-                self.deaf.push(lane.link);
+            if is_deaf && !self.deaf.contains(&id) {
+                self.deaf.push(id);
             }
-            self.wake(lane.link);
+            self.wake(id);
         }
     }
 
@@ -362,7 +417,9 @@ impl Channels {
 
     /// Sends a cell of padding, unless one waits; whether it did.
     pub(crate) fn pad(&mut self, id: LinkId) -> bool {
-        let Some(link) = self.links.get_mut(&id) else { return false };
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
+            return false;
+        };
         if std::mem::replace(&mut link.padded, true) {
             return false;
         }
@@ -405,8 +462,10 @@ impl Channels {
     /// What is known of the connection below a lane's link; asks for a look if that is old. `None`
     /// where the system does not tell, or has not yet, and for links to other shards.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
-        let link = self.links.get_mut(&lane.link).filter(|link| !link.channel.is_sibling())?;
-        let seen = link.transport.ask(now)?;
+        let carrier = self.carrier(lane.link);
+        let below = self.links.get_mut(&carrier).filter(|link| !link.channel.is_sibling())?;
+        let seen = below.transport.ask(now)?;
+        let link = self.links.get(&lane.link)?;
         let of_link = link.lately.cells(now).max(1);
         let of_lane = link.lanes.get(&lane.id).map_or(0, |lane| lane.lately.cells(now));
         let share = u64::from(of_lane) * 1_000 / u64::from(of_link);
@@ -427,7 +486,9 @@ impl Channels {
 
     /// Appends the next cell to send, or what the channel has to say.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
-        let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
+            return Popped::Nothing;
+        };
         if let Some(order) = link.channel.order() {
             order.tick(now);
         }
@@ -438,17 +499,35 @@ impl Channels {
                 true => std::mem::swap(out, &mut link.channel.outbox),
                 false => link.channel.take_outbox(out),
             }
-            link.busiest = link.lanes.len();
+            (link.busiest, link.listing) = (link.lanes.len(), 0);
             return Popped::Own;
         }
-        let next = link.policy.next().filter(|_| !link.channel.is_held_back());
-        let Some(circuit) = next else {
-            link.told = false;
-            return Popped::Nothing;
+        let popped = match link.moved.is_empty() {
+            true => self.pop_cell(now, id, out),
+            false => self.pop_in_turn(now, id, out),
         };
+        if matches!(popped, Popped::Nothing)
+            && let Some(link) = self.links.get_mut(&id)
+        {
+            link.told = false;
+        }
+        popped
+    }
+
+    /// Appends the next cell of the link's own circuits.
+    fn pop_cell(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
+        let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
+        let next = link.policy.next().filter(|_| !link.channel.is_held_back());
+        let Some(circuit) = next else { return Popped::Nothing };
         let Some(lane) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
         let start = out.len();
-        self.pool.pop(&mut lane.queue, out);
+        match link.detour.as_mut().filter(|detour| detour.keeps()) {
+            Some(detour) => {
+                self.pool.pass(&mut lane.queue, &mut lane.passed.kept, now, out);
+                detour.kept += 1;
+            }
+            None => drop(self.pool.pop(&mut lane.queue, out)),
+        }
         lane.lately.note(now);
         link.lately.note(now);
         if let Some(order) = link.channel.order() {
@@ -461,6 +540,7 @@ impl Channels {
         link.quiet.note(now, false);
         let (owner, left) = (lane.owner, lane.queue.len());
         link.policy.sent(now, circuit, left > 0);
+        self.bound_kept(id);
         Popped::Cell { owner, left }
     }
 
@@ -478,7 +558,11 @@ impl Channels {
     /// The circuit whose first cell waits longest.
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
-        let aged = lanes.filter_map(|lane| Some((self.pool.oldest(&lane.queue)?, lane.owner)));
+        let first = |lane: &CircuitQueue| {
+            let queues = [&lane.queue, &lane.passed.kept];
+            queues.into_iter().filter_map(|queue| self.pool.oldest(queue)).min()
+        };
+        let aged = lanes.filter_map(|lane| Some((first(lane)?, lane.owner)));
         aged.min_by_key(|(came, _)| *came).map(|(_, owner)| owner)
     }
 }
@@ -495,8 +579,8 @@ pub(crate) enum Popped {
 
 impl Link {
     fn add(&mut self, circuit: u32, owner: Owner) {
-        let (queue, lately) = (Queue::default(), RecentCells::default());
-        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately });
+        let (queue, lately, passed) = Default::default();
+        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately, passed });
         self.busiest = self.busiest.max(self.lanes.len());
     }
 
@@ -506,6 +590,12 @@ impl Link {
             Width::Two => 1 << 15,
             Width::Four => 1 << 31,
         }
+    }
+
+    /// Whether there is something to send.
+    fn has_cells(&mut self) -> bool {
+        let channel = &self.channel;
+        channel.has_to_say() || !channel.is_held_back() && self.policy.next().is_some()
     }
 
     /// Cells that came before their turn.

@@ -338,6 +338,11 @@ impl Client {
         self.channels.quic()
     }
 
+    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    pub fn moved_circuits(&self) -> u64 {
+        self.channels.moved_circuits()
+    }
+
     /// The congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;

@@ -60,6 +60,12 @@ pub enum LinkInput<'a> {
         /// The link.
         link: LinkId,
     },
+    /// Nothing comes by a QUIC link any more, and nobody has closed it: its circuits go on by the
+    /// link beside which it stood, where they can, or it is gone.
+    Lost {
+        /// The link.
+        link: LinkId,
+    },
     /// A link to another shard of this relay is there, and stays.
     Sibling {
         /// Its number, never used before.

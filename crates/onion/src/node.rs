@@ -26,6 +26,7 @@ use crate::wire::message::{self, Message, RelayCommand};
 
 mod beside;
 mod dedicated;
+mod detour;
 mod links;
 mod padding;
 mod passing;
@@ -51,6 +52,10 @@ pub(crate) enum Timer {
     Rest(LinkId),
     /// A QUIC link beside this one may be tried again.
     Beside(LinkId),
+    /// The neighbour is to know what came by the QUIC link.
+    Arrived(LinkId),
+    /// Circuits may have waited for too long to move from the QUIC link.
+    Moving(LinkId),
 }
 
 /// Why a circuit is torn down that did not ask for it.
@@ -227,6 +232,8 @@ impl<R: NodeRole> Node<R> {
                 Timer::LegActions(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
                 Timer::Beside(id) => self.beside_due(now, id),
+                Timer::Arrived(id) => self.channels.arrived_due(id),
+                Timer::Moving(id) => self.moving_due(now, id),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {
                         self.closed(now, id);
@@ -244,11 +251,15 @@ impl<R: NodeRole> Node<R> {
 
     /// Closes the circuits whose cells have waited longest while too many wait (as C tor does).
     /// What waits in sets counts: where it is more than half, the fullest set is closed. (C tor
-    /// counts it and frees none of it.)
+    /// counts it and frees none of it.) Copies go first: without, circuits of a QUIC link cannot
+    /// move, and that is all.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
                 return;
+            }
+            if self.channels.renounce_most() {
+                continue;
             }
             if self.reordered / CELL > self.channels.used() {
                 let Some(set) = self.fullest_set() else { return };
@@ -386,7 +397,8 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
             LinkInput::NoneBeside { link } => self.none_beside(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
-            LinkInput::Closed { link } => self.closed(now, link),
+            LinkInput::Closed { link } => self.carrier_gone(now, link, true),
+            LinkInput::Lost { link } => self.carrier_gone(now, link, false),
             LinkInput::Sibling { link, first, shard } => {
                 self.channels.join(link, Channel::sibling(first), shard);
             }

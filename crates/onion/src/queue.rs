@@ -86,6 +86,60 @@ impl Pool {
         true
     }
 
+    /// Appends a queue's first cell to `out` and moves it to the end of another queue, as of now;
+    /// false if there is none.
+    pub(crate) fn pass(
+        &mut self,
+        from: &mut Queue,
+        to: &mut Queue,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if from.head == NONE {
+            return false;
+        }
+        let index = from.head;
+        let slot = self.slot(index);
+        out.extend_from_slice(&slot.cell);
+        let next = std::mem::replace(&mut slot.next, NONE);
+        slot.came = now;
+        from.head = next;
+        from.length -= 1;
+        if from.head == NONE {
+            from.tail = NONE;
+        }
+        self.join(to, Queue { head: index, tail: index, length: 1 });
+        true
+    }
+
+    /// Puts all cells of a queue at the end of another.
+    pub(crate) fn join(&mut self, queue: &mut Queue, more: Queue) {
+        if more.head == NONE {
+            return;
+        }
+        match queue.tail {
+            NONE => queue.head = more.head,
+            tail => self.slot(tail).next = more.head,
+        }
+        queue.tail = more.tail;
+        queue.length += more.length;
+    }
+
+    /// Drops the first cells of a queue, at most so many.
+    pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
+        for _ in 0..cells {
+            if queue.head == NONE {
+                return;
+            }
+            self.free.push(queue.head);
+            queue.head = self.slot(queue.head).next;
+            queue.length -= 1;
+        }
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+    }
+
     /// Drops all cells of a queue.
     pub(crate) fn clear(&mut self, queue: &mut Queue) {
         while queue.head != NONE {
@@ -141,6 +195,34 @@ mod tests {
         assert_eq!(firsts, (0..200).step_by(3).collect::<Vec<u8>>());
         pool.clear(&mut b);
         assert_eq!((b.len(), pool.used(), pool.oldest(&b)), (0, 0, None));
+    }
+
+    #[test]
+    fn cells_that_are_kept_go_back_before_those_that_wait() {
+        let (mut pool, mut queue, mut kept) = (Pool::default(), Queue::default(), Queue::default());
+        for n in 0..100u8 {
+            pool.push(&mut queue, Time::ZERO, |cell| cell.fill(n));
+        }
+        let mut out = Vec::new();
+        (0..60)
+            .for_each(|_| assert!(pool.pass(&mut queue, &mut kept, Time::from_secs(1), &mut out)));
+        assert_eq!((queue.len(), kept.len(), pool.used(), out.len()), (40, 60, 100, 60 * CELL));
+        assert_eq!(pool.oldest(&kept), Some(Time::from_secs(1)));
+        pool.skip(&mut kept, 25);
+        pool.join(&mut kept, std::mem::take(&mut queue));
+        assert_eq!((kept.len(), pool.used()), (75, 75));
+        out.clear();
+        while pool.pop(&mut kept, &mut out) {}
+        let firsts: Vec<u8> = out.chunks(CELL).map(|cell| cell[0]).collect();
+        assert_eq!(firsts, (25..100).collect::<Vec<u8>>());
+        assert_eq!(pool.used(), 0);
+        // Either may be empty, and more skipped than there are.
+        pool.push(&mut queue, Time::ZERO, |_| {});
+        pool.join(&mut queue, Queue::default());
+        pool.join(&mut kept, queue);
+        pool.skip(&mut kept, 9);
+        assert_eq!((kept.len(), pool.used(), pool.oldest(&kept)), (0, 0, None));
+        assert!(!pool.pass(&mut kept, &mut Queue::default(), Time::ZERO, &mut out));
     }
 
     #[test]

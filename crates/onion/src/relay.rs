@@ -241,6 +241,8 @@ pub struct Stats {
     pub quic_links: usize,
     /// See [`Stats::quic_links`].
     pub quic_circuits: usize,
+    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    pub moved_circuits: u64,
     /// Open links that were each opened for one circuit.
     pub dedicated_links: usize,
     /// Circuits that went by another's, since the beginning: there were as many links as may be.
@@ -274,6 +276,7 @@ impl Stats {
             early_cells: self.early_cells + other.early_cells,
             quic_links: self.quic_links + other.quic_links,
             quic_circuits: self.quic_circuits + other.quic_circuits,
+            moved_circuits: self.moved_circuits + other.moved_circuits,
             dedicated_links: self.dedicated_links + other.dedicated_links,
             shared_circuits: self.shared_circuits + other.shared_circuits,
         }
@@ -407,6 +410,7 @@ impl Relay {
             early_cells,
             quic_links,
             quic_circuits,
+            moved_circuits: self.channels.moved_circuits(),
             dedicated_links: self.channels.all_dedicated(),
             ..self.role.stats
         }

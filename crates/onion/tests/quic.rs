@@ -1,5 +1,5 @@
 //! QUIC links beside others (`docs/spec/quic-links.md`): who may have one, which circuits go by it,
-//! and what happens where UDP is blocked.
+//! and what happens where UDP is blocked, at once or later.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -8,12 +8,16 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
-use anabranch_onion::LinkId;
-use anabranch_onion::client::{CircuitKey, Input};
+use anabranch_multipath::{Time, seed};
+use anabranch_onion::channel::Fault;
+use anabranch_onion::client::{CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::wire::cell::{Command, Width, put_fixed, put_variable};
+use anabranch_onion::wire::link::{put_beside, put_counts, put_move};
 use anabranch_onion::wire::message::Begin;
-use world::{Setting, World};
+use anabranch_onion::{Core, LinkFault, LinkId, StreamKey, Violation};
+use rand::RngExt;
+use world::{Papers, Setting, World};
 
 const BYTES: usize = 100_000;
 
@@ -45,6 +49,35 @@ fn quic(world: &World) -> [usize; 2] {
 /// Bytes that each pipe has carried.
 fn carried(world: &World) -> Vec<(LinkId, u64)> {
     world.pipes.iter().map(|(id, pipe)| (*id, pipe.carried)).collect()
+}
+
+/// Circuits that moved to TLS, as all see them.
+fn moved(world: &World) -> u64 {
+    let relays = world.relays.iter().map(|relay| relay.core.stats().moved_circuits);
+    relays.sum::<u64>() + world.client.moved_circuits()
+}
+
+/// Cells that wait, or whose copies are kept, at relays.
+fn cells(world: &World) -> usize {
+    world.relays.iter().map(|relay| relay.core.stats().cells).sum()
+}
+
+fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
+    let begin = Begin { host: host.into(), port: 80, flags: 0 };
+    world.client.begin(world.now, circuit, &begin).unwrap()
+}
+
+/// A world in which a circuit goes by QUIC links, and a stream of it.
+fn by_quic(setting: Setting, papers: &[Papers], host: &str) -> (World, CircuitKey, StreamKey) {
+    let mut world = World::of(setting, papers);
+    download(&mut world, 1);
+    let circuit = world.build_through_all(2, Wish::CongestionControl);
+    let stream = begin(&mut world, circuit, host);
+    (world, circuit, stream)
+}
+
+fn papers() -> Vec<Papers> {
+    (0..3).map(|relay| Papers::new(1, relay)).collect()
 }
 
 fn nobody_is_at_fault(world: &World) {
@@ -167,5 +200,302 @@ fn shards_share_a_neighbours_quic_link() {
         let [links, circuits] = quic(&world);
         assert!(links >= 4 && circuits > 0, "{shards} shards: {links} links, {circuits} circuits");
         nobody_is_at_fault(&world);
+    }
+}
+
+/// Blocks these links, first in one direction, and has their drivers notice, one end first. The
+/// other is told by it, or notices later.
+fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
+    let mut wait = |world: &mut World, most: u64| {
+        world.run_for(Duration::from_millis(rng.random_range(0..most)));
+    };
+    for &link in links {
+        world.pipes.get_mut(&link).unwrap().swallow_to(usize::from(link.0 % 3 == 0));
+        wait(world, 60);
+    }
+    for &link in links {
+        // Its circuits may have moved meanwhile: then it is closed.
+        world.pipes.get_mut(&link).into_iter().for_each(|pipe| pipe.swallow());
+        wait(world, 3_000);
+    }
+    for &link in links {
+        let first = usize::from(link.0 % 2 == 0);
+        world.lose(link, first);
+        wait(world, 20);
+        world.lose(link, 1 - first);
+    }
+}
+
+#[test]
+fn where_udp_is_blocked_later_circuits_move_to_tls_and_every_byte_arrives_once() {
+    let papers = papers();
+    for run in 0..24u64 {
+        let mut rng = seed::stream(run, 0, "blocks");
+        let setting = Setting { seed: 1 + run, ..setting() };
+        let bytes = 1_500_000;
+        let host = format!("source-{bytes}");
+        let (mut world, circuit, stream) = by_quic(setting, &papers, &host);
+        world.run_for(Duration::from_millis(rng.random_range(0..400)));
+        let quic_links: Vec<LinkId> = world.quic.iter().copied().collect();
+        let some: Vec<LinkId> = match run % 4 {
+            0 => quic_links,
+            nth => vec![quic_links[nth as usize - 1]],
+        };
+        block(&mut world, &some, &mut rng);
+        world.run_for(Duration::from_secs(30));
+        let received = &world.received[&stream];
+        assert_eq!(received.len(), bytes, "run {run}");
+        assert!(received.iter().enumerate().all(|(at, byte)| *byte == world::Server::byte(at)));
+        assert!(moved(&world) > 0, "run {run}");
+        nobody_is_at_fault(&world);
+        assert_eq!(cells(&world), 0, "run {run}: copies are kept until it is said that they came");
+        // It lives on, and what it took ends with it.
+        let more = begin(&mut world, circuit, "source-20000");
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(world.received[&more].len(), 20_000, "run {run}");
+        world.client.handle(world.now, Input::Destroy { circuit });
+        world.run_for(Duration::from_secs(5));
+        let lanes: usize = world.relays.iter().map(|relay| relay.core.stats().lanes).sum();
+        assert_eq!(lanes, 5, "run {run}: those of the first circuit");
+        for _ in 0..30 {
+            if quic(&world)[0] < 5 {
+                world.run_for(Duration::from_secs(10));
+            }
+        }
+        assert_eq!(quic(&world), [5, 0], "run {run}: QUIC links are opened again");
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn an_upload_goes_on_by_tls_byte_for_byte() {
+    let papers = papers();
+    for run in 0..12u64 {
+        let mut rng = seed::stream(run, 1, "blocks");
+        let setting = Setting { seed: 50 + run, ..setting() };
+        let (mut world, _, stream) = by_quic(setting, &papers, "sink");
+        let at = rng.random_range(0..60);
+        let (mut sent, bytes) = (0, 1_500_000);
+        for step in 0..2_000 {
+            if step == at {
+                let links: Vec<LinkId> = world.quic.iter().copied().collect();
+                block(&mut world, &links[..1 + run as usize % 3], &mut rng);
+            }
+            let piece: Vec<u8> = (sent..bytes).take(20_000).map(world::Server::byte).collect();
+            sent += world.client.write(world.now, stream, &piece);
+            world.run_for(Duration::from_millis(5));
+        }
+        assert_eq!(sent, bytes, "run {run}");
+        world.run_for(Duration::from_secs(10));
+        // It has looked at each of them.
+        let received: usize = world.relays[2].servers.values().map(|server| server.received).sum();
+        assert_eq!(received, bytes, "run {run}");
+        assert!(moved(&world) > 0);
+        assert_eq!(cells(&world), 0, "run {run}");
+        nobody_is_at_fault(&world);
+    }
+}
+
+/// Circuits are made and ended while links break: neither end keeps what the other has forgotten.
+#[test]
+fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
+    let papers = papers();
+    for run in 0..12u64 {
+        let mut rng = seed::stream(run, 2, "blocks");
+        let mut world = World::of(Setting { seed: 80 + run, ..setting() }, &papers);
+        download(&mut world, 1);
+        let links: Vec<LinkId> = world.quic.iter().copied().collect();
+        for key in 10..40 {
+            let hops = (0..3).map(|relay| world.hop(relay, Wish::Plain)).collect();
+            let circuit = CircuitKey(key);
+            world.client.handle(world.now, Input::Build { circuit, hops });
+            world.run_for(Duration::from_millis(rng.random_range(0..8)));
+            if key % 2 == 0 {
+                world.client.handle(world.now, Input::Destroy { circuit: CircuitKey(key - 4) });
+            }
+            if key == 20 {
+                for &link in &links {
+                    world.pipes.get_mut(&link).unwrap().swallow();
+                }
+            }
+            if key == 28 {
+                for &link in &links {
+                    let first = rng.random_range(0..2);
+                    world.lose(link, first);
+                    world.run_for(Duration::from_millis(rng.random_range(0..20)));
+                    world.lose(link, 1 - first);
+                }
+            }
+        }
+        world.run_for(Duration::from_secs(20));
+        for key in 1..40 {
+            world.client.handle(world.now, Input::Destroy { circuit: CircuitKey(key) });
+        }
+        world.run_for(Duration::from_secs(20));
+        for relay in &world.relays {
+            let stats = relay.core.stats();
+            assert_eq!((stats.lanes, stats.circuits, stats.cells), (0, 0, 0), "run {run}");
+        }
+        assert!(moved(&world) > 0, "run {run}");
+        nobody_is_at_fault(&world);
+        download(&mut world, 90);
+    }
+}
+
+#[test]
+fn where_the_tls_link_breaks_too_or_cannot_take_them_circuits_end() {
+    let papers = papers();
+    let ended = |world: &World, circuit| {
+        let is_it = |output: &Output| matches!(output, Output::CircuitClosed { circuit: closed, .. } if *closed == circuit);
+        world.outputs.iter().any(is_it)
+    };
+    for (unordered, with_tls) in [(false, true), (false, false), (true, false)] {
+        let setting = Setting { unordered, ..setting() };
+        let (mut world, circuit, stream) = by_quic(setting, &papers, "source-100000");
+        let tls = world.link_between([None, Some(0)]).unwrap();
+        let quic = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
+        world.pipes.get_mut(&quic).unwrap().swallow();
+        [0, 1].into_iter().for_each(|side| world.lose(quic, side));
+        if with_tls {
+            world.run_for(Duration::from_millis(8));
+            world.cut(tls);
+        }
+        world.run_for(Duration::from_secs(20));
+        let lives = !with_tls && !unordered;
+        assert_eq!(ended(&world, circuit), !lives, "{unordered} {with_tls}");
+        let received = world.received.get(&stream).map_or(0, Vec::len);
+        assert_eq!(received == 100_000, lives);
+        assert_eq!(cells(&world), 0);
+        nobody_is_at_fault(&world);
+    }
+}
+
+/// A neighbour that is told that circuits move, and says nothing of it.
+#[test]
+fn a_neighbour_that_does_not_say_what_came_loses_the_circuits() {
+    let (mut world, ..) = by_quic(setting(), &papers(), "source-100000");
+    world.run_for(Duration::from_millis(60));
+    let tls = world.link_between([None, Some(0)]).unwrap();
+    let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
+    world.pipes.get_mut(&tls).unwrap().swallow();
+    world.pipes.get_mut(&quic_link).unwrap().swallow();
+    world.lose(quic_link, 1);
+    world.run_for(Duration::from_secs(50));
+    assert!(world.relays[0].core.stats().cells > 0, "they wait");
+    world.run_for(Duration::from_secs(20));
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.lanes, stats.cells), (2, 0), "those of the first circuit");
+    nobody_is_at_fault(&world);
+}
+
+/// A variable-length cell of the link.
+fn long(command: Command, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_variable(&mut bytes, Width::Four, command, body);
+    bytes
+}
+
+/// A cell of another link's circuit.
+fn wrapped(number: u32, circuit: u32, command: Command) -> Vec<u8> {
+    let mut body = number.to_be_bytes().to_vec();
+    put_fixed(&mut body, circuit, command, &[]);
+    long(Command::DETOUR, &body)
+}
+
+fn own(command: Command, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_fixed(&mut bytes, 0, command, body);
+    bytes
+}
+
+#[test]
+fn what_cannot_be_said_of_links_that_move_ends_the_link() {
+    let papers = papers();
+    let (malformed, misplaced) = (Fault::Malformed, Fault::OutOfPlace);
+    let (lane, unknown) = (0x8000_0001, 0x8765_4321);
+    let list = |ends, counts: &[(u32, u32)]| long(Command::MOVE, &put_move(1, ends, counts));
+    let many = |from: u32| (from..from + 1_000).map(|lane| (lane, 1)).collect::<Vec<_>>();
+    let flood: Vec<u8> =
+        (0..70).flat_map(|part| list(false, &many(0x9000_0000 + 1_000 * part))).collect();
+    let counts = |lane, count| {
+        let mut body = Vec::new();
+        put_counts(&mut body, [(lane, count)].into_iter());
+        own(Command::ARRIVED, &body)
+    };
+    // By TLS or QUIC, what is said, and what becomes of it.
+    let cases: Vec<(bool, Vec<u8>, Option<Fault>)> = vec![
+        (true, long(Command::MOVE, &put_move(99, true, &[(lane, 1)])), None),
+        (true, wrapped(99, lane, Command::RELAY), None),
+        (true, long(Command::MOVE_OVER, &[0, 0, 0, 99]), None),
+        (true, long(Command::MOVE, &[0, 0, 0]), Some(malformed(Command::MOVE))),
+        (true, long(Command::MOVE, &[0, 0, 0, 1, 2]), Some(malformed(Command::MOVE))),
+        (true, long(Command::MOVE, &[0, 0, 0, 1, 1, 9]), Some(malformed(Command::MOVE))),
+        (true, long(Command::MOVE_OVER, &[0, 0, 1]), Some(malformed(Command::MOVE_OVER))),
+        (true, long(Command::MOVE_OVER, &[0, 0, 0, 1]), Some(misplaced(Command::MOVE_OVER))),
+        (true, wrapped(1, lane, Command::RELAY), Some(misplaced(Command::DETOUR))),
+        (true, long(Command::DETOUR, &[0, 0, 0]), Some(malformed(Command::DETOUR))),
+        // Unknown circuits are told to end.
+        (true, list(true, &[(unknown, 7)]), None),
+        (
+            true,
+            [list(false, &[]), wrapped(1, lane, Command::RELAY)].concat(),
+            Some(misplaced(Command::DETOUR)),
+        ),
+        (true, [list(true, &[]), wrapped(1, unknown, Command::RELAY)].concat(), None),
+        (true, [list(true, &[]), list(true, &[])].concat(), None),
+        (true, list(false, &[(unknown, 7), (unknown, 7)]), Some(malformed(Command::MOVE))),
+        (
+            true,
+            [list(false, &[(unknown, 7)]), list(true, &[(unknown, 7)])].concat(),
+            Some(malformed(Command::MOVE)),
+        ),
+        (true, flood, Some(malformed(Command::MOVE))),
+        (false, own(Command::BESIDE, &put_beside(2, &[1; 16])), Some(misplaced(Command::BESIDE))),
+        (false, counts(unknown, 7), None),
+        (false, (0..500).flat_map(|_| counts(unknown, 7)).collect(), None),
+    ];
+    for (nth, (by_tls, said, fault)) in cases.into_iter().enumerate() {
+        let mut world = World::of(setting(), &papers);
+        download(&mut world, 1);
+        let tls = world.link_between([None, Some(0)]).unwrap();
+        let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
+        world.forge(1, if by_tls { tls } else { quic_link }, &said);
+        world.run_for(Duration::from_secs(1));
+        let expected = fault.map(|fault| Violation::Link(LinkFault::Handshake(fault)));
+        let told = world.relays[0].violations.first().copied();
+        assert_eq!(told, expected, "case {nth}");
+        assert_eq!(world.pipes.contains_key(&tls), !(by_tls && fault.is_some()), "case {nth}");
+        assert!(cells(&world) < 10);
+    }
+}
+
+#[test]
+fn counts_of_cells_that_were_not_sent_end_the_link() {
+    let papers = papers();
+    // The guard's circuits on the QUIC link have random numbers: all are tried by what was sent.
+    for by_tls in [false, true] {
+        let (mut world, _, stream) = by_quic(setting(), &papers, "source-50000");
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(world.received[&stream].len(), 50_000);
+        let tls = world.link_between([None, Some(0)]).unwrap();
+        let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
+        let lane = world.pipes[&quic_link].last_circuit.unwrap();
+        let (link, said, command) = match by_tls {
+            true => {
+                let said = long(Command::MOVE, &put_move(1, true, &[(lane, 100_000)]));
+                (tls, said, Command::MOVE)
+            }
+            false => {
+                let mut body = Vec::new();
+                put_counts(&mut body, [(lane, 100_000)].into_iter());
+                (quic_link, own(Command::ARRIVED, &body), Command::ARRIVED)
+            }
+        };
+        world.forge(1, link, &said);
+        world.run_for(Duration::from_secs(1));
+        let fault = LinkFault::Handshake(Fault::Malformed(command));
+        assert_eq!(world.relays[0].violations, [Violation::Link(fault)]);
+        assert!(!world.pipes.contains_key(&link));
+        assert_eq!(cells(&world), 0);
     }
 }

@@ -131,6 +131,8 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     let Numbers { stats, .. } = numbers;
     level(encoder, "relay_quic_links", "QUIC links to other relays and clients", stats.quic_links)?;
     level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
+    let help = "Circuits that moved from QUIC links to the TLS links beside them";
+    count(encoder, "relay_quic_moved_circuits", help, stats.moved_circuits)?;
     let help = "QUIC links that could not be opened: circuits stay on TLS";
     count(encoder, "relay_quic_failed", help, failed)?;
     count(encoder, "relay_quic_broken", "QUIC links that broke", endpoints.broken)?;
@@ -190,7 +192,7 @@ mod tests {
         let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
         (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
         numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });
-        numbers.stats.quic_circuits = 13;
+        (numbers.stats.quic_circuits, numbers.stats.moved_circuits) = (13, 18);
         numbers.mptcp = Some(MptcpCounts { links: 14, subflows: 15, fell_back: 16 });
         (numbers.dedicates_links, numbers.stats.dedicated_links) = (true, 17);
         numbers.stats.relayed = 5;
@@ -211,6 +213,7 @@ mod tests {
             "anabranch_relay_early_records_total 11",
             "anabranch_relay_unordered_links 0",
             "anabranch_relay_quic_circuits 13",
+            "anabranch_relay_quic_moved_circuits_total 18",
             "anabranch_relay_quic_failed_total 12",
             "anabranch_relay_mptcp_subflows 15",
             "anabranch_relay_mptcp_fell_back 16",

@@ -153,6 +153,8 @@ pub(super) struct QuicNews {
     pub(super) opened: Option<QuicOpened>,
     /// The link is gone.
     pub(super) ended: bool,
+    /// Nobody has closed it: nothing comes by it any more.
+    pub(super) lost: bool,
 }
 
 /// A link whose QUIC handshake is done.
@@ -477,14 +479,15 @@ impl QuicLinks {
     /// Looks at a link; its plain bytes are appended.
     pub(super) fn look(&mut self, link: LinkId, plain: &mut Vec<u8>) -> QuicNews {
         let Some(conn) = self.links.get_mut(&link) else {
-            return QuicNews { opened: None, ended: false };
+            return QuicNews { opened: None, ended: false, lost: false };
         };
         let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
-            return QuicNews { opened: None, ended: true };
+            return QuicNews { opened: None, ended: true, lost: false };
         };
         let is_at_fault = quic.read(plain).is_err();
         self.faults += u64::from(is_at_fault);
         let ended = is_at_fault || quic.state() == State::Ended;
+        let lost = ended && !is_at_fault && quic.fault().is_some();
         let is_open = quic.state() == State::Open;
         let opened = (is_open && !conn.told).then(|| QuicOpened {
             peer: conn.peer,
@@ -496,7 +499,7 @@ impl QuicLinks {
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
             slot.opened();
         }
-        QuicNews { opened, ended }
+        QuicNews { opened, ended, lost }
     }
 
     /// A link's neighbour is known: its circuits' cells are read from now on.

@@ -19,10 +19,11 @@ use crate::tls::setup::{SetupError, setup};
 /// Bytes that may lie unread in a connection, and in each of its streams: what overtook a lost
 /// datagram.
 const WINDOW: u32 = 4 << 20;
-/// A connection of which nothing is heard ends then.
-const IDLE: Duration = Duration::from_secs(40);
-/// A silent one asks whether the peer is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(12);
+/// A connection of which nothing is heard ends then, and what was on it goes on by another: so long
+/// do streams stall where UDP is blocked.
+const IDLE: Duration = Duration::from_secs(15);
+/// A silent one asks whether the peer is there: three times before it ends.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
 /// For how long the answer to a Retry counts.
 const RETRY: Duration = Duration::from_secs(15);
 

@@ -338,7 +338,10 @@ fn a_goodbye_ends_a_link_and_silence_does() {
     world.run(Duration::from_secs(300));
     assert_eq!(world.state(1), Some(State::Open), "it is kept alive");
     world.ways[0].change(world.now, |settings| settings.down = true);
-    world.run(Duration::from_secs(100));
+    world.run(Duration::from_secs(20));
+    assert_eq!(world.state(1), Some(State::Ended), "it hears nothing");
+    assert_eq!(world.state(0), Some(State::Open), "it heard of that one until then");
+    world.run(Duration::from_secs(80));
     for end in 0..2 {
         assert_eq!(world.state(end), Some(State::Ended));
         assert!(matches!(world.link(end).fault(), Some(Fault::Peer(_))));

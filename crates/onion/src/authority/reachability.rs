@@ -189,7 +189,12 @@ impl Attempt {
                     break Some(channel.identity().is_some_and(|who| is(&who, target)));
                 }
                 Ok(CellOutcome::Own) => cells.set_width(channel.width()),
-                Ok(CellOutcome::Circuit | CellOutcome::Export(_) | CellOutcome::Offered(_))
+                Ok(
+                    CellOutcome::Circuit
+                    | CellOutcome::Export(_)
+                    | CellOutcome::Offered(..)
+                    | CellOutcome::Beside,
+                )
                 | Err(_) => break Some(false),
             }
         };
@@ -204,7 +209,7 @@ impl Core for Reachability {
         match input {
             LinkInput::Opened { link, target, start } => self.open(link, target, start),
             LinkInput::Bytes { link, bytes } => self.receive(link, bytes),
-            LinkInput::Closed { link } => self.closed(link),
+            LinkInput::Closed { link } | LinkInput::Lost { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
             // A client proves nothing, asks for no look, and there is but one of us.
             LinkInput::Exported { .. }

@@ -1,6 +1,7 @@
 //! QUIC links beside others (`docs/spec/quic-links.md`): a neighbour that has reached us is told
 //! where they come in, and one that we have reached tells us. Circuits that are made from then on
-//! go by the QUIC link; those that there are stay where they are.
+//! go by the QUIC link; those that there are stay where they are. Where a QUIC link breaks, its
+//! circuits move to the link beside it (`detour`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::channel::LinkKind;
 use crate::channels::{Beside, LinkId};
 use crate::io::LinkOutput;
 use crate::wire::extend::Target;
-use crate::wire::link::Identity;
+use crate::wire::link::{BesideToken, Identity};
 
 /// How long after a failure the next attempt is made: twice as long after each further one, up to
 /// the longest.
@@ -21,9 +22,9 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
     /// QUIC links come in at this port of a link's neighbour.
-    pub(super) fn offered(&mut self, id: LinkId, port: u16) {
+    pub(super) fn offered(&mut self, id: LinkId, port: u16, token: BesideToken) {
         if let Some(link) = self.channels.link(id) {
-            link.beside = Some(Beside { port, failed: 0, again: None });
+            link.beside = Some(Beside { port, failed: 0, again: None, token });
             self.open_beside(id);
         }
     }
@@ -69,16 +70,22 @@ impl<R: NodeRole> Node<R> {
     /// The time of another attempt has come: it is made where circuits are, and put off where none
     /// are, as a QUIC link that nobody used has been closed for that.
     pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
-        let Some(link) = self.channels.link(id) else { return };
-        match link.circuits() {
+        match self.channels.circuits_with_besides(id) {
             0 => self.try_again(id, now + PAUSE),
             _ => self.open_beside(id),
         }
     }
 
-    /// A QUIC link to this relay is open.
-    pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
+    /// Both ends of a QUIC link know whether it stands beside another: circuits may be made.
+    pub(super) fn joined(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        link.is_joined = true;
+        let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
+        self.channels.opened(id);
         self.put(LinkOutput::AdmitCircuits { link: id });
+        if let Some(target) = wanted {
+            self.found(now, &target, id);
+        }
         let Some(identity) = identity else { return };
         for id in self.offering(&identity.rsa) {
             if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {

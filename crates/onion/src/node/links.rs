@@ -35,7 +35,8 @@ impl<R: NodeRole> Node<R> {
 
     /// Bytes of a link.
     pub(super) fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
-        let Some(link) = self.channels.link(id) else { return };
+        // What comes by a QUIC link that was given up comes again by the other.
+        let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
         link.inbox.extend_from_slice(bytes);
         if !link.waits {
             self.work(now, id);
@@ -125,7 +126,12 @@ impl<R: NodeRole> Node<R> {
     ///
     /// # Errors
     /// A violation that ends the link.
-    fn take_cell(&mut self, now: Time, id: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
+    pub(super) fn take_cell(
+        &mut self,
+        now: Time,
+        id: LinkId,
+        mut cell: Cell<'_>,
+    ) -> Result<(), LinkFault> {
         let Some(link) = self.channels.link(id) else { return Ok(()) };
         let (circuit, command) = (cell.circuit, cell.command);
         let is_padding = matches!(command, Command::PADDING | Command::VPADDING);
@@ -134,9 +140,13 @@ impl<R: NodeRole> Node<R> {
         match link.channel.take(&mut *self.rng, &cell).map_err(LinkFault::Handshake)? {
             CellOutcome::Own if command == Command::PADDING_NEGOTIATE => self.watch(id),
             CellOutcome::Own => {}
-            CellOutcome::Circuit => R::take_cell(self, now, id, cell)?,
+            CellOutcome::Circuit => {
+                R::take_cell(self, now, id, cell)?;
+                self.note_arrival(now, Lane { link: id, id: circuit });
+            }
             CellOutcome::Opened => self.opened(now, id)?,
-            CellOutcome::Offered(port) => self.offered(id, port),
+            CellOutcome::Offered(port, token) => self.offered(id, port, token),
+            CellOutcome::Beside => self.take_beside(now, id, &mut cell)?,
             CellOutcome::Export(context) => {
                 link.waits = true;
                 self.put(LinkOutput::Export { link: id, context });
@@ -175,17 +185,17 @@ impl<R: NodeRole> Node<R> {
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(LinkFault::WrongIdentity);
         }
-        self.channels.opened(id);
-        self.settle(now, id);
-        if let Some(link) = self.channels.link(id) {
-            link.channel.offer();
-            if link.channel.kind() == LinkKind::Quic {
-                self.quic_opened(id, identity);
-            }
+        let is_quic = link.channel.kind() == LinkKind::Quic;
+        match is_quic {
+            // Circuits wait until both know what stands beside it.
+            true => self.quic_opened(id, identity),
+            false => self.channels.opened(id),
         }
+        self.settle(now, id);
+        self.offer(id);
         self.fix_records(id);
         self.put(Event::LinkOpen { link: id, identity, skew, dialled });
-        if let Some(target) = wanted {
+        if let Some(target) = wanted.filter(|_| !is_quic) {
             self.found(now, &target, id);
         }
         Ok(())
@@ -228,6 +238,7 @@ impl<R: NodeRole> Node<R> {
     /// A link is gone, and what was on it.
     pub(super) fn closed(&mut self, now: Time, id: LinkId) {
         self.disarm(id);
+        self.close_detours(now, id);
         let Some(link) = self.channels.link(id) else { return };
         let (kind, wanted) = (link.channel.kind(), link.wanted.take());
         let was_open = link.channel.is_open();

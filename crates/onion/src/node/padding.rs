@@ -62,8 +62,9 @@ impl<R: NodeRole> Node<R> {
 
     /// Whether a link has been without circuits for so long that it is to be closed.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
+        let circuits = self.channels.circuits_with_besides(id);
         let Some(link) = self.channels.link(id) else { return false };
-        let until = match link.circuits() {
+        let until = match circuits {
             0 => link.quiet.rests_until(),
             _ if link.is_dedicated => {
                 // The timer is set again when its last circuit is gone.

@@ -42,6 +42,10 @@ impl Command {
     /// Between two relays of ours that both speak of it, of no circuit: QUIC links come in at this
     /// UDP port (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
+    /// On a QUIC link, of no circuit: the TLS link beside which it stands, and the answer.
+    pub const BESIDE: Command = Command(73);
+    /// On a QUIC link, of no circuit: so many cells of these circuits came.
+    pub const ARRIVED: Command = Command(74);
     /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
     /// says.
     pub const ONWARD: Command = Command(64);
@@ -62,6 +66,13 @@ impl Command {
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
+    /// On a TLS link that has a QUIC link beside it: circuits of that one go on by this one, and so
+    /// many of their cells came.
+    pub const MOVE: Command = Command(192);
+    /// The same: a cell of such a circuit.
+    pub const DETOUR: Command = Command(193);
+    /// The same: nothing goes on of such a link.
+    pub const MOVE_OVER: Command = Command(194);
 }
 
 impl Command {

@@ -17,6 +17,7 @@ use tor_checkable::{ExternallySigned, SelfSigned, TimeBound};
 use tor_llcrypto::pk::rsa;
 use tor_llcrypto::util::x509_extract_rsa_subject_kludge as rsa_key_of;
 
+use super::cell::BODY;
 use super::crypto::{Sha1, Sha256, ed25519};
 
 /// The authentication type that we do: Ed25519-SHA256-RFC5705.
@@ -38,14 +39,79 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
     versions.iter().flat_map(|version| version.to_be_bytes()).collect()
 }
 
-/// The body of a QUIC cell: the UDP port at which QUIC links come in.
-pub fn put_quic(port: u16) -> [u8; 2] {
-    port.to_be_bytes()
+/// What names a TLS link on the QUIC link beside it.
+pub type BesideToken = [u8; 16];
+
+/// The body of a QUIC cell: the UDP port at which QUIC links come in, and the token of the link by
+/// which it goes; zeros where circuits cannot move to that link.
+pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
+    let mut body = [0; 18];
+    body[..2].copy_from_slice(&port.to_be_bytes());
+    body[2..].copy_from_slice(token);
+    body
 }
 
-/// The port that a QUIC cell names; `None` if it names none.
-pub fn read_quic(body: &[u8]) -> Option<u16> {
-    body.first_chunk().map(|port| u16::from_be_bytes(*port)).filter(|port| *port > 0)
+/// The port and the token that a QUIC cell names; `None` if it names no port.
+pub fn read_quic(body: &[u8]) -> Option<(u16, BesideToken)> {
+    let (port, rest) = body.split_first_chunk()?;
+    let port = Some(u16::from_be_bytes(*port)).filter(|port| *port > 0)?;
+    Some((port, *rest.first_chunk()?))
+}
+
+/// The body of a BESIDE cell: the number of the QUIC link by which it goes among those beside the
+/// TLS link of this token. Zeros: it stands beside none. The answer repeats the number, or says 0.
+pub fn put_beside(number: u32, token: &BesideToken) -> [u8; 20] {
+    let mut body = [0; 20];
+    body[..4].copy_from_slice(&number.to_be_bytes());
+    body[4..].copy_from_slice(token);
+    body
+}
+
+/// The number and the token of a BESIDE cell.
+pub fn read_beside(body: &[u8]) -> Option<(u32, BesideToken)> {
+    let (number, rest) = body.split_first_chunk()?;
+    Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
+}
+
+/// Bytes of a circuit ID and a count of cells.
+const COUNT: usize = 8;
+/// Counts that fit into a fixed-length cell.
+pub const COUNTS_IN_CELL: usize = BODY / COUNT;
+
+/// A circuit's ID, and how many of its cells came.
+pub type CellCount = (u32, u32);
+
+/// Appends counts.
+pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
+    for (circuit, count) in counts {
+        out.extend_from_slice(&circuit.to_be_bytes());
+        out.extend_from_slice(&count.to_be_bytes());
+    }
+}
+
+/// The counts in these bytes, up to the first of circuit ID 0.
+pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
+    let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let pairs = bytes.chunks_exact(COUNT).map(move |pair| (word(&pair[..4]), word(&pair[4..])));
+    pairs.take_while(|(circuit, _)| *circuit != 0)
+}
+
+/// What a MOVE cell says: the number of a QUIC link, whether its list ends here, and how many cells
+/// of which circuits came by it.
+pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
+    let mut body = number.to_be_bytes().to_vec();
+    body.push(u8::from(ends));
+    put_counts(&mut body, counts.iter().copied());
+    body
+}
+
+/// The number, whether the list ends, and the counts of a MOVE cell; `None` if it cannot be read.
+pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
+    let (number, rest) = body.split_first_chunk()?;
+    let (&ends, pairs) = rest.split_first()?;
+    let counts: Vec<CellCount> = read_counts(pairs).collect();
+    let is_whole = ends <= 1 && counts.len() * COUNT == pairs.len();
+    is_whole.then_some((u32::from_be_bytes(*number), ends == 1, counts))
 }
 
 /// Who a neighbour is.

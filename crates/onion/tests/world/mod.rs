@@ -381,6 +381,20 @@ impl World {
         }
     }
 
+    /// Nothing comes by a QUIC link any more, as its driver at one end finds.
+    pub fn lose(&mut self, id: LinkId, side: usize) {
+        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        pipe.swallow_to(side);
+        let node = pipe.nodes[side];
+        self.forget(node, id);
+        self.tell(node, LinkInput::Lost { link: id });
+    }
+
+    /// What a node hears of a link that its neighbour did not say.
+    pub fn forge(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
+        self.tell(node, LinkInput::Bytes { link, bytes });
+    }
+
     /// A link between two relays, or the client and a relay, if there is one.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;

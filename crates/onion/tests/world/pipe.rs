@@ -6,6 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::{self, Stream};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_netem::{Link, LinkSettings};
+use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::extend::Target;
 use rand::RngExt;
 
@@ -19,14 +20,16 @@ pub struct Pipe {
     /// What side 1 sees, once it is asked for: when, and how many bytes; those that it sends are
     /// negative.
     pub seen: Option<Vec<(Time, i64)>>,
+    /// The circuit of which side 0 sent the last cell.
+    pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
     /// Bits a second.
     rate: u64,
     /// Which cores have something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
-    /// Whether what is sent, or is under way, never arrives, and nobody is told.
-    swallows: bool,
+    /// Whether what is sent to a side, or is under way there, never arrives, and nobody is told.
+    swallows: [bool; 2],
     /// Where arrivals come in pieces.
     chunks: Option<Stream>,
     /// What of an arrival is not yet delivered, by the side that gets it.
@@ -50,10 +53,11 @@ impl Pipe {
             nodes,
             carried: 0,
             seen: None,
+            last_circuit: None,
             wires: [wire(0), wire(1)],
             rate: setting.rate,
             ready: [false; 2],
-            swallows: false,
+            swallows: [false; 2],
             // As long as TLS 1.3 takes.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
@@ -93,7 +97,12 @@ impl Pipe {
 
     /// From now on nothing arrives, at either side.
     pub fn swallow(&mut self) {
-        self.swallows = true;
+        self.swallows = [true; 2];
+    }
+
+    /// From now on nothing arrives at this side.
+    pub fn swallow_to(&mut self, side: usize) {
+        self.swallows[side] = true;
     }
 
     /// What this node sends from now on are records of so many bytes, which may overtake each
@@ -113,7 +122,7 @@ impl Pipe {
             let length = record.len();
             self.wires[1 - side].push(now, record, length).expect("a pipe loses nothing");
         }
-        if self.swallows {
+        if self.swallows[side] {
             while self.wires[1 - side].pop(now).is_some() {}
             return None;
         }
@@ -154,6 +163,11 @@ impl Pipe {
         let length = bytes.len();
         self.carried += length as u64;
         if length > 0 {
+            let last = bytes.last_chunk::<CELL>().and_then(|cell| cell.first_chunk());
+            let circuit = last.map(|id| u32::from_be_bytes(*id)).filter(|id| *id > 0);
+            if side == 0 {
+                self.last_circuit = circuit.or(self.last_circuit);
+            }
             if side == 1 {
                 self.note(now, -(length as i64));
             }

@@ -145,6 +145,7 @@ fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     json!({
         "links": stats.quic_links, "circuits": stats.quic_circuits, "failed": failed,
         "broken": endpoints.broken, "retried": endpoints.retried, "refused": endpoints.refused,
+        "moved": stats.moved_circuits,
     })
 }
 

@@ -1,0 +1,681 @@
+//! How the circuits of a QUIC link go on by the TLS link beside it (`docs/spec/quic-links.md`):
+//! copies of what was sent until the neighbour says that it came, and once the QUIC link is given
+//! up, cells in cells of the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anabranch_multipath::Time;
+
+use super::{Channels, Lane, Link, LinkId, Owner, Popped};
+use crate::queue::Queue;
+use crate::transport::Transport;
+use crate::wire::cell::{CELL, Command};
+use crate::wire::link::{BesideToken, COUNTS_IN_CELL, CellCount, Identity, put_counts, put_move};
+use crate::wire::message::DestroyReason;
+
+/// QUIC links that may stand, or have stood and have circuits still, beside one other.
+const MOST_BESIDE: usize = 8;
+/// Copies that are kept for one link. An honest neighbour says within a round trip what came: where
+/// more are under way, the link has no detour from then on.
+const MOST_KEPT: usize = 16_384;
+/// So many cells may come before the neighbour is told.
+const SAY: usize = 48;
+/// Counts in one MOVE cell.
+const COUNTS_IN_MOVE: usize = 1_000;
+/// Circuits in the list of a link: as many as one may have.
+const MOST_LISTED: usize = 1 << 16;
+
+/// What passed on a lane.
+#[derive(Default)]
+pub(super) struct Passed {
+    /// Cells that came.
+    received: u32,
+    /// Of those that were sent, so many came, as the neighbour said last; the others are kept.
+    acknowledged: u32,
+    pub(super) kept: Queue,
+}
+
+/// How the circuits of a QUIC link go on where it breaks.
+pub(super) struct Detour {
+    beside: LinkId,
+    number: u32,
+    stage: Stage,
+    /// Copies on all lanes.
+    pub(super) kept: usize,
+    /// Lanes of which cells came of which the neighbour was not told, and how many cells.
+    unsaid: BTreeSet<u32>,
+    came: usize,
+    /// Somebody will have it told.
+    timed: bool,
+    /// What the neighbour's list has said so far.
+    listed: BTreeMap<u32, u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// By QUIC.
+    Beside,
+    /// By neither: our list is said, and the neighbour's has not come to its end.
+    Moving,
+    /// By the other link.
+    Moved,
+}
+
+impl Detour {
+    /// Whether what is sent is kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.stage == Stage::Beside
+    }
+}
+
+/// What a neighbour said of cells that came, or of circuits that move, cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadCount;
+
+impl Link {
+    /// Whether its circuits go by another link, or are about to.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
+    }
+
+    /// Whether cells of its circuits may go by the other link.
+    fn takes_turns(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
+    }
+}
+
+impl Channels {
+    /// The link by which a link's cells go: itself, or that to which its circuits moved.
+    pub(super) fn carrier(&self, id: LinkId) -> LinkId {
+        let detour = self.links.get(&id).and_then(|link| link.detour.as_ref());
+        detour.filter(|detour| !detour.keeps()).map_or(id, |detour| detour.beside)
+    }
+
+    /// Whether a link's circuits go by another, or are about to.
+    pub(crate) fn has_moved(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(Link::has_moved)
+    }
+
+    /// Circuits that moved since the beginning.
+    pub(crate) fn moved_circuits(&self) -> u64 {
+        self.moved
+    }
+
+    /// The QUIC links beside another.
+    pub(crate) fn besides(&self, id: LinkId) -> Vec<LinkId> {
+        self.links.get(&id).map(|link| link.besides.values().copied().collect()).unwrap_or_default()
+    }
+
+    /// The QUIC link of this number beside another.
+    pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
+        self.links.get(&id)?.besides.get(&number).copied()
+    }
+
+    /// Circuits on a link and on the QUIC links beside it.
+    pub(crate) fn circuits_with_besides(&self, id: LinkId) -> usize {
+        let Some(link) = self.links.get(&id) else { return 0 };
+        let besides = link.besides.values().filter_map(|id| self.links.get(id));
+        link.circuits() + besides.map(Link::circuits).sum::<usize>()
+    }
+
+    /// We have opened a QUIC link to this relay: the number and the token by which it says beside
+    /// which link it stands; zeros, if none can take its circuits.
+    pub(crate) fn stand_beside(&mut self, quic: LinkId, to: &Identity) -> (u32, BesideToken) {
+        let usable = |link: &Link| {
+            let token = link.beside.map(|beside| beside.token).unwrap_or_default();
+            token != BesideToken::default() && link.besides.len() < MOST_BESIDE
+        };
+        let found = self.reaching(&to.rsa).find(|(_, link)| usable(link)).map(|(id, _)| id);
+        let Some(id) = found else { return Default::default() };
+        let Some(link) = self.links.get_mut(&id) else { return Default::default() };
+        let (Some(beside), number) = (link.beside, link.last_beside + 1) else {
+            return Default::default();
+        };
+        self.pair(quic, id, number);
+        (number, beside.token)
+    }
+
+    /// A neighbour says beside which link of ours a QUIC link stands: the number, or 0 if none can
+    /// take its circuits, or none that this core has.
+    ///
+    /// # Errors
+    /// The number was another link's.
+    pub(crate) fn placed_beside(
+        &mut self,
+        quic: LinkId,
+        (number, token): (u32, BesideToken),
+    ) -> Result<u32, BadCount> {
+        let whose = |link: &Link| link.channel.identity();
+        let Some(by) = self.links.get(&quic).map(whose) else { return Ok(0) };
+        let fits = |link: &Link| link.token == Some(token) && whose(link) == by;
+        let found = self.links.iter().find(|(_, link)| fits(link));
+        let Some((&id, link)) = found.filter(|_| number != 0) else { return Ok(0) };
+        if number <= link.last_beside {
+            return Err(BadCount);
+        }
+        if link.besides.len() >= MOST_BESIDE {
+            return Ok(0);
+        }
+        self.pair(quic, id, number);
+        Ok(number)
+    }
+
+    /// The neighbour answers whether a QUIC link of ours stands beside the link that we named.
+    ///
+    /// # Errors
+    /// It names another.
+    pub(crate) fn answered_beside(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
+        let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
+        match detour.map(|detour| detour.number) {
+            Some(_) if number == 0 => self.renounce(quic),
+            Some(ours) if ours != number => return Err(BadCount),
+            // The link beside it may be gone.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, quic: LinkId, beside: LinkId, number: u32) {
+        if let Some(link) = self.links.get_mut(&beside) {
+            link.besides.insert(number, quic);
+            link.last_beside = number;
+        }
+        if let Some(link) = self.links.get_mut(&quic) {
+            link.detour = Some(Box::new(Detour {
+                beside,
+                number,
+                stage: Stage::Beside,
+                kept: 0,
+                unsaid: BTreeSet::new(),
+                came: 0,
+                timed: false,
+                listed: BTreeMap::new(),
+            }));
+        }
+    }
+
+    /// A QUIC link stands beside no other any more.
+    pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
+        let Some(detour) = detour else { return };
+        if let Some(link) = self.links.get_mut(&detour.beside) {
+            link.besides.remove(&detour.number);
+            link.moved.retain(|&moved| moved != quic);
+        }
+    }
+
+    /// The circuits of a QUIC link cannot move any more: no copies are kept.
+    pub(crate) fn renounce(&mut self, quic: LinkId) {
+        let Some(link) = self.links.get_mut(&quic) else { return };
+        let detour = link.detour.take_if(|detour| detour.keeps());
+        if detour.is_some() {
+            link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.passed.kept));
+        }
+        self.forget_detour(quic, detour);
+    }
+
+    /// The QUIC link with the most copies has none from now on; false if none has any.
+    pub(crate) fn renounce_most(&mut self) -> bool {
+        let kept = |link: &Link| {
+            let detour = link.detour.as_ref().filter(|detour| detour.keeps());
+            detour.map(|detour| detour.kept).filter(|kept| *kept > 0)
+        };
+        let most = self.links.iter().filter_map(|(id, link)| Some((kept(link)?, *id))).max();
+        most.map(|(_, id)| self.renounce(id)).is_some()
+    }
+
+    /// A link for which too many copies are kept has none from now on.
+    pub(super) fn bound_kept(&mut self, id: LinkId) {
+        let detour = self.links.get(&id).and_then(|link| link.detour.as_ref());
+        if detour.is_some_and(|detour| detour.kept > MOST_KEPT) {
+            self.renounce(id);
+        }
+    }
+
+    /// A cell of a lane was taken: whether the neighbour is to be told of it after a while, and
+    /// nobody sees to that.
+    pub(crate) fn came(&mut self, lane: Lane) -> bool {
+        let Some(link) = self.links.get_mut(&lane.link) else { return false };
+        let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
+        let (Some(detour), Some(queue)) = (detour, link.lanes.get_mut(&lane.id)) else {
+            return false;
+        };
+        queue.passed.received = queue.passed.received.wrapping_add(1);
+        detour.unsaid.insert(lane.id);
+        detour.came += 1;
+        if detour.came >= SAY {
+            self.say_arrived(lane.link);
+            return false;
+        }
+        !std::mem::replace(&mut detour.timed, true)
+    }
+
+    /// The time has come to tell the neighbour what came.
+    pub(crate) fn arrived_due(&mut self, id: LinkId) {
+        if let Some(detour) = self.links.get_mut(&id).and_then(|link| link.detour.as_mut()) {
+            detour.timed = false;
+            self.say_arrived(id);
+        }
+    }
+
+    fn say_arrived(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
+            return;
+        };
+        detour.came = 0;
+        let lanes = std::mem::take(&mut detour.unsaid).into_iter();
+        let counts = lanes.filter_map(|lane| Some((lane, link.lanes.get(&lane)?.passed.received)));
+        let counts: Vec<CellCount> = counts.collect();
+        for counts in counts.chunks(COUNTS_IN_CELL) {
+            let mut body = Vec::new();
+            put_counts(&mut body, counts.iter().copied());
+            self.say(Lane { link: id, id: 0 }, Command::ARRIVED, &body);
+        }
+    }
+
+    /// The neighbour says how many cells of circuits came: their copies go.
+    ///
+    /// # Errors
+    /// More came than were sent.
+    pub(crate) fn arrived(
+        &mut self,
+        id: LinkId,
+        counts: impl Iterator<Item = CellCount>,
+    ) -> Result<(), BadCount> {
+        let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+        let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
+            return Ok(());
+        };
+        for (lane, count) in counts {
+            // It may have ended.
+            let Some(lane) = link.lanes.get_mut(&lane) else { continue };
+            let more = lane.passed.fresh(count).ok_or(BadCount)?;
+            self.pool.skip(&mut lane.passed.kept, more);
+            lane.passed.acknowledged = count;
+            detour.kept -= more;
+        }
+        Ok(())
+    }
+
+    /// The circuits of a QUIC link are to go by the link beside it, which is told how many of their
+    /// cells came; false if they cannot.
+    pub(crate) fn start_move(&mut self, quic: LinkId) -> bool {
+        let Some(link) = self.links.get_mut(&quic) else { return false };
+        let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
+            return false;
+        };
+        detour.stage = Stage::Moving;
+        detour.unsaid.clear();
+        let (beside, number) = (detour.beside, detour.number);
+        // Circuits that end are none of the list's: nothing else need be said of them.
+        link.inbox.clear();
+        link.channel.outbox.clear();
+        (link.padded, link.told, link.transport) = (false, false, Transport::default());
+        let counts: Vec<CellCount> =
+            link.lanes.iter().map(|(id, lane)| (*id, lane.passed.received)).collect();
+        self.moved += counts.len() as u64;
+        self.unreach(quic);
+        self.ready.retain(|&ready| ready != quic);
+        let Some(link) = self.links.get_mut(&beside) else { return false };
+        link.moved.push(quic);
+        let before = link.channel.outbox.len();
+        let mut rest = &counts[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(COUNTS_IN_MOVE));
+            let body = put_move(number, later.is_empty(), now);
+            link.channel.say_long(Command::MOVE, &body);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        link.listing += link.channel.outbox.len() - before;
+        self.wake(beside);
+        true
+    }
+
+    /// The neighbour's list of a link that moves goes on: the circuits that are lost, once it has
+    /// come to its end.
+    ///
+    /// # Errors
+    /// It says what cannot be, or nothing was to come.
+    pub(crate) fn listed(
+        &mut self,
+        quic: LinkId,
+        ends: bool,
+        counts: &[CellCount],
+    ) -> Result<Vec<Owner>, BadCount> {
+        let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
+        let detour = link.detour.as_deref_mut();
+        let Some(detour) = detour.filter(|detour| detour.stage == Stage::Moving) else {
+            return Err(BadCount);
+        };
+        for &(lane, count) in counts {
+            if detour.listed.insert(lane, count).is_some() || detour.listed.len() > MOST_LISTED {
+                return Err(BadCount);
+            }
+        }
+        if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
+    }
+
+    /// Both lists are known: what did not come goes again, by the other link, before what waits.
+    fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
+        let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
+        let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
+        let mut listed = std::mem::take(&mut detour.listed);
+        let (mut ended, beside) = (Vec::new(), detour.beside);
+        for (&id, lane) in &mut link.lanes {
+            match listed.remove(&id) {
+                Some(count) => {
+                    let more = lane.passed.fresh(count).ok_or(BadCount)?;
+                    self.pool.skip(&mut lane.passed.kept, more);
+                }
+                // It does not know of it yet: all goes again.
+                None if lane.passed.received == 0 && lane.passed.acknowledged == 0 => {}
+                // It has ended it.
+                None => {
+                    ended.push(id);
+                    continue;
+                }
+            }
+            let mut cells = std::mem::take(&mut lane.passed.kept);
+            let was_empty = lane.queue.is_empty();
+            self.pool.join(&mut cells, std::mem::take(&mut lane.queue));
+            lane.queue = cells;
+            if was_empty && !lane.queue.is_empty() {
+                link.policy.woke(id);
+            }
+        }
+        (detour.kept, detour.stage) = (0, Stage::Moved);
+        let lost = ended.iter().filter_map(|id| {
+            let mut lane = link.lanes.remove(id)?;
+            self.pool.clear(&mut lane.queue);
+            self.pool.clear(&mut lane.passed.kept);
+            link.policy.gone(*id);
+            Some(lane.owner)
+        });
+        let lost: Vec<Owner> = lost.collect();
+        // We have ended those that are left, but for those of which we have not heard yet.
+        for (id, _) in listed.into_iter().filter(|(_, count)| *count > 0) {
+            let reason = DestroyReason::FINISHED;
+            link.channel.say(id, Command::DESTROY, &[reason.0]);
+        }
+        link.listing = link.channel.outbox.len();
+        self.wake(beside);
+        Ok(lost)
+    }
+
+    /// Tells the neighbour that nothing goes on of the QUIC link of this number.
+    pub(crate) fn say_move_over(&mut self, id: LinkId, number: u32) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.channel.say_long(Command::MOVE_OVER, &number.to_be_bytes());
+            self.said(id);
+        }
+    }
+
+    /// The link to which the circuits of a QUIC link moved, or are moving, and its number there.
+    pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
+        let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
+        Some((detour.beside, detour.number))
+    }
+
+    /// Whether the neighbour has not said yet which cells of the circuits that move came.
+    pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
+        let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
+        detour.is_some_and(|detour| detour.stage == Stage::Moving)
+    }
+
+    /// Forgets QUIC links whose circuits went by this link, and that have none any more.
+    pub(crate) fn tidy(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
+        let is_over = |id: &LinkId| {
+            let link = self.links.get(id).filter(|link| link.takes_turns());
+            link.is_some_and(|link| link.circuits() == 0 && link.channel.outbox.is_empty())
+        };
+        let over: Vec<LinkId> = link.moved.iter().copied().filter(is_over).collect();
+        for quic in over {
+            self.close(quic);
+        }
+    }
+
+    /// Whether links whose circuits moved to this one have something to send.
+    pub(super) fn moved_have_cells(&mut self, id: LinkId) -> bool {
+        let moved = self.links.get(&id).map(|link| link.moved.clone()).unwrap_or_default();
+        moved.iter().any(|id| {
+            let link = self.links.get_mut(id).filter(|link| link.takes_turns());
+            link.is_some_and(Link::has_cells)
+        })
+    }
+
+    /// Appends the next cell of a link, or of one whose circuits moved to it: they take turns.
+    pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
+        let Some(link) = self.links.get(&id) else { return Popped::Nothing };
+        let (moved, turn) = (link.moved.clone(), link.turn);
+        for step in 0..=moved.len() {
+            let turn = (turn + step) % (moved.len() + 1);
+            let popped = match turn.checked_sub(1) {
+                None => self.pop_cell(now, id, out),
+                Some(nth) => self.pop_moved(now, moved[nth], out),
+            };
+            if !matches!(popped, Popped::Nothing) {
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.quiet.note(now, false);
+                    link.turn = turn + 1;
+                }
+                return popped;
+            }
+        }
+        self.tidy(id);
+        Popped::Nothing
+    }
+
+    /// Appends the next cell of a link whose circuits moved, in a cell of the other link.
+    fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> Popped {
+        let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
+            return Popped::Nothing;
+        };
+        let number = link.detour.as_ref().map(|detour| detour.number).unwrap_or_default();
+        if link.channel.outbox.len() >= CELL {
+            put_head(out, number);
+            out.extend(link.channel.outbox.drain(..CELL));
+            if link.channel.outbox.is_empty() {
+                (link.busiest, link.listing) = (link.lanes.len(), 0);
+            }
+            return Popped::Own;
+        }
+        let Some(circuit) = link.policy.next() else { return Popped::Nothing };
+        let Some(lane) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        put_head(out, number);
+        self.pool.pop(&mut lane.queue, out);
+        lane.lately.note(now);
+        link.lately.note(now);
+        let (owner, left) = (lane.owner, lane.queue.len());
+        link.policy.sent(now, circuit, left > 0);
+        Popped::Cell { owner, left }
+    }
+}
+
+/// Appends what goes before a cell that goes by another link: circuit ID 0, DETOUR, the length, and
+/// the number of its link.
+fn put_head(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&[0; 4]);
+    out.push(Command::DETOUR.0);
+    out.extend_from_slice(&(4 + CELL as u16).to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+impl Passed {
+    /// How many more cells came than was known; `None`: more than were sent.
+    fn fresh(&self, count: u32) -> Option<usize> {
+        let more = count.wrapping_sub(self.acknowledged);
+        (more as usize <= self.kept.len()).then_some(more as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::channel::{Channel, LinkKind, Role, Start};
+    use crate::circuitmux;
+    use crate::wire::cell::{BODY, Cells, Width, put_variable};
+
+    const TLS: LinkId = LinkId(1);
+    const QUIC: LinkId = LinkId(2);
+    const LANE: Lane = Lane { link: QUIC, id: 0x8000_0007 };
+    const OWNER: Owner = Owner { circuit: 3, outward: true };
+
+    /// Two links, the second beside the first, with a circuit on it.
+    fn links() -> Channels {
+        let mut channels = Channels::new(circuitmux::Kind::Ewma);
+        for (id, kind) in [(TLS, LinkKind::Tls), (QUIC, LinkKind::Quic)] {
+            let start = Start {
+                now: Time::ZERO,
+                unix: 0,
+                peer: std::net::Ipv4Addr::LOCALHOST.into(),
+                own: Vec::new(),
+                peer_certificate: None,
+                own_certificate: None,
+                kind,
+                whole: true,
+                unordered: false,
+                beside: None,
+            };
+            let mut channel = Channel::new(Role::Client, start);
+            // Circuit IDs have four bytes from then on.
+            let mut versions = Vec::new();
+            put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5]);
+            let cell = Cells::new(&mut versions, Width::Two, 9).next_cell().unwrap().unwrap();
+            channel.take(&mut stream(1, id.0, "link"), &cell).unwrap();
+            channel.outbox.clear();
+            channels.open(id, channel, None);
+        }
+        channels.pair(QUIC, TLS, 1);
+        if let Some(link) = channels.link(QUIC) {
+            link.add(LANE.id, OWNER);
+        }
+        channels
+    }
+
+    fn send(channels: &mut Channels, cells: u32) {
+        for number in 0..cells {
+            let mut body = [0; BODY];
+            body[..4].copy_from_slice(&number.to_be_bytes());
+            channels.push(Time::ZERO, LANE, Command::RELAY, &body);
+            assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut Vec::new()), Popped::Cell { .. }));
+        }
+    }
+
+    fn kept(channels: &Channels) -> usize {
+        channels.links[&QUIC].detour.as_ref().map_or(0, |detour| detour.kept)
+    }
+
+    #[test]
+    fn a_neighbour_that_says_nothing_costs_a_bounded_number_of_copies() {
+        let mut channels = links();
+        send(&mut channels, MOST_KEPT as u32);
+        assert_eq!((kept(&channels), channels.used()), (MOST_KEPT, MOST_KEPT));
+        send(&mut channels, 1);
+        assert_eq!((channels.links[&QUIC].detour.is_none(), channels.used()), (true, 0));
+        assert!(channels.besides(TLS).is_empty());
+        send(&mut channels, 9);
+        assert_eq!((channels.used(), channels.start_move(QUIC)), (0, false));
+        // And where memory is short, copies go before circuits.
+        let mut channels = links();
+        send(&mut channels, 5);
+        assert!(channels.renounce_most());
+        assert!(!channels.renounce_most());
+        assert_eq!((channels.used(), channels.owner(LANE)), (0, Some(OWNER)));
+    }
+
+    #[test]
+    fn what_did_not_come_goes_again_once_in_order_and_before_what_waits() {
+        let mut channels = links();
+        send(&mut channels, 20);
+        assert_eq!(channels.arrived(QUIC, [(LANE.id, 5), (9, 9)].into_iter()), Ok(()));
+        assert_eq!(channels.arrived(QUIC, [(LANE.id, 21)].into_iter()), Err(BadCount));
+        assert_eq!(kept(&channels), 15);
+        assert!(channels.start_move(QUIC));
+        assert!(!channels.start_move(QUIC), "once");
+        for number in 20..23u32 {
+            let mut body = [0; BODY];
+            body[..4].copy_from_slice(&number.to_be_bytes());
+            channels.push(Time::ZERO, LANE, Command::RELAY, &body);
+        }
+        let mut out = Vec::new();
+        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Own), "our list");
+        assert_eq!(out[..12], [0, 0, 0, 0, 192, 0, 13, 0, 0, 0, 1, 1]);
+        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing));
+        assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut out), Popped::Nothing));
+        assert_eq!(channels.listed(QUIC, false, &[]), Ok(Vec::new()));
+        assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 12)]), Ok(Vec::new()));
+        assert_eq!(channels.listed(QUIC, true, &[]), Err(BadCount), "twice");
+        out.clear();
+        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing) {}
+        let cells: Vec<u32> = out
+            .chunks(11 + CELL)
+            .map(|cell| {
+                assert_eq!(cell[..11], [0, 0, 0, 0, 193, 2, 6, 0, 0, 0, 1]);
+                assert_eq!(cell[11..16], [0x80, 0, 0, 7, 3]);
+                u32::from_be_bytes([cell[16], cell[17], cell[18], cell[19]])
+            })
+            .collect();
+        assert_eq!(cells, (12..23).collect::<Vec<u32>>());
+        assert_eq!((channels.used(), channels.moved_circuits()), (0, 1));
+        channels.leave(LANE);
+        channels.tidy(TLS);
+        assert!(channels.link(QUIC).is_none() && channels.besides(TLS).is_empty());
+    }
+
+    #[test]
+    fn circuits_that_one_end_does_not_know_end_or_are_made_again() {
+        // It has heard nothing of ours, nor we of its: all goes again.
+        let mut channels = links();
+        send(&mut channels, 1);
+        assert!(channels.start_move(QUIC));
+        assert_eq!(channels.listed(QUIC, true, &[]), Ok(Vec::new()));
+        assert_eq!((channels.used(), channels.waiting(LANE)), (1, 1));
+        // It had, and has ended it.
+        for heard in [true, false] {
+            let mut channels = links();
+            send(&mut channels, 2);
+            match heard {
+                true => drop(channels.came(LANE)),
+                false => channels.arrived(QUIC, [(LANE.id, 1)].into_iter()).unwrap(),
+            }
+            assert!(channels.start_move(QUIC));
+            assert_eq!(channels.listed(QUIC, true, &[]), Ok(vec![OWNER]));
+            assert_eq!((channels.used(), channels.owner(LANE)), (0, None));
+        }
+        // We have ended one, and have not heard of the other yet.
+        let mut channels = links();
+        assert!(channels.start_move(QUIC));
+        assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 0), (9, 4), (8, 0)]), Ok(Vec::new()));
+        let mut out = Vec::new();
+        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing) {}
+        let list = 12 + 8;
+        assert_eq!(out.len(), list + 11 + CELL);
+        assert_eq!(out[list + 11..list + 16], [0, 0, 0, 9, Command::DESTROY.0]);
+    }
+
+    #[test]
+    fn the_neighbour_is_told_after_so_many_cells_or_a_while() {
+        let mut channels = links();
+        assert!(channels.came(LANE), "somebody is to see to it");
+        assert!((2..SAY).all(|_| !channels.came(LANE)));
+        let said = |channels: &mut Channels| {
+            let link = channels.link(QUIC).unwrap();
+            std::mem::take(&mut link.channel.outbox)
+        };
+        assert!(said(&mut channels).is_empty());
+        assert!(!channels.came(LANE));
+        let told = said(&mut channels);
+        assert_eq!(told[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
+        channels.arrived_due(QUIC);
+        assert!(said(&mut channels).is_empty(), "nothing has come since");
+        assert!(channels.came(LANE));
+        channels.arrived_due(QUIC);
+        assert_eq!(said(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
+    }
+}

@@ -1,0 +1,194 @@
+//! Circuits of a QUIC link that breaks go on by the link beside it (`docs/spec/quic-links.md`).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer};
+use crate::channel::Fault;
+use crate::channels::{Lane, LinkId};
+use crate::event::LinkFault;
+use crate::io::LinkOutput;
+use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
+use crate::wire::crypto::random;
+use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
+
+/// What came by a QUIC link is told the neighbour after so long, if not before.
+const SAY: Duration = Duration::from_secs(1);
+/// A neighbour that does not say by then which cells came loses the circuits.
+const MOVING: Duration = Duration::from_secs(60);
+
+impl<R: NodeRole> Node<R> {
+    /// Says where QUIC links come in, and how they name this one.
+    pub(super) fn offer(&mut self, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        if link.channel.offers().is_some() {
+            let token = random(&mut *self.rng);
+            link.token = link.channel.offer(&token).then_some(token);
+        }
+    }
+
+    /// A QUIC link is open: who opened it says beside which other it stands.
+    pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
+        let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
+        if let Some(identity) = identity.filter(|_| initiated) {
+            let (number, token) = self.channels.stand_beside(id, &identity);
+            let body = put_beside(number, &token);
+            self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+        }
+    }
+
+    /// A cell about a QUIC link and the one beside it.
+    ///
+    /// # Errors
+    /// A violation that ends the link.
+    pub(super) fn take_beside(
+        &mut self,
+        now: Time,
+        id: LinkId,
+        cell: &mut Cell<'_>,
+    ) -> Result<(), LinkFault> {
+        match cell.command {
+            // These came by the QUIC link itself.
+            Command::BESIDE | Command::ARRIVED if self.channels.has_moved(id) => {
+                Err(out_of_place(cell))
+            }
+            Command::BESIDE => self.take_place(now, id, cell),
+            Command::ARRIVED => {
+                let counts = read_counts(cell.body);
+                self.channels.arrived(id, counts).map_err(|_| malformed(cell))
+            }
+            Command::MOVE => self.take_move(now, id, cell),
+            Command::DETOUR => self.take_detour(now, id, cell),
+            _ => self.take_move_over(now, id, cell),
+        }
+    }
+
+    fn take_place(&mut self, now: Time, id: LinkId, cell: &Cell<'_>) -> Result<(), LinkFault> {
+        let Some(link) = self.channels.link(id) else { return Ok(()) };
+        if link.is_joined {
+            return Err(out_of_place(cell));
+        }
+        let place = read_beside(cell.body).ok_or_else(|| malformed(cell))?;
+        if link.channel.is_initiator() {
+            self.channels.answered_beside(id, place.0).map_err(|_| malformed(cell))?;
+        } else {
+            let number = self.channels.placed_beside(id, place).map_err(|_| malformed(cell))?;
+            let body = put_beside(number, &[0; 16]);
+            self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+        }
+        self.joined(now, id);
+        Ok(())
+    }
+
+    /// A cell of a circuit of a QUIC link was taken: the neighbour is to know.
+    pub(super) fn note_arrival(&mut self, now: Time, lane: Lane) {
+        if self.channels.came(lane) {
+            self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
+        }
+    }
+
+    /// A link is gone, says who carried it: if nobody has closed it, its circuits go on by the one
+    /// beside it.
+    pub(super) fn carrier_gone(&mut self, now: Time, id: LinkId, was_closed: bool) {
+        let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
+        let goes_on = !was_closed && link.circuits() > 0;
+        if !(goes_on && self.start_move(now, id)) {
+            self.closed(now, id);
+        }
+    }
+
+    fn start_move(&mut self, now: Time, id: LinkId) -> bool {
+        if !self.channels.start_move(id) {
+            return false;
+        }
+        self.disarm(id);
+        self.timers.insert((now + MOVING, Timer::Moving(id)));
+        let identity = self.channels.link(id).and_then(|link| link.channel.identity());
+        if let Some(identity) = identity {
+            self.quic_gone(now, &identity.rsa);
+        }
+        true
+    }
+
+    /// The neighbour has waited for long enough with what it was to say of circuits that move.
+    pub(super) fn moving_due(&mut self, now: Time, id: LinkId) {
+        if self.channels.is_moving(id) {
+            self.closed(now, id);
+        }
+    }
+
+    fn take_move(&mut self, now: Time, id: LinkId, cell: &Cell<'_>) -> Result<(), LinkFault> {
+        let (number, ends, counts) = read_move(cell.body).ok_or_else(|| malformed(cell))?;
+        let Some(quic) = self.channels.numbered(id, number) else {
+            if ends {
+                self.channels.say_move_over(id, number);
+            }
+            return Ok(());
+        };
+        if self.start_move(now, quic) {
+            self.put(LinkOutput::Close { link: quic });
+        }
+        let lost = self.channels.listed(quic, ends, &counts).map_err(|_| malformed(cell))?;
+        lost.into_iter().for_each(|owner| R::lost(self, now, owner));
+        self.channels.tidy(id);
+        Ok(())
+    }
+
+    fn take_detour(&mut self, now: Time, id: LinkId, cell: &mut Cell<'_>) -> Result<(), LinkFault> {
+        let (out_of_place, malformed) = (out_of_place(cell), malformed(cell));
+        let Some((number, inner)) = cell.body.split_first_chunk_mut() else {
+            return Err(malformed);
+        };
+        // Of one whose last circuit has ended here, cells may be under way.
+        let Some(quic) = self.channels.numbered(id, u32::from_be_bytes(*number)) else {
+            return Ok(());
+        };
+        if !self.channels.has_moved(quic) || self.channels.is_moving(quic) {
+            return Err(out_of_place);
+        }
+        let whole = head(inner, Width::Four)
+            .filter(|(circuit, _, length)| *circuit != 0 && *length == CELL && inner.len() == CELL);
+        let (circuit, command, _) = whole.ok_or(malformed)?;
+        let (head, body) = inner.split_at_mut(HEADER);
+        let inner = Cell { circuit, command, number: None, head, body };
+        self.take_cell(now, quic, inner)?;
+        self.channels.wake(quic);
+        self.channels.tidy(id);
+        Ok(())
+    }
+
+    fn take_move_over(&mut self, now: Time, id: LinkId, cell: &Cell<'_>) -> Result<(), LinkFault> {
+        let number = cell.body.first_chunk().ok_or_else(|| malformed(cell))?;
+        let Some(quic) = self.channels.numbered(id, u32::from_be_bytes(*number)) else {
+            return Ok(());
+        };
+        if !self.channels.has_moved(quic) {
+            return Err(out_of_place(cell));
+        }
+        self.closed(now, quic);
+        Ok(())
+    }
+
+    /// A link closes: circuits that went by it from QUIC links are lost, those of QUIC links beside
+    /// it stay there; and if its own went by another, the neighbour is told.
+    pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
+        for quic in self.channels.besides(id) {
+            match self.channels.has_moved(quic) {
+                true => self.closed(now, quic),
+                false => self.channels.renounce(quic),
+            }
+        }
+        if let Some((beside, number)) = self.channels.moved_to(id) {
+            self.channels.say_move_over(beside, number);
+        }
+    }
+}
+
+fn out_of_place(cell: &Cell<'_>) -> LinkFault {
+    LinkFault::Handshake(Fault::OutOfPlace(cell.command))
+}
+
+fn malformed(cell: &Cell<'_>) -> LinkFault {
+    LinkFault::Handshake(Fault::Malformed(cell.command))
+}
