@@ -4,7 +4,8 @@ Our client downloads by a pinned path of relays of ours with one thread each. Gu
 `--link quic`; the middle relay is now one that has it too, and now one that has TLS links alone.
 CPU is time of the middle relay's threads during a download, divided by the bytes of the file. Runs
 are interleaved; what counts is the median of the ratios within a round. A line has Ethernet's MTU:
-loopback's own would give TCP segments of 64 KiB where QUIC has datagrams of 1,452 bytes on any line.
+loopback's own would give TCP segments of 64 KiB where QUIC has datagrams of 1,452 bytes on any
+line.
 """
 
 from __future__ import annotations
