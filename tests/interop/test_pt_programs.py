@@ -12,18 +12,15 @@ import pytest
 
 from conftest import Results
 from harness.arti import Arti
-from harness.chromium import Chromium
-from harness.net import Host
 from harness.seeded import MIB, seeded_bytes
 from harness.tools import anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurRelay, network_of_ours
 from harness.webfiles import FileServer, SiteServer, fetch
-from harness.website import pictures_of, write_site
+from harness.website import load_by_proxy
 
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(900)]
 
-HERE = Host("here", None)
 PROFILES = ("http-opaque", "http-text", "nosteg-short")
 LONG = 50 * MIB
 OBJECTS, HEIGHT = 50, 32
@@ -94,20 +91,8 @@ def test_chromium_loads_a_page_of_fifty_objects(
     world: World, tmp_path: Path, results: Results
 ) -> None:
     """By a stock client and http-opaque: every picture, byte for byte."""
-    hashes = write_site(tmp_path / "site", OBJECTS, HEIGHT)
     node = world.stock("browser", "http-opaque")
-    with SiteServer(tmp_path / "site") as server:
-        origin = f"http://web.example:{server.port}"
-        options = [f"--proxy-server={node.proxy.replace('socks5h', 'socks5')}"]
-        # Hashes are for pages of a safe origin alone.
-        options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
-        with Chromium(HERE, options) as browser:
-            begin = time.monotonic()
-            browser.show(f"{origin}/index.html", seconds=120.0)
-            took = time.monotonic() - begin
-            got = pictures_of(browser)
-            assert browser.complaints == []
-    assert got == {name: (sha256, HEIGHT) for name, sha256 in hashes.items()}
+    took = load_by_proxy(tmp_path / "site", node.proxy.rpartition("/")[2], OBJECTS, HEIGHT)
     results.add("Chromium through our transport", objects=OBJECTS, seconds=f"{took:.1f}")
     node.close()
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.chromium import Chromium
 from harness.mosh import Screen
 from harness.net import Host
 from harness.seeded import MIB
@@ -25,12 +24,11 @@ from harness.webfiles import (
     AT_ONCE,
     BROKEN,
     FileServer,
-    SiteServer,
     fetch,
     fetch_all,
     interrupted,
 )
-from harness.website import pictures_of, write_site
+from harness.website import load_by_proxy
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
@@ -230,19 +228,7 @@ def test_chromium_loads_a_page_of_fifty_objects(
     stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
 ) -> None:
     """A browser that knows of nothing but a SOCKS5 proxy gets every picture, byte for byte."""
-    hashes = write_site(tmp_path / "site", OBJECTS, HEIGHT)
-    with SiteServer(tmp_path / "site") as server:
-        origin = f"http://web.example:{server.port}"
-        options = [f"--proxy-server=socks5://127.0.0.1:{client.socks}"]
-        # Hashes are for pages of a safe origin alone.
-        options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
-        with Chromium(HERE, options) as browser:
-            begin = time.monotonic()
-            browser.show(f"{origin}/index.html", seconds=120.0)
-            took = time.monotonic() - begin
-            got = pictures_of(browser)
-            assert browser.complaints == []
-    assert got == {name: (sha256, HEIGHT) for name, sha256 in hashes.items()}
+    took = load_by_proxy(tmp_path / "site", f"127.0.0.1:{client.socks}", OBJECTS, HEIGHT)
     results.add("Chromium by our client", objects=OBJECTS, seconds=f"{took:.1f}")
     assert stock_tor.complaints() == []
 

@@ -32,6 +32,7 @@ pub mod crawl;
 pub mod emulate;
 pub mod entropy;
 pub mod far_end;
+pub mod file_lock;
 pub mod files;
 pub mod hangup;
 pub mod holders;
@@ -48,6 +49,8 @@ pub mod poller;
 #[cfg(feature = "onion")]
 pub mod pt;
 pub mod shell;
+#[cfg(test)]
+mod silent_port;
 pub mod socks;
 pub mod split;
 pub mod status;
@@ -56,6 +59,4 @@ pub mod target;
 pub mod toml_keys;
 pub mod tun;
 pub mod udp;
-#[cfg(test)]
-mod unheard;
 pub mod wg_quick;

@@ -2,11 +2,11 @@
 //! begins.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use anabranch_drive::file_lock::FileLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 /// lost.
 #[derive(Debug)]
 pub struct Journal<R> {
-    file: File,
+    file: FileLock,
     path: PathBuf,
     header: Value,
     records: Vec<R>,
@@ -87,9 +87,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     pub fn open(path: &Path, header: &Value) -> Result<Journal<R>, JournalError> {
         let io = |error| JournalError::Io(path.to_owned(), error);
         let options = OpenOptions::new().read(true).append(true).create(true).clone();
-        let mut file = options.open(path).map_err(io)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| JournalError::Busy(path.to_owned()))?;
+        let locked = FileLock::take(options.open(path).map_err(io)?).map_err(io)?;
+        let mut file = locked.ok_or_else(|| JournalError::Busy(path.to_owned()))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
         let text = whole_lines(&bytes);
@@ -163,14 +162,6 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         // One write, so that a line is cut short only by the end of the machine.
         self.file.write_all(&line)?;
         self.file.sync_data()
-    }
-}
-
-impl<R> Drop for Journal<R> {
-    /// A child that is being started holds the file as well until its program begins: the lock goes
-    /// at once all the same.
-    fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

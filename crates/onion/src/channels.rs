@@ -16,7 +16,7 @@ use crate::wire::cell::{Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_f
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::link::{BesideToken, Identity};
 use crate::wire::message::DestroyReason;
-use detour::{Detour, Passed};
+use detour::{Delivery, Detour};
 
 mod detour;
 
@@ -60,8 +60,8 @@ struct CircuitQueue {
     owner: Owner,
     queue: Queue,
     lately: RecentCells,
-    /// What passed, on a QUIC link whose circuits may move.
-    passed: Passed,
+    /// What is known to have come, on a QUIC link whose circuits may move.
+    delivery: Delivery,
 }
 
 /// One link.
@@ -211,7 +211,7 @@ impl Channels {
         self.forget_detour(id, link.detour.take());
         for lane in link.lanes.values_mut() {
             self.pool.clear(&mut lane.queue);
-            self.pool.clear(&mut lane.passed.kept);
+            self.pool.clear(&mut lane.delivery.kept);
         }
         link.lanes.into_values().map(|lane| lane.owner).collect()
     }
@@ -297,12 +297,18 @@ impl Channels {
 
     /// The link has something to send.
     pub(crate) fn wake(&mut self, id: LinkId) {
-        let id = self.carrier(id);
         let Some(link) = self.links.get_mut(&id) else { return };
-        let has = link.has_cells() || !link.moved.is_empty() && self.moved_have_cells(id);
-        if let Some(link) = self.links.get_mut(&id).filter(|_| has)
-            && !std::mem::replace(&mut link.told, true)
-        {
+        if let Some(carrier) = link.carrier() {
+            return self.wake(carrier);
+        }
+        if link.told {
+            return;
+        }
+        if link.has_cells() {
+            link.told = true;
+            self.ready.push_back(id);
+        } else if !link.moved.is_empty() && self.moved_have_cells(id) {
+            self.links.entry(id).and_modify(|link| link.told = true);
             self.ready.push_back(id);
         }
     }
@@ -363,8 +369,8 @@ impl Channels {
         if let Some(mut left) = link.lanes.remove(&lane.id) {
             self.pool.clear(&mut left.queue);
             if let Some(detour) = &mut link.detour {
-                detour.kept -= left.passed.kept.len();
-                self.pool.clear(&mut left.passed.kept);
+                detour.kept -= left.delivery.kept.len();
+                self.pool.clear(&mut left.delivery.kept);
             }
             link.policy.gone(lane.id);
             if let Some(order) = link.channel.order() {
@@ -462,8 +468,9 @@ impl Channels {
     /// What is known of the connection below a lane's link; asks for a look if that is old. `None`
     /// where the system does not tell, or has not yet, and for links to other shards.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
-        let carrier = self.carrier(lane.link);
-        let below = self.links.get_mut(&carrier).filter(|link| !link.channel.is_sibling())?;
+        let link = self.links.get(&lane.link)?;
+        let below = link.carrier().unwrap_or(lane.link);
+        let below = self.links.get_mut(&below).filter(|link| !link.channel.is_sibling())?;
         let seen = below.transport.ask(now)?;
         let link = self.links.get(&lane.link)?;
         let of_link = link.lately.cells(now).max(1);
@@ -502,46 +509,15 @@ impl Channels {
             (link.busiest, link.listing) = (link.lanes.len(), 0);
             return Popped::Own;
         }
-        let popped = match link.moved.is_empty() {
-            true => self.pop_cell(now, id, out),
-            false => self.pop_in_turn(now, id, out),
-        };
-        if matches!(popped, Popped::Nothing)
-            && let Some(link) = self.links.get_mut(&id)
-        {
-            link.told = false;
+        if !link.moved.is_empty() {
+            return self.pop_in_turn(now, id, out);
+        }
+        let popped = link.pop_cell(now, &mut self.pool, out);
+        link.told = !matches!(popped, Popped::Nothing);
+        if link.keeps_too_much() {
+            self.renounce(id);
         }
         popped
-    }
-
-    /// Appends the next cell of the link's own circuits.
-    fn pop_cell(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
-        let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
-        let next = link.policy.next().filter(|_| !link.channel.is_held_back());
-        let Some(circuit) = next else { return Popped::Nothing };
-        let Some(lane) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
-        let start = out.len();
-        match link.detour.as_mut().filter(|detour| detour.keeps()) {
-            Some(detour) => {
-                self.pool.pass(&mut lane.queue, &mut lane.passed.kept, now, out);
-                detour.kept += 1;
-            }
-            None => drop(self.pool.pop(&mut lane.queue, out)),
-        }
-        lane.lately.note(now);
-        link.lately.note(now);
-        if let Some(order) = link.channel.order() {
-            // Not before: what is dropped while it waits has no number.
-            set_number(out, start, order.number(circuit));
-        } else if link.channel.width() == Width::Two {
-            // Cells wait with wide circuit IDs.
-            out.drain(start..start + 2);
-        }
-        link.quiet.note(now, false);
-        let (owner, left) = (lane.owner, lane.queue.len());
-        link.policy.sent(now, circuit, left > 0);
-        self.bound_kept(id);
-        Popped::Cell { owner, left }
     }
 
     /// Links whose cells bear numbers, and the cells that ever came before their turn.
@@ -559,7 +535,7 @@ impl Channels {
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
         let first = |lane: &CircuitQueue| {
-            let queues = [&lane.queue, &lane.passed.kept];
+            let queues = [&lane.queue, &lane.delivery.kept];
             queues.into_iter().filter_map(|queue| self.pool.oldest(queue)).min()
         };
         let aged = lanes.filter_map(|lane| Some((first(lane)?, lane.owner)));
@@ -578,9 +554,37 @@ pub(crate) enum Popped {
 }
 
 impl Link {
+    /// Appends the next cell of the link's own circuits.
+    fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> Popped {
+        let next = self.policy.next().filter(|_| !self.channel.is_held_back());
+        let Some(circuit) = next else { return Popped::Nothing };
+        let Some(lane) = self.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        let start = out.len();
+        match self.detour.as_mut().filter(|detour| detour.keeps()) {
+            Some(detour) => {
+                pool.pass(&mut lane.queue, &mut lane.delivery.kept, now, out);
+                detour.kept += 1;
+            }
+            None => drop(pool.pop(&mut lane.queue, out)),
+        }
+        lane.lately.note(now);
+        self.lately.note(now);
+        if let Some(order) = self.channel.order() {
+            // Not before: what is dropped while it waits has no number.
+            set_number(out, start, order.number(circuit));
+        } else if self.channel.width() == Width::Two {
+            // Cells wait with wide circuit IDs.
+            out.drain(start..start + 2);
+        }
+        self.quiet.note(now, false);
+        let (owner, left) = (lane.owner, lane.queue.len());
+        self.policy.sent(now, circuit, left > 0);
+        Popped::Cell { owner, left }
+    }
+
     fn add(&mut self, circuit: u32, owner: Owner) {
-        let (queue, lately, passed) = Default::default();
-        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately, passed });
+        let (queue, lately, delivery) = Default::default();
+        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately, delivery });
         self.busiest = self.busiest.max(self.lanes.len());
     }
 

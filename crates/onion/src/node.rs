@@ -397,8 +397,8 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
             LinkInput::NoneBeside { link } => self.none_beside(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
-            LinkInput::Closed { link } => self.carrier_gone(now, link, true),
-            LinkInput::Lost { link } => self.carrier_gone(now, link, false),
+            LinkInput::Closed { link } => self.carrier_closed(now, link),
+            LinkInput::Lost { link } => self.carrier_lost(now, link),
             LinkInput::Sibling { link, first, shard } => {
                 self.channels.join(link, Channel::sibling(first), shard);
             }

@@ -71,19 +71,21 @@ impl Pool {
 
     /// Appends a queue's first cell to `out`; false if there is none.
     pub(crate) fn pop(&mut self, queue: &mut Queue, out: &mut Vec<u8>) -> bool {
-        if queue.head == NONE {
-            return false;
-        }
-        let index = queue.head;
-        let slot = self.slot(index);
-        out.extend_from_slice(&slot.cell);
-        queue.head = slot.next;
+        let Some(index) = self.unlink_first(queue) else { return false };
+        out.extend_from_slice(&self.slot(index).cell);
+        self.free.push(index);
+        true
+    }
+
+    /// Takes a queue's first cell out of it: its place.
+    fn unlink_first(&mut self, queue: &mut Queue) -> Option<u32> {
+        let index = Some(queue.head).filter(|head| *head != NONE)?;
+        queue.head = std::mem::replace(&mut self.slot(index).next, NONE);
         queue.length -= 1;
         if queue.head == NONE {
             queue.tail = NONE;
         }
-        self.free.push(index);
-        true
+        Some(index)
     }
 
     /// Appends a queue's first cell to `out` and moves it to the end of another queue, as of now;
@@ -95,19 +97,10 @@ impl Pool {
         now: Time,
         out: &mut Vec<u8>,
     ) -> bool {
-        if from.head == NONE {
-            return false;
-        }
-        let index = from.head;
+        let Some(index) = self.unlink_first(from) else { return false };
         let slot = self.slot(index);
         out.extend_from_slice(&slot.cell);
-        let next = std::mem::replace(&mut slot.next, NONE);
         slot.came = now;
-        from.head = next;
-        from.length -= 1;
-        if from.head == NONE {
-            from.tail = NONE;
-        }
         self.join(to, Queue { head: index, tail: index, length: 1 });
         true
     }
@@ -128,15 +121,8 @@ impl Pool {
     /// Drops the first cells of a queue, at most so many.
     pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
         for _ in 0..cells {
-            if queue.head == NONE {
-                return;
-            }
-            self.free.push(queue.head);
-            queue.head = self.slot(queue.head).next;
-            queue.length -= 1;
-        }
-        if queue.head == NONE {
-            queue.tail = NONE;
+            let Some(index) = self.unlink_first(queue) else { return };
+            self.free.push(index);
         }
     }
 

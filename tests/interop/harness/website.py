@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import time
 from pathlib import Path
 
 from harness.chromium import Chromium
+from harness.net import Host
 from harness.seeded import seeded_bytes
+from harness.webfiles import SiteServer
 
 WIDTH = 512  # of each picture, in pixels
 BYTES_A_PIXEL = 3
@@ -45,6 +48,29 @@ def write_site(folder: Path, count: int, height: int) -> dict[str, str]:
 def pictures_of(browser: Chromium) -> dict[str, tuple[str, int]]:
     """SHA-256 and height of each picture of the page that a browser shows, by its name."""
     return {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
+
+
+def load_by_proxy(folder: Path, proxy: str, objects: int, height: int) -> float:
+    """Loads a page of so many pictures of this height in a Chromium that knows of nothing but this
+    SOCKS5 proxy: in how many seconds.
+
+    Raises:
+        AssertionError: a picture is not as it was sent, or the browser complains.
+    """
+    hashes = write_site(folder, objects, height)
+    with SiteServer(folder) as server:
+        origin = f"http://web.example:{server.port}"
+        options = [f"--proxy-server=socks5://{proxy}"]
+        # Hashes are for pages of a safe origin alone.
+        options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
+        with Chromium(Host("here", None), options) as browser:
+            begin = time.monotonic()
+            browser.show(f"{origin}/index.html", seconds=120.0)
+            took = time.monotonic() - begin
+            got = pictures_of(browser)
+            assert browser.complaints == []
+    assert got == {name: (sha256, height) for name, sha256 in hashes.items()}
+    return took
 
 
 def _bitmap(height: int, seed: int) -> bytes:

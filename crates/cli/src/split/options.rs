@@ -307,8 +307,8 @@ fn prices() -> String {
 /// Help on `--schedule` in a line.
 fn schedule() -> String {
     format!(
-        "Who names the path of the next run, such as round-robin (--help lists them) [default: {SCHEDULE}, \
-         with a far end {FAR_END_SCHEDULE}]"
+        "Who names the path of the next run, such as round-robin (--help lists them) [default: \
+         {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]"
     )
 }
 
@@ -318,8 +318,8 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "Who names the path of the next run [default: {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]\n\n{}\n\nWith a far end (--key) \
-         also, by each path's window (a leg is a path); they add paths up, and tell the observer of \
+        "Who names the path of the next run [default: {SCHEDULE}, with a far end \
+         {FAR_END_SCHEDULE}]\n\n{}\n\nWith a far end (--key) also, by each path's window (a leg is a path); they add paths up, and tell the observer of \
          one how full the others are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")

@@ -30,7 +30,8 @@ use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
 
 use super::dirclient::{self, DirClient, unix};
-use super::store::{FolderLock, StoreError, locked, private_folder, replace};
+use super::store::{StoreError, locked, private_folder, replace};
+use crate::file_lock::FileLock;
 use dir_port::DirPort;
 use keys::Cabinet;
 use ledger::Ledger;
@@ -182,7 +183,7 @@ pub struct Running {
     shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
     /// Held as long as it runs.
-    _lock: FolderLock,
+    _lock: FileLock,
 }
 
 impl Running {

@@ -512,7 +512,7 @@ mod tests {
     use super::*;
     use crate::onion::dirclient::unix;
     use crate::onion::ways::Transports;
-    use crate::unheard::Unheard;
+    use crate::silent_port::SilentPort;
 
     /// A link that has nothing to say before a certain time, and then one byte.
     struct Late(Option<Time>);
@@ -742,7 +742,7 @@ mod tests {
         let mut poller = Poller::new(16).unwrap();
         let mut links = Links::new(Context::new(unix()).unwrap());
         let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
-        let nobody = Unheard::new();
+        let nobody = SilentPort::new();
         let addresses = vec![nobody.at, somebody.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
         let first = links.dial(&poller, target.clone()).unwrap();

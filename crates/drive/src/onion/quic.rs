@@ -143,6 +143,8 @@ struct QuicConn {
     /// When it was begun.
     begun: Time,
     told: bool,
+    /// It has ended, and nobody has closed it.
+    lost: bool,
     /// The core has something to send.
     wants: bool,
 }
@@ -153,8 +155,6 @@ pub(super) struct QuicNews {
     pub(super) opened: Option<QuicOpened>,
     /// The link is gone.
     pub(super) ended: bool,
-    /// Nobody has closed it: nothing comes by it any more.
-    pub(super) lost: bool,
 }
 
 /// A link whose QUIC handshake is done.
@@ -174,6 +174,8 @@ pub(super) struct QuicOpened {
 pub(super) enum QuicEnd {
     /// The core knew of it.
     Closed,
+    /// The same, and neither end has closed it.
+    Lost,
     /// It was to be opened beside this one.
     Unopened(LinkId),
     /// Nobody knew of it.
@@ -333,8 +335,9 @@ impl QuicLinks {
         self.last += 1;
         let id = LinkId(self.last);
         let admitted = self.slots.remove(&(port, conn));
-        let (told, wants) = (false, false);
-        self.links.insert(id, QuicConn { port, conn, peer, target, admitted, begun, told, wants });
+        let (told, lost, wants) = (false, false, false);
+        let conn_of = QuicConn { port, conn, peer, target, admitted, begun, told, lost, wants };
+        self.links.insert(id, conn_of);
         self.by_conn.insert((port, conn), id);
         id
     }
@@ -479,15 +482,15 @@ impl QuicLinks {
     /// Looks at a link; its plain bytes are appended.
     pub(super) fn look(&mut self, link: LinkId, plain: &mut Vec<u8>) -> QuicNews {
         let Some(conn) = self.links.get_mut(&link) else {
-            return QuicNews { opened: None, ended: false, lost: false };
+            return QuicNews { opened: None, ended: false };
         };
         let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
-            return QuicNews { opened: None, ended: true, lost: false };
+            return QuicNews { opened: None, ended: true };
         };
         let is_at_fault = quic.read(plain).is_err();
         self.faults += u64::from(is_at_fault);
         let ended = is_at_fault || quic.state() == State::Ended;
-        let lost = ended && !is_at_fault && quic.fault().is_some();
+        conn.lost = ended && !is_at_fault && quic.fault().is_some();
         let is_open = quic.state() == State::Open;
         let opened = (is_open && !conn.told).then(|| QuicOpened {
             peer: conn.peer,
@@ -499,7 +502,7 @@ impl QuicLinks {
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
             slot.opened();
         }
-        QuicNews { opened, ended, lost }
+        QuicNews { opened, ended }
     }
 
     /// A link's neighbour is known: its circuits' cells are read from now on.
@@ -614,6 +617,7 @@ impl QuicLinks {
                 self.failed += 1;
                 QuicEnd::Unopened(beside)
             }
+            _ if conn.told && conn.lost => QuicEnd::Lost,
             _ if conn.told => QuicEnd::Closed,
             _ => QuicEnd::Unknown,
         }

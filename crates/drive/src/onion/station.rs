@@ -233,20 +233,20 @@ impl<C: Core> Station<C> {
         plain.clear();
         self.plain = plain;
         match news.ended {
-            true => self.quic_gone(now, link, news.lost),
+            true => self.quic_gone(now, link),
             false => self.flush(now, link),
         }
     }
 
-    /// A QUIC link is over; `lost`: nobody has closed it.
-    fn quic_gone(&mut self, now: Time, link: LinkId, lost: bool) {
+    /// A QUIC link is over.
+    fn quic_gone(&mut self, now: Time, link: LinkId) {
         let Some(quic) = &mut self.quic else { return };
         let end = quic.close(now, link);
         if let Some(siblings) = &mut self.siblings {
             siblings.gone(link);
         }
         match end {
-            QuicEnd::Closed if lost => self.core.handle_link(now, LinkInput::Lost { link }),
+            QuicEnd::Lost => self.core.handle_link(now, LinkInput::Lost { link }),
             QuicEnd::Closed => self.core.handle_link(now, LinkInput::Closed { link }),
             QuicEnd::Unopened(link) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
             QuicEnd::Unknown => {}
@@ -378,7 +378,7 @@ impl<C: Core> Station<C> {
             self.swept = now;
             self.links.stale(now).into_iter().for_each(|link| self.gone(now, link));
             let late = self.quic.as_ref().map(|quic| quic.stale(now)).unwrap_or_default();
-            late.into_iter().for_each(|link| self.quic_gone(now, link, false));
+            late.into_iter().for_each(|link| self.quic_gone(now, link));
         }
         if now.since(self.rested) >= REST {
             self.rested = now;
@@ -424,7 +424,7 @@ impl<C: Core> Station<C> {
             }
             LinkOutput::Close { link } if is_quic(link) => {
                 self.flush(now, link);
-                self.quic_gone(now, link, false);
+                self.quic_gone(now, link);
             }
             LinkOutput::Close { link } => {
                 self.links.close(link);
@@ -445,7 +445,7 @@ impl<C: Core> Station<C> {
                     Some(secret) => {
                         self.core.handle_link(now, LinkInput::Exported { link, secret });
                     }
-                    None if is_quic(link) => self.quic_gone(now, link, false),
+                    None if is_quic(link) => self.quic_gone(now, link),
                     None => self.gone(now, link),
                 }
             }

@@ -3,14 +3,15 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
 use rand_core::CryptoRng;
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
+
+use crate::file_lock::FileLock;
 
 /// The file that a process locks as long as the folder is its own: C tor's, by the same call.
 const LOCK: &str = "lock";
@@ -62,21 +63,9 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
 /// when the process ends, however that ends.
 #[derive(Debug)]
 pub struct Claim {
-    _lock: FolderLock,
+    _lock: FileLock,
     /// What its owner is to be told: others could look into these folders, and cannot any more.
     pub tightened: Vec<String>,
-}
-
-/// A folder's lock, until this is dropped.
-#[derive(Debug)]
-pub(super) struct FolderLock(File);
-
-impl Drop for FolderLock {
-    /// A child that is being started holds the file as well until its program begins: the lock goes
-    /// at once all the same.
-    fn drop(&mut self) {
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 /// Makes a data folder if it is not there, and takes it for this process alone.
@@ -118,21 +107,19 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
 }
 
 /// The folder for this process alone, as long as the file is held.
-pub(super) fn locked(data: &Path) -> Result<FolderLock, StoreError> {
+pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(&path).map_err(told)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut owner = String::new();
+    let file = options.open(&path).map_err(told)?;
+    let Some(mut lock) = FileLock::take(file).map_err(told)? else {
         // Whoever has it may be a program that does not say who it is, such as C tor.
-        let _ = file.read_to_string(&mut owner);
+        let owner = fs::read_to_string(&path).unwrap_or_default();
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
-    }
-    let lock = FolderLock(file);
-    lock.0.set_len(0).map_err(told)?;
-    writeln!(&lock.0, "{}", std::process::id()).map_err(told)?;
+    };
+    lock.set_len(0).map_err(told)?;
+    writeln!(lock, "{}", std::process::id()).map_err(told)?;
     Ok(lock)
 }
 

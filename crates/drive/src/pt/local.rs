@@ -11,7 +11,7 @@ use anabranch_stego::Ending;
 use socket2::SockRef;
 
 use super::backlog::Backlog;
-use super::watched::Watched;
+use super::socket_watch::SocketWatch;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -46,14 +46,14 @@ pub(super) struct Local {
     /// Its last word has come, and ours was said.
     ended: bool,
     shut: bool,
-    watched: Watched,
+    watched: SocketWatch,
 }
 
 impl Local {
     /// A connection that a program opened to us, which does not block, and is watched for something
     /// to read.
     pub(super) fn of(socket: TcpStream) -> Local {
-        Local::new(socket, None, Watched::of(Interest::READ))
+        Local::new(socket, None, SocketWatch::of(Interest::READ))
     }
 
     /// A connection to this address; `greeting` is said first.
@@ -63,10 +63,10 @@ impl Local {
     pub(super) fn connect(to: SocketAddr, greeting: Option<ExtOrClient>) -> io::Result<Local> {
         let socket = connecting(to)?;
         socket.set_nodelay(true)?;
-        Ok(Local { connected: false, ..Local::new(socket, greeting, Watched::default()) })
+        Ok(Local { connected: false, ..Local::new(socket, greeting, SocketWatch::default()) })
     }
 
-    fn new(socket: TcpStream, greeting: Option<ExtOrClient>, watched: Watched) -> Local {
+    fn new(socket: TcpStream, greeting: Option<ExtOrClient>, watched: SocketWatch) -> Local {
         Local {
             socket,
             connected: true,
@@ -255,12 +255,12 @@ mod tests {
     use super::*;
 
     /// A link whose other end has ended, with room for so many bytes.
-    struct Ended {
+    struct MuteLink {
         room: usize,
         finished: bool,
     }
 
-    impl LinkEnd for Ended {
+    impl LinkEnd for MuteLink {
         fn room(&self) -> usize {
             self.room
         }
@@ -289,7 +289,8 @@ mod tests {
             let mut program = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let socket = listener.accept().unwrap().0;
             socket.set_nonblocking(true).unwrap();
-            let (mut poller, mut link) = (Poller::new(8).unwrap(), Ended { room, finished: false });
+            let (mut poller, mut link) =
+                (Poller::new(8).unwrap(), MuteLink { room, finished: false });
             poller.add(&socket, LOCALS + 7).unwrap();
             let mut local = Local::of(socket);
             program.write_all(b"words").unwrap();

@@ -19,7 +19,7 @@ mod local;
 mod managed;
 mod plugin;
 mod server;
-mod watched;
+mod socket_watch;
 mod wires;
 
 #[cfg(test)]

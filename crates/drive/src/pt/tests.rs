@@ -15,7 +15,7 @@ use rand_core::Rng;
 
 use super::*;
 use crate::entropy::generator;
-use crate::unheard::Unheard;
+use crate::silent_port::SilentPort;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -285,7 +285,7 @@ fn a_program_that_wants_no_bridge_is_hung_up_on() {
 
 #[test]
 fn a_server_that_leads_nowhere_cuts_the_programs_off() {
-    let nobody = Unheard::new();
+    let nobody = SilentPort::new();
     let (server, bridge) = server("nosteg", Onward::Plain(nobody.at));
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
     let mut socket = TcpStream::connect(at).unwrap();
@@ -459,16 +459,13 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
 
 #[test]
 fn an_operator_hears_of_a_site_that_is_not_there() {
-    // A port that is taken, and by which nobody listens.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
-    let (server, bridge) = server_before("http-opaque", Onward::Plain(echo()), nobody);
+    let nobody = SilentPort::new();
+    let (server, bridge) = server_before("http-opaque", Onward::Plain(echo()), nobody.at);
     let mut visitor = TcpStream::connect(bridge.address).unwrap();
     visitor.set_read_timeout(Some(PATIENCE)).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
-    let told = format!("the site at {nobody}: Connection refused");
+    let told = format!("the site at {}: Connection refused", nobody.at);
     server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&told)));
 }
 

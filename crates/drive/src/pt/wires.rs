@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::backlog::Backlog;
-use super::watched::Watched;
+use super::socket_watch::SocketWatch;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -49,7 +49,7 @@ struct Wire {
     /// Since when it is to be closed behind what waits, or was.
     closing: Option<Time>,
     shut: bool,
-    watched: Watched,
+    watched: SocketWatch,
     /// How many bytes its socket had taken, and since when it has taken no more of those that wait.
     stuck: Option<(u64, Time)>,
 }
@@ -124,7 +124,7 @@ impl Wires {
             finishing: false,
             closing: None,
             shut: false,
-            watched: Watched::default(),
+            watched: SocketWatch::default(),
             stuck: None,
         };
         wire.watch(poller, self.next)?;

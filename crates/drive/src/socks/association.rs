@@ -129,7 +129,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::unheard::Unheard;
+    use crate::silent_port::SilentPort;
 
     fn reach(proxy: SocketAddr) -> Reach {
         Reach { proxy, local: "127.0.0.5:0".parse().unwrap(), device: None, mark: None }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_port_where_nothing_listens_is_told_as_that() {
-        let nobody = Unheard::new();
+        let nobody = SilentPort::new();
         let told = associate(&reach(nobody.at), None).unwrap_err().to_string();
         assert_eq!(told, "does not listen there (connection refused)");
     }

@@ -5,7 +5,7 @@
 //! its file for as long as it lives, however it ends, so a file with words in it and no lock tells
 //! of a run that was killed.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Slot;
 use super::slot::SLOTS;
 use super::sysctl::Setting;
+use crate::file_lock::FileLock;
 
 /// Where the files lie.
 const FOLDER: &str = "/run/anabranch";
@@ -62,7 +63,7 @@ impl MadeFile {
 /// A slot's file, locked.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    file: File,
+    file: FileLock,
     path: PathBuf,
     pub(crate) slot: Slot,
 }
@@ -88,22 +89,14 @@ impl Survey {
 /// end at once would else not know of each other.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    folder: File,
+    /// None if another has hung for so long that nobody waits for it any more.
+    _folder: Option<FileLock>,
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
         // Runs' files may lie there.
         let _ = fs::remove_dir(FOLDER);
-        let _ = self.folder.unlock();
-    }
-}
-
-impl Drop for Ledger {
-    /// A child that is being started, such as `nft`, holds the file as well until its program
-    /// begins: the lock goes at once all the same.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
     }
 }
 
@@ -121,13 +114,10 @@ pub(crate) fn alone() -> io::Result<Alone> {
     let until = Instant::now() + PATIENCE;
     loop {
         fs::create_dir_all(FOLDER)?;
-        let folder = File::open(FOLDER)?;
-        match folder.try_lock() {
-            Ok(()) if is_at(&folder, Path::new(FOLDER)) => return Ok(Alone { folder }),
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => return Ok(Alone { folder }),
-            Err(TryLockError::Error(error)) => return Err(error),
+        match FileLock::take(File::open(FOLDER)?)? {
+            Some(folder) if !is_at(&folder, Path::new(FOLDER)) => {}
+            None if Instant::now() < until => thread::sleep(PAUSE),
+            folder => return Ok(Alone { _folder: folder }),
         }
     }
 }
@@ -176,16 +166,14 @@ fn path(namespace: u64, slot: Slot) -> PathBuf {
 }
 
 /// Opens and locks a file; `None` if somebody else holds it.
-fn lock(path: &Path, create: bool) -> io::Result<Option<File>> {
+fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     loop {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(create).truncate(false).open(path)?;
-        match file.try_lock() {
-            Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+        match FileLock::take(file)? {
             // Its last holder removed it after it was opened.
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
+            Some(file) if !is_at(&file, path) => {}
+            found => return Ok(found),
         }
     }
 }
@@ -225,10 +213,10 @@ impl Ledger {
         // Whoever is alone takes the folder away in the end: if it went now, the next one would be
         // alone with another.
         if let Ok(folder) = File::open(FOLDER)
-            && folder.try_lock().is_ok()
+            && let Ok(Some(folder)) = FileLock::take(folder)
             && is_at(&folder, Path::new(FOLDER))
         {
-            drop(Alone { folder });
+            drop(Alone { _folder: Some(folder) });
         }
         Ok(())
     }

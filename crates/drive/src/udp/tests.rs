@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use super::*;
-use crate::unheard::unheard_datagrams;
+use crate::silent_port::silent_udp;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -286,7 +286,7 @@ fn a_refused_segmented_send_goes_out_as_single_datagrams_and_is_not_tried_again(
 
 /// Waits for the ICMP answer to what was sent to a port that nobody listens on.
 fn closed_port(ip: IpAddr, options: &UdpOptions) -> UdpSocket {
-    let closed = unheard_datagrams(ip);
+    let closed = silent_udp(ip);
     let socket = UdpSocket::connect(None, closed.local_addr().unwrap(), options).unwrap();
     assert_eq!(send(&socket, Datagrams::one(b"anyone?")), (1, vec![]));
     wait(&socket);

@@ -128,7 +128,11 @@ pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
         .iter()
         .flat_map(|cell| cell.first_byte.into_iter().chain([cell.web, cell.bulk]).flatten());
-    let narrow: Vec<f64> = times.map(|mean| f64::from(u8::from(mean.is_narrow()))).collect();
+    share_narrow(times)
+}
+
+fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
+    let narrow: Vec<f64> = means.map(|mean| f64::from(u8::from(mean.is_narrow()))).collect();
     average(&narrow).unwrap_or_default()
 }
 
@@ -146,9 +150,7 @@ pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
             times[3].push(one.bulk);
         }
     }
-    let means = by_cell.values().flatten().filter_map(|times| Mean::of(times));
-    let narrow: Vec<f64> = means.map(|mean| f64::from(u8::from(mean.is_narrow()))).collect();
-    average(&narrow).unwrap_or_default()
+    share_narrow(by_cell.values().flatten().filter_map(|times| Mean::of(times)))
 }
 
 impl Claim {

@@ -157,7 +157,7 @@ impl QuicLink {
 
     /// Datagrams that were taken for lost so far.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn lost_datagrams(&self) -> u64 {
         self.connection.stats().path.lost_packets
     }
 

@@ -25,9 +25,9 @@ const COUNTS_IN_MOVE: usize = 1_000;
 /// Circuits in the list of a link: as many as one may have.
 const MOST_LISTED: usize = 1 << 16;
 
-/// What passed on a lane.
+/// What is known to have come of a lane's cells.
 #[derive(Default)]
-pub(super) struct Passed {
+pub(super) struct Delivery {
     /// Cells that came.
     received: u32,
     /// Of those that were sent, so many came, as the neighbour said last; the others are kept.
@@ -78,6 +78,21 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
+    /// The link by which its circuits go, if that is another.
+    pub(super) fn carrier(&self) -> Option<LinkId> {
+        self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
+    }
+
+    /// Whether what is sent by it is kept, so that its circuits may move.
+    pub(crate) fn keeps_copies(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.keeps())
+    }
+
+    /// Whether so many copies are kept that it is to have none from now on.
+    pub(super) fn keeps_too_much(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
+    }
+
     /// Whether cells of its circuits may go by the other link.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
@@ -85,12 +100,6 @@ impl Link {
 }
 
 impl Channels {
-    /// The link by which a link's cells go: itself, or that to which its circuits moved.
-    pub(super) fn carrier(&self, id: LinkId) -> LinkId {
-        let detour = self.links.get(&id).and_then(|link| link.detour.as_ref());
-        detour.filter(|detour| !detour.keeps()).map_or(id, |detour| detour.beside)
-    }
-
     /// Whether a link's circuits go by another, or are about to.
     pub(crate) fn has_moved(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(Link::has_moved)
@@ -208,7 +217,7 @@ impl Channels {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
         if detour.is_some() {
-            link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.passed.kept));
+            link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.delivery.kept));
         }
         self.forget_detour(quic, detour);
     }
@@ -223,14 +232,6 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// A link for which too many copies are kept has none from now on.
-    pub(super) fn bound_kept(&mut self, id: LinkId) {
-        let detour = self.links.get(&id).and_then(|link| link.detour.as_ref());
-        if detour.is_some_and(|detour| detour.kept > MOST_KEPT) {
-            self.renounce(id);
-        }
-    }
-
     /// A cell of a lane was taken: whether the neighbour is to be told of it after a while, and
     /// nobody sees to that.
     pub(crate) fn came(&mut self, lane: Lane) -> bool {
@@ -239,7 +240,7 @@ impl Channels {
         let (Some(detour), Some(queue)) = (detour, link.lanes.get_mut(&lane.id)) else {
             return false;
         };
-        queue.passed.received = queue.passed.received.wrapping_add(1);
+        queue.delivery.received = queue.delivery.received.wrapping_add(1);
         detour.unsaid.insert(lane.id);
         detour.came += 1;
         if detour.came >= SAY {
@@ -264,7 +265,8 @@ impl Channels {
         };
         detour.came = 0;
         let lanes = std::mem::take(&mut detour.unsaid).into_iter();
-        let counts = lanes.filter_map(|lane| Some((lane, link.lanes.get(&lane)?.passed.received)));
+        let counts =
+            lanes.filter_map(|lane| Some((lane, link.lanes.get(&lane)?.delivery.received)));
         let counts: Vec<CellCount> = counts.collect();
         for counts in counts.chunks(COUNTS_IN_CELL) {
             let mut body = Vec::new();
@@ -289,9 +291,9 @@ impl Channels {
         for (lane, count) in counts {
             // It may have ended.
             let Some(lane) = link.lanes.get_mut(&lane) else { continue };
-            let more = lane.passed.fresh(count).ok_or(BadCount)?;
-            self.pool.skip(&mut lane.passed.kept, more);
-            lane.passed.acknowledged = count;
+            let more = lane.delivery.fresh(count).ok_or(BadCount)?;
+            self.pool.skip(&mut lane.delivery.kept, more);
+            lane.delivery.acknowledged = count;
             detour.kept -= more;
         }
         Ok(())
@@ -312,7 +314,7 @@ impl Channels {
         link.channel.outbox.clear();
         (link.padded, link.told, link.transport) = (false, false, Transport::default());
         let counts: Vec<CellCount> =
-            link.lanes.iter().map(|(id, lane)| (*id, lane.passed.received)).collect();
+            link.lanes.iter().map(|(id, lane)| (*id, lane.delivery.received)).collect();
         self.moved += counts.len() as u64;
         self.unreach(quic);
         self.ready.retain(|&ready| ready != quic);
@@ -367,18 +369,18 @@ impl Channels {
         for (&id, lane) in &mut link.lanes {
             match listed.remove(&id) {
                 Some(count) => {
-                    let more = lane.passed.fresh(count).ok_or(BadCount)?;
-                    self.pool.skip(&mut lane.passed.kept, more);
+                    let more = lane.delivery.fresh(count).ok_or(BadCount)?;
+                    self.pool.skip(&mut lane.delivery.kept, more);
                 }
                 // It does not know of it yet: all goes again.
-                None if lane.passed.received == 0 && lane.passed.acknowledged == 0 => {}
+                None if lane.delivery.received == 0 && lane.delivery.acknowledged == 0 => {}
                 // It has ended it.
                 None => {
                     ended.push(id);
                     continue;
                 }
             }
-            let mut cells = std::mem::take(&mut lane.passed.kept);
+            let mut cells = std::mem::take(&mut lane.delivery.kept);
             let was_empty = lane.queue.is_empty();
             self.pool.join(&mut cells, std::mem::take(&mut lane.queue));
             lane.queue = cells;
@@ -390,7 +392,7 @@ impl Channels {
         let lost = ended.iter().filter_map(|id| {
             let mut lane = link.lanes.remove(id)?;
             self.pool.clear(&mut lane.queue);
-            self.pool.clear(&mut lane.passed.kept);
+            self.pool.clear(&mut lane.delivery.kept);
             link.policy.gone(*id);
             Some(lane.owner)
         });
@@ -454,7 +456,10 @@ impl Channels {
         for step in 0..=moved.len() {
             let turn = (turn + step) % (moved.len() + 1);
             let popped = match turn.checked_sub(1) {
-                None => self.pop_cell(now, id, out),
+                None => match self.links.get_mut(&id) {
+                    Some(link) => link.pop_cell(now, &mut self.pool, out),
+                    None => Popped::Nothing,
+                },
                 Some(nth) => self.pop_moved(now, moved[nth], out),
             };
             if !matches!(popped, Popped::Nothing) {
@@ -465,6 +470,7 @@ impl Channels {
                 return popped;
             }
         }
+        self.links.entry(id).and_modify(|link| link.told = false);
         self.tidy(id);
         Popped::Nothing
     }
@@ -474,24 +480,20 @@ impl Channels {
         let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
             return Popped::Nothing;
         };
-        let number = link.detour.as_ref().map(|detour| detour.number).unwrap_or_default();
-        if link.channel.outbox.len() >= CELL {
-            put_head(out, number);
-            out.extend(link.channel.outbox.drain(..CELL));
-            if link.channel.outbox.is_empty() {
-                (link.busiest, link.listing) = (link.lanes.len(), 0);
-            }
-            return Popped::Own;
-        }
-        let Some(circuit) = link.policy.next() else { return Popped::Nothing };
-        let Some(lane) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        let (start, number) = (out.len(), link.detour.as_ref().map_or(0, |detour| detour.number));
         put_head(out, number);
-        self.pool.pop(&mut lane.queue, out);
-        lane.lately.note(now);
-        link.lately.note(now);
-        let (owner, left) = (lane.owner, lane.queue.len());
-        link.policy.sent(now, circuit, left > 0);
-        Popped::Cell { owner, left }
+        if link.channel.outbox.len() < CELL {
+            let popped = link.pop_cell(now, &mut self.pool, out);
+            if matches!(popped, Popped::Nothing) {
+                out.truncate(start);
+            }
+            return popped;
+        }
+        out.extend(link.channel.outbox.drain(..CELL));
+        if link.channel.outbox.is_empty() {
+            (link.busiest, link.listing) = (link.lanes.len(), 0);
+        }
+        Popped::Own
     }
 }
 
@@ -504,7 +506,7 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-impl Passed {
+impl Delivery {
     /// How many more cells came than was known; `None`: more than were sent.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);

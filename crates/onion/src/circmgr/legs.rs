@@ -198,8 +198,8 @@ impl CircuitManager {
         let able = relays.filter(|relay| links(self.design, relay.speaks) && end.fits(relay.flags));
         let able: Vec<[u8; 20]> = able.map(|relay| relay.rsa_identity).filter(allowed).collect();
         let count = able.len();
-        let before = end.wished(&mut self.wishes).clone();
-        if able.is_empty() && before != [NOBODY] {
+        let before = end.wished(&mut self.wishes);
+        if able.is_empty() && *before != [NOBODY] {
             self.orders.push_back(Order::NoAbleRelay(self.design));
         } else if end == SetEnd::Middle
             && (1..FEW_JOINING).contains(&count)

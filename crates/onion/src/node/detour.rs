@@ -88,13 +88,18 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A link is gone, says who carried it: if nobody has closed it, its circuits go on by the one
-    /// beside it.
-    pub(super) fn carrier_gone(&mut self, now: Time, id: LinkId, was_closed: bool) {
-        let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
-        let goes_on = !was_closed && link.circuits() > 0;
-        if !(goes_on && self.start_move(now, id)) {
+    /// What carried a link was closed. If its circuits have moved, that is nothing to them.
+    pub(super) fn carrier_closed(&mut self, now: Time, id: LinkId) {
+        if !self.channels.has_moved(id) {
             self.closed(now, id);
+        }
+    }
+
+    /// What carried a link broke: its circuits go on by the one beside it, where they can.
+    pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
+        let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
+        if !(has_circuits && self.start_move(now, id)) {
+            self.carrier_closed(now, id);
         }
     }
 

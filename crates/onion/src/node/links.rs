@@ -141,8 +141,11 @@ impl<R: NodeRole> Node<R> {
             CellOutcome::Own if command == Command::PADDING_NEGOTIATE => self.watch(id),
             CellOutcome::Own => {}
             CellOutcome::Circuit => {
+                let is_counted = link.keeps_copies();
                 R::take_cell(self, now, id, cell)?;
-                self.note_arrival(now, Lane { link: id, id: circuit });
+                if is_counted {
+                    self.note_arrival(now, Lane { link: id, id: circuit });
+                }
             }
             CellOutcome::Opened => self.opened(now, id)?,
             CellOutcome::Offered(port, token) => self.offered(id, port, token),

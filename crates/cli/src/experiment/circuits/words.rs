@@ -108,8 +108,9 @@ pub(super) fn judged() -> String {
 /// How narrow the intervals are.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
-        "Means over rounds with half widths of their 95 % intervals; {} of the times are as narrow as the paper's (10 % of the mean); over \
-         repetitions, as the paper seems to count, {} would be. A round is a network of its own, whose repetitions share circuits.",
+        "Means over rounds with half widths of their 95 % intervals; {} of the times are as narrow \
+         as the paper's (10 % of the mean); over repetitions, as the paper seems to count, {} would \
+         be. A round is a network of its own, whose repetitions share circuits.",
         percent(narrow(subject.cells)),
         percent(narrow_by_repetitions(subject.records))
     )

@@ -112,6 +112,6 @@ fn full_sockets() {
     assert!(was_blocked, "the line was not slower than what was sent");
     assert_eq!(far.came.len(), whole.len());
     assert!(far.came == whole, "cells are as they were, in order");
-    let lost = near.links.quic(opened).unwrap().lost();
+    let lost = near.links.quic(opened).unwrap().lost_datagrams();
     assert_eq!(lost, 0, "datagrams that were taken for lost");
 }

@@ -7,23 +7,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use socket2::{Domain, Socket, Type};
 
 /// A TCP port that refuses connections, as long as this is kept.
-pub(crate) struct Unheard {
+pub(crate) struct SilentPort {
     pub(crate) at: SocketAddr,
     _socket: Socket,
 }
 
-impl Unheard {
+impl SilentPort {
     /// One on loopback.
-    pub(crate) fn new() -> Unheard {
+    pub(crate) fn new() -> SilentPort {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
-        Unheard { at, _socket: socket }
+        SilentPort { at, _socket: socket }
     }
 }
 
 /// A UDP port of this address that refuses what anybody sends: its socket hears one other alone.
-pub(crate) fn unheard_datagrams(ip: IpAddr) -> UdpSocket {
+pub(crate) fn silent_udp(ip: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     socket.connect((ip, 9)).unwrap();
     socket

@@ -9,12 +9,12 @@ use crate::poller::{Interest, Poller};
 /// tells of errors, and of connections that both ends have ended, whether anybody asks or not and
 /// as often as it is waited for, so that a station would do nothing but hear of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Watched(Option<Interest>);
+pub(super) struct SocketWatch(Option<Interest>);
 
-impl Watched {
+impl SocketWatch {
     /// Of a socket that a poller has already.
-    pub(super) fn of(interest: Interest) -> Watched {
-        Watched(Some(interest))
+    pub(super) fn of(interest: Interest) -> SocketWatch {
+        SocketWatch(Some(interest))
     }
 
     /// Watches a socket, by its token, for this from now on.
