@@ -275,3 +275,12 @@ def test_discriminants_are_those_of_gaussian_classes() -> None:
     scores -= 0.5 * (means * np.linalg.solve(shrunk, means.T).T).sum(axis=1)
     theirs = np.exp(scores - scores.max(axis=1, keepdims=True))
     np.testing.assert_allclose(mine, theirs / theirs.sum(axis=1, keepdims=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_discriminants_tell_loads_that_are_all_alike_apart(seed: int) -> None:
+    """The covariance within such classes is rounding alone, of no definite sign."""
+    codes = np.arange(40) % 2
+    features = np.random.default_rng(seed).random((2, 200))[codes]
+    for machine in LinearDiscriminants.fits(features, codes, [1e-4, 0.03, 0.3]):
+        np.testing.assert_array_equal(machine.predict_proba(features).argmax(axis=1), codes)
