@@ -92,7 +92,9 @@ def test_chromium_loads_a_page_of_fifty_objects(
 ) -> None:
     """By a stock client and http-opaque: every picture, byte for byte."""
     node = world.stock("browser", "http-opaque")
-    took = load_by_proxy(tmp_path / "site", node.proxy.rpartition("/")[2], OBJECTS, HEIGHT)
+    proxy = node.proxy.rpartition("/")[2]
+    # Exits of ours ask this machine's resolver, which knows no name of the network's own.
+    took = load_by_proxy(tmp_path / "site", proxy, OBJECTS, HEIGHT, host="127.0.0.1")
     results.add("Chromium through our transport", objects=OBJECTS, seconds=f"{took:.1f}")
     node.close()
 

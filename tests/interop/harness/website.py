@@ -50,17 +50,22 @@ def pictures_of(browser: Chromium) -> dict[str, tuple[str, int]]:
     return {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
 
 
-def load_by_proxy(folder: Path, proxy: str, objects: int, height: int) -> float:
+def load_by_proxy(
+    folder: Path, proxy: str, objects: int, height: int, host: str = "web.example"
+) -> float:
     """Loads a page of so many pictures of this height in a Chromium that knows of nothing but this
     SOCKS5 proxy: in how many seconds.
+
+    ``host`` is what the proxy's far end knows this machine by.
 
     Raises:
         AssertionError: a picture is not as it was sent, or the browser complains.
     """
     hashes = write_site(folder, objects, height)
     with SiteServer(folder) as server:
-        origin = f"http://web.example:{server.port}"
-        options = [f"--proxy-server=socks5://{proxy}"]
+        origin = f"http://{host}:{server.port}"
+        # It would go to its own machine by itself.
+        options = [f"--proxy-server=socks5://{proxy}", "--proxy-bypass-list=<-loopback>"]
         # Hashes are for pages of a safe origin alone.
         options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
         with Chromium(Host("here", None), options) as browser:
