@@ -72,7 +72,9 @@ impl Args {
         if text.len() > 2 * FIELD {
             return Err(ArgsError::TooLong(text.len()));
         }
-        let (user, password) = text.split_at(text.len().min(FIELD));
+        // A NUL alone would stand for nothing.
+        let alone = text.get(FIELD..) == Some(&[0]);
+        let (user, password) = text.split_at(text.len().min(FIELD - usize::from(alone)));
         let or_nul = |field: &[u8]| if field.is_empty() { vec![0] } else { field.to_vec() };
         Ok((or_nul(user), or_nul(password)))
     }
@@ -196,11 +198,13 @@ mod tests {
     #[test]
     fn what_socks_carries_comes_back_whatever_it_holds() {
         let long = "x".repeat(300);
+        let ends_in_nul = format!("{}\0", "x".repeat(253));
         for pairs in [
             &[][..],
             &[("cert", "ab+/c="), ("iat-mode", "0")],
             &[("a;b", "c\\d"), ("e=f", "g,h;")],
             &[("k", &long)],
+            &[("k", &ends_in_nul)],
             &[("k", "")],
             &[("ü", "ß")],
         ] {
