@@ -107,6 +107,8 @@ pub struct Client<R> {
     early: (Vec<u8>, bool),
     /// What the server said last to be asked for next, where its answers say so.
     lead: Option<String>,
+    /// Hidden bytes of an answer in the mean, as long as there were more to come.
+    answers: Option<usize>,
 }
 
 /// Bytes that may be written before the link is up.
@@ -144,12 +146,14 @@ struct Seat {
     exchange: bool,
     /// Bytes of padding that still come.
     skip: usize,
+    /// Hidden bytes that the present exchange has brought.
+    brought: usize,
 }
 
 impl Seat {
     fn of(place: usize, dialled: Time) -> Seat {
-        let (opened, heard, token, exchange, skip) = (false, false, None, false, 0);
-        Seat { place, dialled, opened, heard, token, exchange, skip }
+        let (opened, heard, token, exchange) = (false, false, None, false);
+        Seat { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
     /// When it is late, as long as it is not open.
@@ -168,6 +172,7 @@ impl<R: CryptoRng> Client<R> {
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
         let scene = Arc::new(Scene::new(&config.key, host, config.wall, covers));
+        let answers = config.profile.answer();
         Client {
             config,
             scene,
@@ -185,6 +190,7 @@ impl<R: CryptoRng> Client<R> {
             done: None,
             early: (Vec::new(), false),
             lead: None,
+            answers,
         }
     }
 
@@ -507,13 +513,10 @@ impl<R: CryptoRng> Client<R> {
     /// needs for what it has, or we for what we have to say.
     fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
         let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
-        let asks = match (self.done, link.backlog()) {
-            (Some(_), _) => 0,
-            (None, 0) => 1,
-            (None, waits) => self.config.profile.requests(waits),
-        };
-        let (wanted, least) = link.wants(now);
-        let mut missing = asks.saturating_sub(open).max(wanted);
+        let asks = if self.done.is_some() { 0 } else { self.requests(link) };
+        let (mut bytes, least) = link.wants(now);
+        let mut missing = asks.saturating_sub(open);
+        let (gathers, chunk) = (self.config.profile.gathers(), self.config.profile.chunk());
         // A browser leaves no connection unused: those go first that have waited longest.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
         conns.sort_by_key(|conn| conn.seat.token);
@@ -521,17 +524,37 @@ impl<R: CryptoRng> Client<R> {
             if !seat.opened || seat.exchange || !(cover.slot.streams() || cover.slot.begins()) {
                 continue;
             }
-            if !cover.slot.streams() && missing == 0 {
+            if !cover.slot.streams() && missing == 0 && bytes == 0 {
                 continue;
             }
             // One that has no room for it leaves the others what there is to say.
-            missing -= usize::from(missing > 0 && cover.room(now, TOKEN) >= least);
+            let room = cover.room(now, TOKEN);
+            missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
+            if room >= least {
+                bytes = bytes.saturating_sub(if gathers { room } else { chunk });
+            }
             let (number, token) = purse.spend();
             let id = u64::from(number) + 1;
             let hold = cover.slot.hold();
             link.open(now, (seat.place, id), Opening::Asks(hold), &token);
             (seat.exchange, seat.token) = (true, Some(number));
         }
+    }
+
+    /// How many requests are to be outstanding: as many as bring what the server told of, and some
+    /// that go ahead; one where nothing is to be expected.
+    fn requests(&self, link: &Link) -> usize {
+        let (waits, profile) = (link.backlog(), self.config.profile);
+        let most = profile.connections();
+        // Where much was said, much will be answered.
+        let said = profile.gathers() && link.waiting() > profile.chunk();
+        if waits == 0 && !said {
+            return 1;
+        }
+        self.answers.map_or(most, |each| {
+            let enough = usize::try_from(waits.div_ceil(each.max(1) as u64)).unwrap_or(most);
+            enough.saturating_add(profile.ahead()).min(most)
+        })
     }
 
     /// Seals what waits, and sends it.
@@ -587,12 +610,22 @@ impl<R: CryptoRng> Client<R> {
         match hidden {
             Hidden::End => {
                 seat.exchange = false;
+                let brought = std::mem::take(&mut seat.brought);
                 if let Stage::Up(link, _) = &mut self.stage {
                     link.over(seat.place);
+                    // One that brought the last that there was says nothing of what it might have.
+                    if link.backlog() > brought as u64
+                        && let Some(answers) = &mut self.answers
+                    {
+                        *answers = (*answers * 3 + brought) / 4;
+                    }
                 }
                 Ok(())
             }
-            Hidden::Bytes(bytes) => self.hidden_bytes(now, id, seat, bytes),
+            Hidden::Bytes(bytes) => {
+                seat.brought += bytes.len();
+                self.hidden_bytes(now, id, seat, bytes)
+            }
         }
     }
 

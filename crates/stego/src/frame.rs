@@ -49,8 +49,8 @@ pub(crate) struct Ack {
     pub(crate) ranges: Vec<Range<u64>>,
     /// Bytes that the stream may have in all, so far.
     pub(crate) limit: u64,
-    /// Bytes that wait here to be sent, or have not been acknowledged.
-    pub(crate) backlog: u64,
+    /// Bytes of the stream in the other direction that there are so far, sent or not.
+    pub(crate) written: u64,
     /// Of connections by their token's number (0 for the first, else number + 1): how many blocks
     /// came by each.
     pub(crate) receipts: Vec<(u64, u64)>,
@@ -120,7 +120,7 @@ pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
 
 impl Ack {
     fn read(bytes: &mut &[u8]) -> Option<Ack> {
-        let (next, limit, backlog) =
+        let (next, limit, written) =
             (take_number(bytes)?, take_number(bytes)?, take_number(bytes)?);
         let count = usize::from(take_byte(bytes)?);
         let (mut ranges, mut end) = (Vec::new(), next);
@@ -136,12 +136,12 @@ impl Ack {
         (count <= RECEIPTS).then_some(())?;
         let receipt = |_| Some((take_number(bytes)?, take_number(bytes)?));
         let receipts = (0..count).map(receipt).collect::<Option<_>>()?;
-        Some(Ack { next, ranges, limit, backlog, receipts })
+        Some(Ack { next, ranges, limit, written, receipts })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         out.push(ACK);
-        [self.next, self.limit, self.backlog].into_iter().for_each(|one| put_number(one, out));
+        [self.next, self.limit, self.written].into_iter().for_each(|one| put_number(one, out));
         let count = self.ranges.len().min(RANGES);
         out.push(count as u8);
         let mut end = self.next;
@@ -193,7 +193,7 @@ mod tests {
             next: 70,
             ranges: vec![72..80, 90..91, 100_000..1 << 40],
             limit: 1 << 20,
-            backlog: 17,
+            written: 17,
             receipts: vec![(0, 3), (300, 1 << 33)],
         }
     }

@@ -14,6 +14,9 @@ const ACK_FIXED: usize = 48;
 /// An acknowledgement waits for others so long, and for so many chunks.
 const DELAY: Duration = Duration::from_millis(20);
 const CHUNKS: u32 = 4;
+/// Where each is a message of its own it waits so long for one that goes anyway, however many
+/// chunks come: a quarter of the least patience that its reader has.
+const PATIENT_DELAY: Duration = Duration::from_millis(100);
 /// A window that is used up within so many round trips was too small.
 const QUICK: u32 = 4;
 /// How often a receipt is told.
@@ -66,6 +69,8 @@ pub(crate) struct Inbox {
     ended: bool,
     told_end: bool,
     due: Due,
+    /// Whether an acknowledgement waits for a message that goes anyway.
+    patient: bool,
     /// Blocks that came by connections, and how often the other end was told since.
     receipts: BTreeMap<u64, (u64, u8)>,
 }
@@ -98,8 +103,19 @@ impl Inbox {
             ended: false,
             told_end: false,
             due: Due::default(),
+            patient: false,
             receipts: BTreeMap::new(),
         }
+    }
+
+    /// Acknowledgements wait for messages that go anyway.
+    pub(crate) fn be_patient(&mut self) {
+        self.patient = true;
+    }
+
+    /// Bytes that came, each counted once.
+    pub(crate) fn came(&self) -> u64 {
+        self.came
     }
 
     /// A chunk came by a place; `None` is the stream's end.
@@ -188,7 +204,8 @@ impl Inbox {
     pub(crate) fn block(&mut self, now: Time, id: u64, count: u64, asks: bool) {
         if asks {
             self.receipts.insert(id, (count, 0));
-            self.due.at = Some(self.due.at.unwrap_or(now + DELAY));
+            let delay = if self.patient { PATIENT_DELAY } else { DELAY };
+            self.due.at = Some(self.due.at.unwrap_or(now + delay));
         }
     }
 
@@ -216,7 +233,8 @@ impl Inbox {
 
     /// When the other end is to be told what came.
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
-        self.due.at.map(|due| if self.due.chunks >= CHUNKS { now } else { due })
+        let many = self.due.chunks >= CHUNKS && !self.patient;
+        self.due.at.map(|due| if many { now } else { due })
     }
 
     /// What the other end was told may not have come: it is told again at once, if it was anything.
@@ -226,9 +244,9 @@ impl Inbox {
         }
     }
 
-    /// The acknowledgement, as far as this room takes it; `backlog` is what waits here in the other
-    /// direction.
-    pub(crate) fn ack(&mut self, backlog: u64, room: usize) -> Ack {
+    /// The acknowledgement, as far as this room takes it; `written` is how long the stream in the
+    /// other direction is so far.
+    pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
         self.due = Due::default();
         self.told_end = self.ended;
         // A range or a receipt has two numbers.
@@ -240,7 +258,7 @@ impl Inbox {
             next: self.merger.next_number(),
             ranges: ranges.collect(),
             limit: self.limit,
-            backlog,
+            written,
             receipts: self.tell_receipts(receipts),
         }
     }

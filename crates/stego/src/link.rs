@@ -3,6 +3,7 @@
 //! A [`Link`] knows places, at each of which a connection may stand, and seals for each what is to
 //! go by it. What these bytes look like on the wire is the affair of a slot.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time}
 
 use crate::block::{self, BadSeal, Opener, Sealer};
 use crate::carrier::{Carrier, RoundTrip};
-use crate::frame::{Ack, BadFrame, Frame};
+use crate::frame::{Ack, BadFrame, DATA_OVERHEAD, Frame};
 use crate::inbox::{Budget, Inbox, Overrun};
 use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
@@ -19,8 +20,14 @@ use crate::slot::Profile;
 /// Bytes of a word at most, and room that it needs in a block of its own.
 const WORD: usize = 9;
 const WORD_ROOM: usize = block::OVERHEAD + WORD;
-/// By so many bytes more or less that wait, and half of those before, a server tells of them anew.
-const BACKLOG: u64 = 16 << 10;
+/// A server tells of so many bytes more that wait, as long as its client knows of fewer than many.
+const NEWS: u64 = 16 << 10;
+const MANY: u64 = 256 << 10;
+/// A few bytes wait so long for others that go by the same message: alone, and while messages go
+/// often. As many as these wait for none.
+const GATHERS: Duration = Duration::from_millis(5);
+const GATHERS_BUSY: Duration = Duration::from_millis(20);
+const FEW: usize = 16 << 10;
 /// Before a round trip was measured.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(100);
 /// A link is active for so long after it carried data.
@@ -85,8 +92,8 @@ pub(crate) struct Link {
     later: Time,
     /// Where something came last that is to be acknowledged.
     last: usize,
-    /// Bytes that wait at the other end.
-    backlog: u64,
+    /// Bytes of the other end's stream, as far as it told.
+    written: u64,
     /// The connection by which the last acknowledgement went.
     told_by: u64,
     /// When data came or went last.
@@ -95,10 +102,14 @@ pub(crate) struct Link {
     /// Whether what stands at a place is an exchange, and the other end's part of it ends: then one
     /// that began has to go on.
     awaits_ends: bool,
-    /// Whether the other end has to know what waits here before it can come; and how many bytes it
-    /// was told of, if anything waited.
-    tells_backlog: bool,
-    told_backlog: Option<u64>,
+    /// Whether the other end has to know what waits here before it can come; and how many bytes of
+    /// the stream it was told of.
+    tells_written: bool,
+    told_written: u64,
+    /// Whether a message has its price, so that there are to be few: what there is to say goes by
+    /// as few as take it; and since when a few bytes wait for others.
+    gathers: bool,
+    waits: Option<Time>,
     /// How long an end is silent at most though its connection goes on.
     pauses: Duration,
     /// Room that an acknowledgement takes at least.
@@ -144,6 +155,10 @@ impl Link {
         profile: Profile,
     ) -> Link {
         let (chunk, exchanges) = (profile.chunk(), !profile.streams());
+        let mut inbox = Inbox::new(places);
+        if profile.gathers() && side == Side::Client {
+            inbox.be_patient();
+        }
         let (out, back) = match side {
             Side::Client => (&secrets.up, &secrets.down),
             Side::Server => (&secrets.down, &secrets.up),
@@ -153,7 +168,7 @@ impl Link {
             sealer: Sealer::new(out, secrets.aes),
             opener: Opener::new(back, secrets.aes),
             outbox: Outbox::new(chunk),
-            inbox: Inbox::new(places),
+            inbox,
             splitter,
             chunk,
             carriers: BTreeMap::new(),
@@ -162,13 +177,15 @@ impl Link {
             trip: RoundTrip::default(),
             later: Time::ZERO,
             last: 0,
-            backlog: 0,
+            written: 0,
             told_by: 0,
             active: Time::ZERO,
             reset: Reset::Not,
             awaits_ends: exchanges && side == Side::Client,
-            tells_backlog: exchanges && side == Side::Server,
-            told_backlog: None,
+            tells_written: exchanges && side == Side::Server,
+            told_written: 0,
+            gathers: profile.gathers(),
+            waits: None,
             pauses: Duration::ZERO,
             ack_room: profile.ack_room(),
             evicted: Vec::new(),
@@ -237,7 +254,7 @@ impl Link {
 
     /// Whether data came or went lately, or wait on either side.
     pub(crate) fn is_active(&self, now: Time) -> bool {
-        now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog > 0
+        now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog() > 0
     }
 
     /// Bytes that wait to be sent.
@@ -245,19 +262,34 @@ impl Link {
         self.outbox.held()
     }
 
-    /// Bytes that wait at the other end, as it said last.
+    /// Bytes that have not come, of those that the other end told of: they wait there, or are under
+    /// way.
     pub(crate) fn backlog(&self) -> u64 {
-        self.backlog
+        self.written.saturating_sub(self.inbox.came())
     }
 
-    /// How many messages take what waits to be sent now, and the room that each has to have.
-    pub(crate) fn wants(&self, now: Time) -> (usize, usize) {
+    /// How many bytes messages that are made for them are to take now, and the room that each has
+    /// to have.
+    pub(crate) fn wants(&mut self, now: Time) -> (usize, usize) {
         if let Some(least) = self.outbox.least_room() {
-            let chunks = usize::try_from(self.outbox.waiting()).unwrap_or(usize::MAX);
-            return (chunks.max(1), least + block::OVERHEAD + self.ack_room);
+            let since = *self.waits.get_or_insert(now);
+            if now >= since + self.patience() {
+                let bytes = self.outbox.sendable().max(1);
+                return (bytes, least + block::OVERHEAD + self.ack_room);
+            }
         }
         let due = self.inbox.ack_due(now).is_some_and(|due| now >= due);
         (usize::from(due), self.ack_room)
+    }
+
+    /// How long what waits to be sent waits for more that goes by the same message.
+    fn patience(&self) -> Duration {
+        let few = self.outbox.sendable() < FEW && !self.outbox.is_urgent();
+        match (self.gathers && few, self.backlog()) {
+            (false, _) => Duration::ZERO,
+            (true, 0) => GATHERS,
+            (true, _) => GATHERS_BUSY,
+        }
     }
 
     /// Gives back memory that was promised.
@@ -306,6 +338,7 @@ impl Link {
         let Some(gone) = self.places[place].take() else { return };
         if gone.id == self.told_by {
             self.inbox.tell_again(now);
+            self.told_written = 0;
         }
         if let Some(carrier) = self.carriers.remove(&gone.id) {
             carrier.debts().for_each(|chunk| self.outbox.failed(gone.id, chunk));
@@ -433,7 +466,7 @@ impl Link {
         if !self.outbox.acknowledged(ack) {
             return Err(LinkViolation);
         }
-        self.backlog = ack.backlog;
+        self.written = self.written.max(ack.written);
         for (id, blocks) in &ack.receipts {
             let carrier = self.carriers.get_mut(id);
             if let Some(sent) = carrier.and_then(|carrier| carrier.receipt(now, *blocks)) {
@@ -455,6 +488,7 @@ impl Link {
             if carrier.falls_silent(now, later) {
                 if id == self.told_by {
                     self.inbox.tell_again(now);
+                    self.told_written = 0;
                 }
                 carrier.debts().for_each(|chunk| self.outbox.failed(id, chunk));
             }
@@ -466,18 +500,37 @@ impl Link {
     pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
         let silence = self.carriers.values().filter_map(|one| one.deadline(self.later)).min();
         let ack = self.inbox.ack_due(now).filter(|&due| due > now);
-        [silence, ack].into_iter().flatten().min()
+        let waits = self.waits.map(|since| since + self.patience()).filter(|&due| due > now);
+        [silence, ack, waits].into_iter().flatten().min()
     }
 
     /// Seals what is to be sent now. `rooms` are the bytes that each place takes, less what it
     /// holds; they shrink. `spares` are those of them that chunks do not get.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
-        self.deal_ack(now, rooms);
+        self.deal_ack(now, rooms, spares);
         self.deal_words(now, rooms);
         for (room, spare) in rooms.iter_mut().zip(spares) {
             *room = room.saturating_sub(*spare);
         }
+        if self.gathers {
+            self.gather(rooms);
+        }
         while self.deal_chunk(now, rooms) {}
+        self.waits = self.waits.filter(|_| self.outbox.least_room().is_some());
+    }
+
+    /// Leaves room where what waits takes it, and no other: at those places first by which
+    /// something goes anyway, and then at those that have most.
+    fn gather(&self, rooms: &mut [usize]) {
+        let bytes = self.outbox.sendable();
+        let mut needs = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
+        let mut places: Vec<usize> = (0..rooms.len()).filter(|&place| rooms[place] > 0).collect();
+        places.sort_by_key(|&place| Reverse((self.held_at(place) > 0, rooms[place])));
+        for place in places {
+            let takes = rooms[place].min(needs);
+            needs -= takes;
+            rooms[place] = if takes > 0 { rooms[place] } else { 0 };
+        }
     }
 
     fn deal_words(&mut self, now: Time, rooms: &mut [usize]) {
@@ -504,19 +557,25 @@ impl Link {
         })
     }
 
-    /// Whether far more or far less waits here than the other end was told.
-    fn has_to_tell(&self) -> bool {
-        let waits = self.outbox.held() as u64;
-        let changed = match self.told_backlog {
-            Some(_) if self.outbox.is_empty() => true,
-            Some(told) => waits.abs_diff(told) > BACKLOG.max(told / 2),
-            None => !self.outbox.is_empty(),
-        };
-        self.tells_backlog && changed
+    /// Whether more is left here than the other end knows of, once these many bytes have gone.
+    fn has_to_tell(&self, goes: usize) -> bool {
+        let (written, left) = (self.outbox.written(), self.outbox.unsent().saturating_sub(goes));
+        let known = (left as u64).saturating_sub(written - self.told_written.min(written));
+        let news = left as u64 - known;
+        let few = known < MANY && (news >= NEWS || known == 0 && news > 0);
+        self.tells_written && few
     }
 
-    fn deal_ack(&mut self, now: Time, rooms: &mut [usize]) {
-        if !self.has_to_tell() && self.inbox.ack_due(now).is_none_or(|due| due > now) {
+    /// Whether an acknowledgement has to go, or goes along with what goes anyway.
+    fn acks(&self, now: Time, goes: usize) -> bool {
+        let along = self.gathers && goes > 0 && self.outbox.least_room().is_some();
+        let due = self.inbox.ack_due(now).is_some_and(|due| along || due <= now);
+        due || self.has_to_tell(goes)
+    }
+
+    fn deal_ack(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
+        let goes = rooms.iter().zip(spares).map(|(room, spare)| room.saturating_sub(*spare)).sum();
+        if !self.acks(now, goes) {
             return;
         }
         let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= self.ack_room;
@@ -528,8 +587,8 @@ impl Link {
         // What else is to go there goes in the same block: another's overhead is half a request.
         let word = self.take_word(place);
         let room = rooms[place].saturating_sub(WORD);
-        let ack = Frame::Ack(self.inbox.ack(self.outbox.held() as u64, room));
-        self.told_backlog = (!self.outbox.is_empty()).then_some(self.outbox.held() as u64);
+        let ack = Frame::Ack(self.inbox.ack(self.outbox.written(), room));
+        self.told_written = self.outbox.written();
         self.told_by = self.places[place].as_ref().map_or(0, |held| held.id);
         let asks = word.as_ref().is_some_and(|(_, asks)| *asks);
         self.put(now, (place, rooms), asks, |_, out| {

@@ -108,6 +108,26 @@ impl Outbox {
         self.held == 0 && self.flight.is_empty() && self.ending != Ending::Closing
     }
 
+    /// Bytes of the stream so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.cut + (self.fresh.len() - self.start) as u64
+    }
+
+    /// Bytes that are to be sent now or later, about: a chunk that goes again may be shorter.
+    pub(crate) fn unsent(&self) -> usize {
+        self.fresh.len() - self.start + self.again.len() * self.chunk
+    }
+
+    /// Bytes that could be sent now, about.
+    pub(crate) fn sendable(&self) -> usize {
+        self.fresh_allowed() + self.again.len() * self.chunk
+    }
+
+    /// Whether what is to be sent is more than new bytes of a stream that goes on.
+    pub(crate) fn is_urgent(&self) -> bool {
+        !self.again.is_empty() || self.fin_waits()
+    }
+
     /// Bytes that have not come yet.
     pub(crate) fn held(&self) -> usize {
         self.held

@@ -81,16 +81,26 @@ impl Profile {
         }
     }
 
-    /// Requests that a client has outstanding while so many bytes wait at the server: as many as
-    /// carry them, and one that goes ahead. What a picture or an object carries no client knows.
-    pub(crate) fn requests(self, waits: u64) -> usize {
-        let each = match (self.module, self.short) {
-            (Module::Http(Tier::Opaque | Tier::Text), false) => 16 << 10,
-            (Module::Http(Tier::Opaque | Tier::Text), true) => 8 << 10,
-            _ => return self.connections(),
-        };
-        let enough = usize::try_from(waits / each).unwrap_or(usize::MAX);
-        enough.saturating_add(2).min(self.connections())
+    /// Bytes that an answer brings, as long as none has come; `None` where answers are not all that
+    /// a message may be.
+    pub(crate) fn answer(self) -> Option<usize> {
+        match (self.module, self.short) {
+            (Module::Http(Tier::Opaque | Tier::Text), false) => Some(16 << 10),
+            (Module::Http(Tier::Opaque | Tier::Text), true) => Some(8 << 10),
+            // What a picture or an object carries no client knows.
+            (Module::Http(Tier::Image | Tier::Site), _) => Some(1 << 10),
+            _ => None,
+        }
+    }
+
+    /// Requests that go ahead of what a server has told: short connections bring little each.
+    pub(crate) fn ahead(self) -> usize {
+        if self.short { 3 } else { 1 }
+    }
+
+    /// Whether a message has its price, so that there are to be few.
+    pub(crate) fn gathers(self) -> bool {
+        matches!(self.module, Module::Http(_))
     }
 
     /// Whether both ends may speak at any time.

@@ -1,6 +1,6 @@
 //! A client, a server and the connections between them, in memory: TCP as far as it matters here
 //! (bytes in order, a window, a socket's buffer), over one line each way.
-#![allow(unreachable_pub, clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(unreachable_pub, dead_code, clippy::unwrap_used, reason = "helpers of several tests")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -85,11 +85,37 @@ pub struct World {
     pub dialled: usize,
     /// What was said by each connection: which way, and how many bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
+    /// What the client has asked for so far, where it speaks HTTP.
+    pub asked: Asked,
     pub most_conns: usize,
     /// Points of time at which anything happened.
     pub steps: u64,
     /// A hash over all that was sent, and when.
     pub trace: u64,
+}
+
+/// Requests of a client, and the bytes of all that it said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub gets: usize,
+    pub posts: usize,
+    pub bytes: usize,
+}
+
+impl Asked {
+    fn count(&mut self, message: &[u8]) {
+        self.gets += usize::from(message.starts_with(b"GET "));
+        self.posts += usize::from(message.starts_with(b"POST "));
+        self.bytes += message.len();
+    }
+
+    /// What came after those that were `before`.
+    #[must_use]
+    pub fn since(self, before: Asked) -> Asked {
+        let [gets, posts, bytes] =
+            [self.gets - before.gets, self.posts - before.posts, self.bytes - before.bytes];
+        Asked { gets, posts, bytes }
+    }
 }
 
 /// What is to be carried, and what came out.
@@ -116,6 +142,11 @@ impl Task {
     /// The streams do not end.
     pub fn hold_open(&mut self) {
         self.finished = [true; 2];
+    }
+
+    /// More is to be carried up.
+    pub fn add_up(&mut self, length: usize) {
+        self.up.extend(vec![5; length]);
     }
 
     /// More is to be carried down.
@@ -188,6 +219,7 @@ impl World {
             crossed: [0; 2],
             dialled: 0,
             said: BTreeMap::new(),
+            asked: Asked::default(),
             most_conns: 0,
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -295,6 +327,9 @@ impl World {
     fn send(&mut self, way: usize, id: ConnId, bytes: &[u8]) {
         self.note(way as u8, bytes);
         self.said.entry(id).or_default().push((way, bytes.len()));
+        if way == 0 {
+            self.asked.count(bytes);
+        }
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
         conn.pipes[way].waits.extend(bytes);
         conn.pipes[way].told = conn.pipes[way].told.saturating_sub(bytes.len());
