@@ -412,6 +412,7 @@ impl Station for ClientStation {
 
     fn sweep(&mut self, now: Time) {
         self.wires.sweep(now);
+        self.leaving.sweep(now);
         self.give_up(now);
     }
 

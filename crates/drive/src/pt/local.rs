@@ -12,6 +12,7 @@ use socket2::SockRef;
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
+use super::wires::STUCK;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -222,7 +223,23 @@ impl Local {
 
 /// Connections whose links are over, and that have not taken all yet.
 #[derive(Default)]
-pub(super) struct Leaving(BTreeMap<u64, Local>);
+pub(super) struct Leaving(BTreeMap<u64, LeavingLocal>);
+
+/// One of them, and since when how many bytes it has taken.
+struct LeavingLocal {
+    local: Local,
+    taken: Option<(u64, Time)>,
+}
+
+impl LeavingLocal {
+    /// Whether it has taken nothing for a minute; it counts from the first time that it is asked.
+    fn is_stuck(&mut self, now: Time) -> bool {
+        let taken = self.local.out.taken();
+        let known = self.taken.filter(|(then, _)| *then == taken);
+        let (_, since) = *self.taken.insert(known.unwrap_or((taken, now)));
+        now.since(since) >= STUCK
+    }
+}
 
 impl Leaving {
     /// A link is over: its connection takes what still waits for it, or sees that it was cut.
@@ -231,7 +248,7 @@ impl Leaving {
         match (ending, written) {
             (Ending::Done, Ok(false)) => {
                 if local.watch_for(poller, link, Interest { read: false, write: true }).is_ok() {
-                    self.0.insert(link, local);
+                    self.0.insert(link, LeavingLocal { local, taken: None });
                 }
             }
             (Ending::Done, _) => {}
@@ -241,8 +258,16 @@ impl Leaving {
 
     /// The socket of one of them is ready.
     pub(super) fn ready(&mut self, link: u64) {
-        if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
+        if self.0.get_mut(&link).is_some_and(|one| one.local.flush().unwrap_or(true)) {
             self.0.remove(&link);
+        }
+    }
+
+    /// Cuts those whose programs read nothing any more: they would be kept for ever. It is asked
+    /// for now and then.
+    pub(super) fn sweep(&mut self, now: Time) {
+        for (_, one) in self.0.extract_if(.., |_, one| one.is_stuck(now)) {
+            one.local.cut();
         }
     }
 }
@@ -280,6 +305,43 @@ mod tests {
         fn has_ended(&self) -> bool {
             true
         }
+    }
+
+    #[test]
+    fn a_program_that_never_reads_is_cut_a_minute_after_its_link_ended_and_one_that_reads_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (poller, mut leaving) = (Poller::new(8).unwrap(), Leaving::default());
+        let mut programs: Vec<TcpStream> = Vec::new();
+        for link in [1, 2] {
+            programs.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let socket = listener.accept().unwrap().0;
+            socket.set_nonblocking(true).unwrap();
+            poller.add(&socket, LOCALS + link).unwrap();
+            let mut local = Local::of(socket);
+            // More than the kernel's buffers hold.
+            local.say(&vec![7; 32 << 20]);
+            leaving.add(&poller, link, local, Ending::Done);
+        }
+        assert_eq!(leaving.0.len(), 2);
+        // A program that reads a little now and then is slow, and keeps its connection.
+        for second in [100, 130, 159] {
+            leaving.sweep(Time::from_secs(second));
+            assert_eq!(leaving.0.len(), 2, "{second} s");
+            let before = leaving.0[&2].local.out.taken();
+            while leaving.0[&2].local.out.taken() == before {
+                programs[1].read_exact(&mut vec![0; 256 << 10]).unwrap();
+                leaving.ready(2);
+            }
+        }
+        leaving.sweep(Time::from_secs(160));
+        assert_eq!(leaving.0.keys().collect::<Vec<_>>(), [&2]);
+        // What it missed does not pass for all there was.
+        let error = programs[0].read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        leaving.sweep(Time::from_secs(219));
+        assert_eq!(leaving.0.len(), 1);
+        leaving.sweep(Time::from_secs(220));
+        assert!(leaving.0.is_empty());
     }
 
     #[test]

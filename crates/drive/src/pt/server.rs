@@ -355,6 +355,7 @@ impl Station for ServerStation {
     fn sweep(&mut self, now: Time) {
         self.core.set_wall(wall(self.clock));
         self.wires.sweep(now);
+        self.leaving.sweep(now);
         for wire in self.wires.stuck(now) {
             if self.is_strangers(wire) {
                 self.dismiss(now, wire);

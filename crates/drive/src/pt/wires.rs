@@ -27,7 +27,7 @@ const PIECE: usize = 64 << 10;
 const LINGERS: Duration = Duration::from_secs(5);
 /// A connection whose other end takes nothing of what waits for it for so long is stuck: servers of
 /// the web have the same patience.
-const STUCK: Duration = Duration::from_secs(60);
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// The kernel asks after a connection that is silent for so long.
 const SILENT: Duration = Duration::from_secs(60);
 
