@@ -179,7 +179,7 @@ experiment-circumvention:  ## nine minutes: around a censor with the handshake a
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circumvention $(or $(FOLDER),$(CACHE)/experiments/circumvention) $(ARGS)
 
-experiment-circuits:  ## two hours: one circuit for a stream and several, ours and C tor's, in networks of seven relays; goes on where it stopped (root; ARGS=--short)
+experiment-circuits:  ## three hours: one circuit for a stream and several, ours and C tor's, in networks of seven relays; goes on where it stopped (root; ARGS=--short)
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
