@@ -435,7 +435,7 @@ impl Play {
             kind,
             whole: true,
             unordered: false,
-            beside: Some(QuicWish { port, unless_unordered: false }),
+            beside: Some(QuicWish { port, begins: 9, unless_unordered: false }),
         };
         let ours = start(100, Some(sha256(CERTIFICATE)), 0);
         let theirs = start(node as u8, None, 9001);
@@ -548,8 +548,9 @@ impl Play {
                 self.connect(node, LinkKind::Tls, target);
             }
             LinkOutput::Dial { target } => self.tell(node, LinkInput::Unreachable { target }),
-            LinkOutput::OpenBeside { link, target } => {
+            LinkOutput::OpenBeside { link, target, begins } => {
                 let may = node == CLIENT && self.links < MOST_LINKS as u64;
+                assert!(begins == Some(9) || self.hostile);
                 self.quic += 1;
                 match may && (self.hostile || self.quic <= MOST_QUIC) {
                     true => self.connect(node, LinkKind::Quic, target),
