@@ -60,6 +60,7 @@ fn main() -> Outcome {
     write(&corpus.join("onion_messages"), &messages())?;
     write(&corpus.join("onion_relay"), &neighbours())?;
     write(&corpus.join("onion_services"), &services())?;
+    write(&corpus.join("quic_moves"), &moves())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("tls_records"), &records())?;
@@ -370,6 +371,35 @@ fn neighbours() -> Seeds {
         ),
         ("raw", script(&[&[0, 0, 20], &[9; 20], &[0, 7, 15]])),
         ("cell", script(&[&[0, 1, 2, 5, 0, 20], &[1; 20], &[0, 1, 2, 4, 0, 1, 0]])),
+    ]
+}
+
+/// What happens on the links of a client whose circuits move: kind of step, link, end, and what the
+/// kind needs. The TLS link is the first, the QUIC link behind it.
+fn moves() -> Seeds {
+    let write = |side: u8| [4, 0, side, 0, 0x1f, 0];
+    let fetch = |side: u8| [0, 1, side, 7];
+    let deliver = |side: u8, lane: u8| [2, 1, side, lane, 4];
+    let lose = |side: u8| [7, 1, side];
+    let settle = [8, 0, 0];
+    let minute = [&[6, 0, 0, 16][..], &settle].concat();
+    let script = |parts: &[&[u8]]| parts.concat();
+    let build = [5, 0, 0, 1];
+    let lost = |side: u8, first: u8| {
+        let (up, down) = (fetch(side), deliver(1 - side, 0));
+        script(&[&write(side), &write(side), &up, &down, &up, &lose(first), &lose(1 - first)])
+    };
+    let again = script(&[&lost(0, 0), &settle, &minute, &build, &settle, &lost(1, 1), &settle]);
+    let forged = |what: &[u8]| [&[1], &lost(1, 0)[..], &[10, 0, 1], what, &settle].concat();
+    // Circuit IDs, number, ends, counts.
+    let list = [0, 1, 0, 1, 0, 0, 5, 0, 2, 0, 1];
+    vec![
+        ("upload", [&[0], &lost(0, 1)[..], &settle].concat()),
+        ("download", [&[0], &lost(1, 0)[..], &settle].concat()),
+        ("again", [&[0], &again[..]].concat()),
+        ("forged-list", forged(&list)),
+        ("forged-cells", forged(&[0, 1, 0, 1, 0, 1, 5, 5, 1, 1, 9, 0])),
+        ("altered", [&[1], &write(1)[..], &fetch(1), &[9, 1, 0, 0, 2], &deliver(0, 0)].concat()),
     ]
 }
 

@@ -27,6 +27,7 @@ pub mod onion_services;
 pub mod pluggable;
 pub mod proxy_requests;
 pub mod quic_lanes;
+pub mod quic_moves;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -65,6 +66,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("pluggable", pluggable::check),
     ("proxy_requests", proxy_requests::check),
     ("quic_lanes", quic_lanes::check),
+    ("quic_moves", quic_moves::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

@@ -26,9 +26,9 @@ use crate::input::Input;
 
 /// Seconds since 1970 in all runs.
 pub const NOW: u64 = 1_800_000_000;
-const CERTIFICATE: &[u8] = b"a TLS certificate";
+pub(crate) const CERTIFICATE: &[u8] = b"a TLS certificate";
 /// What both ends of a link export from its TLS session.
-const SECRET: [u8; 32] = [5; 32];
+pub(crate) const SECRET: [u8; 32] = [5; 32];
 const HONEST: LinkId = LinkId(1);
 const HOSTILE: LinkId = LinkId(2);
 /// Circuit IDs of a link's initiator.
@@ -67,7 +67,7 @@ pub(crate) struct World {
 impl World {
     /// The honest neighbour has a circuit; the hostile one is a client, or another relay.
     pub(crate) fn new(hostile: Role) -> World {
-        let mut relay = relay();
+        let mut relay = relay(MAX_CELLS);
         let [honest, hostile] = [(HONEST, Role::Client), (HOSTILE, hostile)]
             .map(|(link, role)| Neighbour::new(&mut relay, link, role));
         let (wanted, open) = (VecDeque::new(), Vec::new());
@@ -387,14 +387,15 @@ pub(crate) fn other_relay() -> Role {
     Role::Initiator(Arc::clone(credentials))
 }
 
-fn keys() -> &'static RelayKeys {
+pub(crate) fn keys() -> &'static RelayKeys {
     static KEYS: OnceLock<RelayKeys> = OnceLock::new();
     KEYS.get_or_init(|| {
         RelayKeys::generate(&mut seed::stream(1, 0, "keys"), NOW).expect("keys can be made")
     })
 }
 
-fn relay() -> Relay {
+/// A relay in which so many cells may wait.
+pub(crate) fn relay(max_cells: usize) -> Relay {
     let keys = keys();
     let mut rng = seed::stream(1, 0, "credentials");
     let credentials = keys.credentials(&mut rng, CERTIFICATE, NOW).expect("sound keys");
@@ -408,7 +409,7 @@ fn relay() -> Relay {
         dealing: None,
         directory: true,
         allow_private: false,
-        max_cells: MAX_CELLS,
+        max_cells,
         max_queue: 1000,
         services: ServiceParams::default(),
         max_half_open: 4,

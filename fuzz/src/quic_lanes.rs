@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, UnitReader, Units};
+use anabranch_links::quic::{
+    Arrival, Congestion, ConnId, Endpoint, Head, Place, UnitReader, Units,
+};
 use anabranch_links::{Context, Fault, State};
 use anabranch_multipath::Time;
 
@@ -106,11 +108,18 @@ impl Play {
     fn new() -> Play {
         static CONTEXT: OnceLock<Context> = OnceLock::new();
         let context = CONTEXT.get_or_init(|| Context::new(1_800_000_000).expect("settings hold"));
-        let make =
-            |end: u8| Endpoint::new(context, UNITS, [end; 32], end == 1, Congestion::default());
+        let make = |end: u8| {
+            Endpoint::new(
+                context,
+                UNITS,
+                [end; 32],
+                (end == 1).then_some(Place::ONLY),
+                Congestion::default(),
+            )
+        };
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
-        let id = ends[0].connect(now, address(1)).expect("an address");
+        let id = ends[0].connect(now, address(1), None).expect("an address");
         let (under_way, said) = (Vec::new(), BTreeMap::new());
         Play { now, ends, ids: [Some(id), None], under_way, said }
     }

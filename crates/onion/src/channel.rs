@@ -129,6 +129,9 @@ pub struct Start {
 pub struct QuicWish {
     /// The UDP port at which QUIC links come in here; 0: at none.
     pub port: u16,
+    /// What the connection ID begins with to which a QUIC link is opened beside this one: by that
+    /// byte it comes to the shard that has this one.
+    pub begins: u8,
     /// Only where the other link's cells are in order.
     pub unless_unordered: bool,
 }
@@ -355,12 +358,15 @@ impl Channel {
     }
 
     /// Says where QUIC links come in, if the neighbour reached us and both speak of it, and by
-    /// which token they name this one: whether circuits may move here from them.
-    pub(crate) fn offer(&mut self, token: &BesideToken) -> bool {
-        let Some(port) = self.offers() else { return false };
-        let token = if self.takes_detours() { token } else { &BesideToken::default() };
-        self.say(0, Command::QUIC, &link::put_quic(port, token));
-        self.takes_detours()
+    /// which token they name this one, which is made of `chance`: given back if circuits may move
+    /// here from them.
+    pub(crate) fn offer(&mut self, chance: BesideToken) -> Option<BesideToken> {
+        let port = self.offers()?;
+        let mut token = chance;
+        token[0] = self.start.beside.unwrap_or_default().begins;
+        let token = Some(token).filter(|_| self.takes_detours());
+        self.say(0, Command::QUIC, &link::put_quic(port, &token.unwrap_or_default()));
+        token
     }
 
     /// Where QUIC links come in, if the neighbour is to be told.
@@ -767,7 +773,8 @@ mod tests {
     fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
-            let beside = port.map(|port| QuicWish { port, unless_unordered: port == 1 });
+            let beside =
+                port.map(|port| QuicWish { port, begins: TOKEN[0], unless_unordered: port == 1 });
             let start = start(certificate);
             Start { beside, unordered, ..start }
         };
@@ -811,9 +818,11 @@ mod tests {
     #[test]
     fn where_quic_comes_in_is_said_once_and_to_who_asked_alone() {
         let [mut one, mut two] = wanting((Some(0), false), (Some(9), false));
-        assert!(!one.offer(&TOKEN));
+        assert_eq!(one.offer(TOKEN), None);
         assert!(one.outbox.is_empty(), "nothing comes in at who opened the link");
-        assert!(two.offer(&TOKEN));
+        let mut chance = TOKEN;
+        chance[0] = 1;
+        assert_eq!(two.offer(chance), Some(TOKEN), "it begins as the driver wants it");
         assert_eq!(two.outbox[..7], [0, 0, 0, 0, 72, 0, 9]);
         let offer = link::put_quic(9, &TOKEN);
         assert_eq!(two.outbox[5..5 + offer.len()], offer);
@@ -832,14 +841,14 @@ mod tests {
             assert_eq!(takes(&mut one, &offer), Ok(outcome));
         }
         let [mut one, mut two] = wanting((None, false), (Some(9), false));
-        assert!(!two.offer(&TOKEN));
+        assert_eq!(two.offer(TOKEN), None);
         assert!(two.outbox.is_empty());
         // As any command that nobody knows.
         assert_eq!(takes(&mut one, &offer), Ok(CellOutcome::Circuit));
         // Where cells bear numbers, none of another link would find room.
         let [_, mut two] = wanting((Some(0), true), (Some(9), true));
         let before = two.outbox.len();
-        assert!(!two.offer(&TOKEN));
+        assert_eq!(two.offer(TOKEN), None);
         assert_eq!(two.outbox[before + 9..before + 27], link::put_quic(9, &[0; 16]));
     }
 

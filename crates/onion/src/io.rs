@@ -119,6 +119,9 @@ pub enum LinkOutput {
         link: LinkId,
         /// Who the neighbour is, and where QUIC links come in.
         target: Target,
+        /// What the connection ID begins with to which it is opened, so that it comes to the core
+        /// that has the other link there; `None`: that does not matter.
+        begins: Option<u8>,
     },
     /// A QUIC link's neighbour is known: cells of circuits may come by it from now on.
     AdmitCircuits {

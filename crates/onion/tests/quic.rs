@@ -203,6 +203,48 @@ fn shards_share_a_neighbours_quic_link() {
     }
 }
 
+/// Downloads by several circuits while UDP is blocked: how many circuits moved, and how many
+/// downloads came whole.
+fn moves_with_shards(shards: usize, steered: bool, papers: &[Papers], seed: u64) -> (u64, usize) {
+    let mut world = World::of(Setting { shards, steered, seed, ..setting() }, papers);
+    download(&mut world, 1);
+    let bytes = 300_000;
+    let mut streams = Vec::new();
+    for key in 2..6 {
+        let circuit = world.build_through_all(key, Wish::CongestionControl);
+        streams.push(begin(&mut world, circuit, &format!("source-{bytes}")));
+    }
+    let mut rng = seed::stream(seed, 3, "blocks");
+    world.run_for(Duration::from_millis(rng.random_range(0..200)));
+    let links: Vec<LinkId> = world.quic.iter().copied().collect();
+    block(&mut world, &links, &mut rng);
+    world.run_for(Duration::from_secs(30));
+    nobody_is_at_fault(&world);
+    assert_eq!(cells(&world), 0);
+    let received = streams.iter().filter_map(|stream| world.received.get(stream));
+    let whole = received.filter(|received| {
+        let mut bytes = received.iter().enumerate();
+        assert!(bytes.all(|(at, byte)| *byte == world::Server::byte(at)));
+        received.len() == 300_000
+    });
+    (moved(&world), whole.count())
+}
+
+/// A relay's shard has the QUIC links beside the TLS links that it has: circuits move there.
+#[test]
+fn circuits_move_at_relays_with_several_shards_too() {
+    let papers = papers();
+    for shards in [2, 3] {
+        for run in 0..6 {
+            let (moved, whole) = moves_with_shards(shards, true, &papers, 120 + run);
+            assert!(moved > 0 && whole == 4, "{shards} shards, {run}: {moved}, {whole} whole");
+        }
+    }
+    // Where QUIC links come to any shard, circuits end with those that came to another.
+    let whole: usize = (0..4).map(|run| moves_with_shards(2, false, &papers, 120 + run).1).sum();
+    assert!(whole < 16, "QUIC links came to the right shards by chance");
+}
+
 /// Blocks these links, first in one direction, and has their drivers notice, one end first. The
 /// other is told by it, or notices later.
 fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, QuicLink, Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, Place, QuicLink, Units,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{State, quic};
@@ -26,6 +26,9 @@ use super::meter::Meter;
 use super::newcomers::{ConnectionSlot, Entrance};
 use crate::poller::{Interest, Poller};
 use crate::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+pub(super) use sockets::{QuicSockets, sockets};
+
+mod sockets;
 
 /// The least number of a QUIC link. Links with sockets of their own have smaller ones, and
 /// siblings' have larger ones.
@@ -188,6 +191,8 @@ pub(super) struct QuicLinks {
     linking: QuicLinking,
     /// Who comes in is counted with others.
     entrance: Option<Entrance>,
+    /// Which of the sockets at their addresses ours are.
+    place: Place,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
     by_conn: BTreeMap<(usize, ConnId), LinkId>,
@@ -217,6 +222,7 @@ impl QuicLinks {
             context,
             linking,
             entrance: None,
+            place: Place::ONLY,
             ports: Vec::new(),
             links: BTreeMap::new(),
             by_conn: BTreeMap::new(),
@@ -241,31 +247,26 @@ impl QuicLinks {
         self.limits = Some(meters);
     }
 
-    /// Takes links at these addresses; several cores may do so at one.
+    /// Takes links at these sockets.
     ///
     /// # Errors
-    /// An address cannot be had (it is named), or the kernel has no randomness.
+    /// The kernel's: it has no randomness, say.
     pub(super) fn listen(
         &mut self,
         poller: &Poller,
-        at: &[SocketAddr],
+        sockets: QuicSockets,
         entrance: Entrance,
     ) -> io::Result<()> {
-        self.entrance = Some(entrance);
-        for address in at {
-            let named =
-                |error: io::Error| io::Error::new(error.kind(), format!("UDP {address}: {error}"));
-            self.add_port(poller, *address, true).map_err(named)?;
-        }
-        Ok(())
+        (self.entrance, self.place) = (Some(entrance), sockets.place);
+        let mut sockets = sockets.sockets.into_iter();
+        sockets.try_for_each(|socket| self.add_port(poller, socket, true).map(drop))
     }
 
-    fn add_port(&mut self, poller: &Poller, at: SocketAddr, takes: bool) -> io::Result<usize> {
-        let options = UdpOptions { share_port: takes, error_queue: false, ..UdpOptions::default() };
-        let socket = UdpSocket::bind(at, &options)?;
+    fn add_port(&mut self, poller: &Poller, socket: UdpSocket, takes: bool) -> io::Result<usize> {
         let mut seed = [0; 32];
         crate::entropy::generator()?.fill_bytes(&mut seed);
-        let endpoint = Endpoint::new(&self.context, CELLS, seed, takes, self.linking.congestion);
+        let (place, congestion) = (takes.then_some(self.place), self.linking.congestion);
+        let endpoint = Endpoint::new(&self.context, CELLS, seed, place, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, QUIC + place as u64)?;
@@ -286,7 +287,18 @@ impl QuicLinks {
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
         let mut open = self.ports.iter().filter(takes).filter(reached);
         let port = open.next().map_or(0, |port| port.at.port());
-        QuicWish { port, unless_unordered: self.linking.unless_unordered }
+        QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
+    }
+
+    /// What a connection ID of ours may begin with.
+    fn begins(&self) -> u8 {
+        let mut begins = [0];
+        // Only who sees the line is to learn nothing from it.
+        if let Ok(mut chance) = crate::entropy::generator() {
+            chance.fill_bytes(&mut begins);
+        }
+        let mut bytes = (0..=u8::MAX).map(|more| begins[0].wrapping_add(more));
+        bytes.find(|byte| self.place.has(*byte)).unwrap_or_default()
     }
 
     /// Links that come or are opened from now on show another certificate.
@@ -299,7 +311,8 @@ impl QuicLinks {
         ports.try_for_each(|port| port.endpoint.set_context(context)).map_err(io::Error::other)
     }
 
-    /// Opens a link to a relay beside another.
+    /// Opens a link to a relay beside another, to a connection ID that begins with this byte, if
+    /// that matters.
     ///
     /// # Errors
     /// The kernel's, or the library's.
@@ -308,7 +321,7 @@ impl QuicLinks {
         now: Time,
         poller: &Poller,
         beside: LinkId,
-        target: Target,
+        (target, begins): (Target, Option<u8>),
     ) -> io::Result<LinkId> {
         let to = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
@@ -319,9 +332,13 @@ impl QuicLinks {
         let of_family = |port: &Port| !port.takes && port.at.is_ipv6() == to.is_ipv6();
         let port = match self.ports.iter().position(of_family) {
             Some(port) => port,
-            None => self.add_port(poller, SocketAddr::new(ours, 0), false)?,
+            None => {
+                let options = UdpOptions { error_queue: false, ..UdpOptions::default() };
+                let socket = UdpSocket::bind(SocketAddr::new(ours, 0), &options)?;
+                self.add_port(poller, socket, false)?
+            }
         };
-        let conn = self.ports[port].endpoint.connect(now, to).map_err(io::Error::other)?;
+        let conn = self.ports[port].endpoint.connect(now, to, begins).map_err(io::Error::other)?;
         Ok(self.add(now, (port, conn), to, Some((target, beside))))
     }
 

@@ -24,7 +24,7 @@ use super::keyring::KeyRing;
 use super::meter::Meter;
 use super::mptcp::{self, MptcpCounts, TcpKind};
 use super::newcomers::Entrance;
-use super::quic::{QuicCounts, QuicLinking};
+use super::quic::{self, QuicCounts, QuicLinking};
 use super::reload::{Outcome, Reload, in_words};
 use super::siblings::{self, Siblings};
 use super::skew::Skew;
@@ -294,11 +294,10 @@ impl<'r> MainShard<'r> {
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
         let entrance = Entrance::default();
         let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
-        let shard = Shard::new(parts.remove(0))?;
-        // All shards take QUIC links where the first takes others.
-        let at = shard.station.addresses()?;
-        let sides = parts.iter_mut().filter_map(|parts| parts.quic.as_mut());
-        sides.for_each(|side| side.listen.clone_from(&at));
+        let mut shard = Shard::new(parts.remove(0))?;
+        if settings.quic.is_some() {
+            take_quic(&mut shard, &mut parts, &entrance)?;
+        }
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
@@ -552,13 +551,25 @@ fn shards(
             tcp: if settings.mptcp { TcpKind::Multipath } else { TcpKind::Single },
             dedicated: settings.dedicated_links.then(|| shared_out(MOST_DEDICATED, settings)),
             quic: settings.quic.map(|linking| QuicSide {
-                listen: Vec::new(),
+                sockets: None,
                 entrance: entrance.clone(),
                 linking,
             }),
         })
     };
     siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
+}
+
+/// All shards take QUIC links where the first takes others.
+fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
+    let at = first.station.addresses()?;
+    let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
+    if let Some(sockets) = sockets.next() {
+        first.station.listen_quic(sockets, entrance.clone())?;
+    }
+    let sides = others.iter_mut().filter_map(|parts| parts.quic.as_mut());
+    sides.zip(sockets).for_each(|(side, sockets)| side.sockets = Some(sockets));
+    Ok(())
 }
 
 fn config(settings: &Settings, credentials: &Credentials) -> Config {

@@ -19,7 +19,7 @@ use super::meter::Meter;
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
-use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, is_quic};
+use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, QuicSockets, is_quic};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
 use crate::clock::Clock;
@@ -150,13 +150,17 @@ impl<C: Core> Station<C> {
         self.quic = Some(quic);
     }
 
-    /// QUIC links come in at these addresses from now on, and are counted with others.
+    /// QUIC links come in at these sockets from now on, and are counted with others.
     ///
     /// # Errors
-    /// An address cannot be had.
-    pub(super) fn listen_quic(&mut self, at: &[SocketAddr], entrance: Entrance) -> io::Result<()> {
+    /// The kernel's.
+    pub(super) fn listen_quic(
+        &mut self,
+        sockets: QuicSockets,
+        entrance: Entrance,
+    ) -> io::Result<()> {
         let Some(quic) = &mut self.quic else { return Ok(()) };
-        quic.listen(&self.poller, at, entrance)
+        quic.listen(&self.poller, sockets, entrance)
     }
 
     /// Takes no QUIC links any more; those that there are go on.
@@ -254,7 +258,7 @@ impl<C: Core> Station<C> {
     }
 
     /// Opens a QUIC link beside another.
-    fn open_beside(&mut self, now: Time, link: LinkId, target: Target) {
+    fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
         let quic = self.quic.as_mut();
         let opened = quic.map(|quic| quic.connect(now, &self.poller, link, target));
         match opened {
@@ -415,7 +419,9 @@ impl<C: Core> Station<C> {
                 }
                 self.flush(now, link);
             }
-            LinkOutput::OpenBeside { link, target } => self.open_beside(now, link, target),
+            LinkOutput::OpenBeside { link, target, begins } => {
+                self.open_beside(now, link, (target, begins));
+            }
             LinkOutput::AdmitCircuits { link } => {
                 if let Some(quic) = &mut self.quic {
                     quic.admit(link);

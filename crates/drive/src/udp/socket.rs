@@ -39,7 +39,8 @@ pub struct UdpOptions {
     /// one client's must not disturb another's.
     pub error_queue: bool,
     /// Whether other sockets that are opened so may have the same address and port
-    /// (`SO_REUSEPORT`): the kernel gives all that one peer's port sends to the same of them.
+    /// (`SO_REUSEPORT`): the kernel gives all that one peer's port sends to the same of them, or
+    /// goes by [`UdpSocket::choose_by`].
     pub share_port: bool,
 }
 
@@ -100,6 +101,17 @@ impl UdpSocket {
         )?;
         rustix::net::bind(&socket.fd, &local)?;
         Ok(socket)
+    }
+
+    /// Has a program (classic BPF, which is run on each datagram from behind its UDP header on) say
+    /// which of the sockets that share this one's port a datagram is for: their number in the order
+    /// in which they were bound. Datagrams of which it says a number that none has are shared out
+    /// as without it.
+    ///
+    /// # Errors
+    /// The kernel's: it is older than 4.5, or the program is not sound.
+    pub fn choose_by(&self, program: &[libc::sock_filter]) -> io::Result<()> {
+        sys::attach_choice(self.as_fd(), program)
     }
 
     /// Opens a socket to one `peer`, from `local` or from wherever the route leads; a port of 0 is

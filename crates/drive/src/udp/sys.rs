@@ -15,6 +15,8 @@ use std::ptr;
 
 use libc::{c_int, c_void};
 
+/// `SO_ATTACH_REUSEPORT_CBPF`, which the `libc` crate lacks.
+const ATTACH_REUSEPORT_CBPF: c_int = 51;
 /// Messages that one call receives or sends at most.
 pub(super) const MESSAGES: usize = 64;
 
@@ -91,6 +93,23 @@ pub(super) fn set_bytes(
     // SAFETY: the kernel reads `length` bytes from a slice of that length.
     let status =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    checked(status as isize).map(drop)
+}
+
+/// Has a program say which of the sockets that share this one's port a datagram is for.
+pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let too_long = |_| io::ErrorKind::InvalidInput;
+    let program = libc::sock_fprog {
+        len: program.len().try_into().map_err(too_long)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let length = size_of_val(&program) as libc::socklen_t;
+    // SAFETY: the kernel reads a `sock_fprog`, and as many instructions as it names where it
+    // points: a slice of that length. It keeps a copy, and writes to neither.
+    let status = unsafe {
+        let value = (&raw const program).cast();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, ATTACH_REUSEPORT_CBPF, value, length)
+    };
     checked(status as isize).map(drop)
 }
 

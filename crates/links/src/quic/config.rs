@@ -13,6 +13,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Suite;
 
 use super::link::LANES;
+use super::place::{Place, PlacedIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
@@ -59,10 +60,11 @@ fn transport(congestion: Congestion) -> Result<Arc<TransportConfig>, SetupError>
 }
 
 /// Settings of an endpoint; from its seed come what it draws and its stateless resets' key.
-pub(super) fn endpoint(seed: [u8; 32]) -> Arc<EndpointConfig> {
+pub(super) fn endpoint(seed: [u8; 32], place: Place) -> Arc<EndpointConfig> {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &[&seed[..], b"reset"].concat());
     let mut config = EndpointConfig::new(Arc::new(reset));
     config.rng_seed(Some(seed));
+    config.cid_generator(move || Box::new(PlacedIds::new(place)));
     Arc::new(config)
 }
 

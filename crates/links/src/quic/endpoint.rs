@@ -16,6 +16,7 @@ use rustls::pki_types::CertificateDer;
 use super::config::{self, Congestion};
 use super::epoch::Epoch;
 use super::link::QuicLink;
+use super::place::{Place, first_id};
 use super::units::Units;
 use crate::State;
 use crate::tls::Context;
@@ -119,8 +120,8 @@ struct Entry {
 }
 
 impl Endpoint {
-    /// Without links. `takes`: others may open some. All chance but the TLS library's comes from
-    /// `seed`.
+    /// Without links. `takes`: others may open some, at this of the address's sockets. All chance
+    /// but the TLS library's and that of connection IDs comes from `seed`.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -128,12 +129,17 @@ impl Endpoint {
         context: &Context,
         units: Units,
         seed: [u8; 32],
-        takes: bool,
+        takes: Option<Place>,
         congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
-        let server = takes.then(|| config::server(context, seed, congestion)).transpose()?;
+        let server = takes.map(|_| config::server(context, seed, congestion)).transpose()?;
         let server = server.map(Arc::new);
-        let inner = quinn_proto::Endpoint::new(config::endpoint(seed), server, true, None);
+        let inner = quinn_proto::Endpoint::new(
+            config::endpoint(seed, takes.unwrap_or(Place::ONLY)),
+            server,
+            true,
+            None,
+        );
         Ok(Endpoint {
             inner,
             epoch: Epoch::new(),
@@ -142,7 +148,7 @@ impl Endpoint {
             context: context.clone(),
             units,
             seed,
-            takes,
+            takes: takes.is_some(),
             congestion,
             links: BTreeMap::new(),
             by_handle: BTreeMap::new(),
@@ -169,13 +175,23 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link.
+    /// Opens a link, to the socket at its address that has connection IDs which begin with this
+    /// byte, if that matters.
     ///
     /// # Errors
     /// [`SetupError`] if that address cannot be reached by anybody.
-    pub fn connect(&mut self, now: Time, to: SocketAddr) -> Result<ConnId, SetupError> {
+    pub fn connect(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        begins: Option<u8>,
+    ) -> Result<ConnId, SetupError> {
         let (now, name) = (self.epoch.instant(now), self.context.hostname()?);
-        let dialled = self.inner.connect(now, self.client.clone(), to, &name);
+        let mut client = self.client.clone();
+        if let Some(begins) = begins {
+            client.initial_dst_cid_provider(Arc::new(move || first_id(begins)));
+        }
+        let dialled = self.inner.connect(now, client, to, &name);
         let (handle, connection) = dialled.map_err(setup)?;
         Ok(self.add(handle, connection, true))
     }

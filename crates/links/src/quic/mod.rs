@@ -9,6 +9,7 @@
 //!
 //! * [`Endpoint`]: one UDP socket's links. It is handed datagrams and gives datagrams.
 //! * [`QuicLink`]: one of them: units in, units out.
+//! * [`Place`]: which of several sockets at one address an endpoint has.
 //! * [`UnitReader`]: a stream's bytes, in whatever pieces, as units.
 //!
 //! Identities are as over TLS: any certificate is taken, provided that the peer holds its key, and
@@ -20,9 +21,11 @@ mod endpoint;
 mod epoch;
 mod lanes;
 mod link;
+mod place;
 mod units;
 
 pub use config::Congestion;
 pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
 pub use link::QuicLink;
+pub use place::Place;
 pub use units::{Head, UnitReader, Units};

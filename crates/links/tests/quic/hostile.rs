@@ -106,9 +106,8 @@ fn initials(count: u64) -> Vec<Vec<u8>> {
     let context = Context::new(NOW).unwrap();
     let first = |number: u64| {
         let seed = [number.to_le_bytes(); 4].concat().try_into().unwrap();
-        let mut client =
-            Endpoint::new(&context, UNITS, seed, false, Congestion::default()).unwrap();
-        let id = client.connect(anabranch_multipath::Time::ZERO, world::address(1)).unwrap();
+        let mut client = Endpoint::new(&context, UNITS, seed, None, Congestion::default()).unwrap();
+        let id = client.connect(anabranch_multipath::Time::ZERO, world::address(1), None).unwrap();
         let mut bytes = Vec::new();
         client.transmit(anabranch_multipath::Time::ZERO, id, &mut bytes).unwrap();
         bytes
@@ -142,7 +141,7 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
     assert_eq!((taken, world.ends[1].counts().retried), (16, 184));
     assert_eq!(world.ends[1].len(), 16, "no state for the others");
     // Somebody who is where it says comes in all the same, by a Retry.
-    let id = world.ends[0].connect(world.now, world::address(1)).unwrap();
+    let id = world.ends[0].connect(world.now, world::address(1), None).unwrap();
     let mut out = Vec::new();
     for _ in 0..20 {
         while world.ends[0].transmit(world.now, id, &mut out).is_some() {

@@ -169,7 +169,7 @@ fn both_ends_have_the_same_keys_and_another_link_has_others() {
 #[test]
 fn what_a_link_says_before_others_are_admitted_waits() {
     let mut world = World::new(&line(DELAY), 1);
-    world.ids[0] = Some(world.ends[0].connect(world.now, world::address(1)).unwrap());
+    world.ids[0] = Some(world.ends[0].connect(world.now, world::address(1), None).unwrap());
     assert!(matches!(world.link(0).write(&unit(0, DATA, 1)), Err(Fault::Misuse(_))));
     assert!(world.link(0).export(b"label", b"").is_err());
     world.run(Duration::from_secs(1));

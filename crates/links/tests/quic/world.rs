@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, QuicLink, Units};
+use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, Place, QuicLink, Units};
 use anabranch_links::{Context, State};
 use anabranch_multipath::Time;
 use anabranch_netem::{Link, LinkSettings};
@@ -105,7 +105,7 @@ impl World {
     ) -> World {
         let context = Context::new(NOW).unwrap();
         let make = |end: usize| {
-            let (seed, takes) = ([seed as u8 + end as u8; 32], end == 1);
+            let (seed, takes) = ([seed as u8 + end as u8; 32], (end == 1).then_some(Place::ONLY));
             Endpoint::new(&context, units[end], seed, takes, congestion).unwrap()
         };
         let ways = [0, 1].map(|way| Link::new(settings.clone(), seed, way));
@@ -128,7 +128,7 @@ impl World {
     }
 
     pub(crate) fn opened(mut self) -> World {
-        self.ids[0] = Some(self.ends[0].connect(self.now, address(1)).unwrap());
+        self.ids[0] = Some(self.ends[0].connect(self.now, address(1), None).unwrap());
         self.run(Duration::from_secs(5));
         for end in 0..2 {
             assert_eq!(self.state(end), Some(State::Open), "end {end}");

@@ -34,6 +34,8 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut() else { return };
         beside.again = None;
+        let begins = beside.token.first().copied();
+        let begins = begins.filter(|_| beside.token != BesideToken::default());
         let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
         let Some(identity) = link.channel.identity() else { return };
         if self.has_quic(&identity.rsa) {
@@ -41,7 +43,7 @@ impl<R: NodeRole> Node<R> {
         }
         let Identity { rsa, ed25519 } = identity;
         let target = Target { rsa, ed25519: Some(ed25519), addresses };
-        self.put(LinkOutput::OpenBeside { link: id, target });
+        self.put(LinkOutput::OpenBeside { link: id, target, begins });
     }
 
     fn has_quic(&self, rsa: &[u8; 20]) -> bool {

@@ -24,7 +24,7 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {
             let token = random(&mut *self.rng);
-            link.token = link.channel.offer(&token).then_some(token);
+            link.token = link.channel.offer(token);
         }
     }
 

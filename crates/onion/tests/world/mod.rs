@@ -90,6 +90,8 @@ pub struct Setting {
     pub stock: Vec<usize>,
     /// Whether nodes want QUIC links beside others; those to the nodes in `stock` do not.
     pub quic: bool,
+    /// QUIC links come to the shard that they are for; otherwise to any.
+    pub steered: bool,
     /// No QUIC link can be opened: UDP is blocked.
     pub blocked: bool,
     /// Of a thousand cells on unordered links, so many come one round trip later than the others.
@@ -118,6 +120,7 @@ impl Default for Setting {
             amount: Amount::Full,
             unordered: false,
             quic: false,
+            steered: true,
             blocked: false,
             stock: Vec::new(),
             lost: 0,
@@ -474,7 +477,11 @@ impl World {
             false => LinkKind::Tls,
         };
         let wants = |node| setting.quic && !setting.stock.contains(&node);
-        let beside = |node, port| wants(node).then_some(QuicWish { port, unless_unordered: false });
+        let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
+        let beside = |node, port| {
+            let wish = QuicWish { port, begins: begins(node), unless_unordered: false };
+            wants(node).then_some(wish)
+        };
         let [opener_wants, taker_wants] = [beside(from, 0), beside(to, ORPORT)];
         let start =
             |peer: Option<_>, own: Option<_>, peer_certificate, (unordered, beside)| Start {
@@ -568,12 +575,13 @@ impl World {
                 self.tried_beside += 1;
                 self.tell(node, LinkInput::NoneBeside { link });
             }
-            LinkOutput::OpenBeside { target, .. } => {
+            LinkOutput::OpenBeside { target, begins, .. } => {
                 if let Some((relay, shard)) = self.shard(node) {
                     self.claims[relay].came(target.rsa, shard);
                 }
                 self.quic.insert(LinkId(self.links + 1));
-                self.connect(node, target);
+                let begins = begins.filter(|_| self.setting.steered);
+                self.connect(node, target, begins);
             }
             // Pipes keep all cells in order.
             LinkOutput::AdmitCircuits { .. } => {}
@@ -657,10 +665,10 @@ impl World {
                 return self.tell(from, LinkInput::Elsewhere { target, link });
             }
         }
-        self.connect(from, target);
+        self.connect(from, target, None);
     }
 
-    fn connect(&mut self, from: usize, target: Target) {
+    fn connect(&mut self, from: usize, target: Target, begins: Option<u8>) {
         self.links += 1;
         self.reached.insert((LinkId(self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
@@ -668,10 +676,11 @@ impl World {
             self.forget(from, LinkId(self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
-        // Shards take the links that come in turn.
+        // Shards take the links that come in turn, but for QUIC links that say whose they are.
         let turn = &mut self.came[to / self.setting.shards];
-        let nodes = [from, to + 1 + *turn % self.setting.shards];
-        *turn += 1;
+        let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
+        let nodes = [from, to + 1 + shard];
+        *turn += usize::from(begins.is_none());
         let relay = to / self.setting.shards;
         let usual = (self.setting.rate, self.setting.delay);
         let (rate, delay) = self.setting.lines.get(&relay).copied().unwrap_or(usual);

@@ -1,4 +1,4 @@
-//! QUIC links over a line that is slower than what is sent.
+//! QUIC links over a line that is slower than what is sent, and to the shard that they are for.
 
 use std::process::Command as Program;
 
@@ -90,9 +90,10 @@ fn full_sockets() {
     let (clock, mut ends) = (Clock::start(), [End::new(), End::new()]);
     let at: SocketAddr = "127.0.0.1:9001".parse().unwrap();
     let [near, far] = &mut ends;
-    far.links.listen(&far.poller, &[at], Entrance::default()).unwrap();
+    let only = sockets(&[at], 1).unwrap().remove(0);
+    far.links.listen(&far.poller, only, Entrance::default()).unwrap();
     let target = Target { addresses: vec![at], ..Target::default() };
-    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), target).unwrap();
+    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), (target, None)).unwrap();
     near.link = Some(opened);
     let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
     // VERSIONS: the first of a link, with a circuit ID of two bytes.
@@ -114,4 +115,72 @@ fn full_sockets() {
     assert!(far.came == whole, "cells are as they were, in order");
     let lost = near.links.quic(opened).unwrap().lost_datagrams();
     assert_eq!(lost, 0, "datagrams that were taken for lost");
+}
+
+/// Shards that take links at one address, which is given, too.
+fn shards<const N: usize>() -> ([End; N], SocketAddr) {
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let mut sockets = sockets(&[any], N).unwrap().into_iter();
+    let shards = [(); N].map(|()| {
+        let mut shard = End::new();
+        shard.links.listen(&shard.poller, sockets.next().unwrap(), Entrance::default()).unwrap();
+        shard
+    });
+    let at = shards[0].links.ports[0].at;
+    (shards, at)
+}
+
+#[test]
+fn packets_come_to_the_shard_that_their_connection_id_names() {
+    let (mut shards, at) = shards::<3>();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for first in 0..24u8 {
+        // Version negotiation is answered whoever takes the packet: it is looked at in the socket.
+        let long = [&[0xc0, 0, 0, 0, 1, 8, first][..], &[0; 20]].concat();
+        let short = [&[0x40, first][..], &[0; 20]].concat();
+        for packet in [&long[..], &short, &[], &[0x40], &long[..6]] {
+            sender.send_to(packet, at).unwrap();
+            let named = if packet.len() > 6 { usize::from(first) % 3 } else { 0 };
+            let mut came = [0; 3];
+            for _ in 0..100 {
+                for (shard, came) in shards.iter_mut().zip(&mut came) {
+                    let Port { socket, .. } = &shard.links.ports[0];
+                    let batch = shard.links.received.recv(socket);
+                    *came += batch.map_or(0, |batch| batch.count());
+                }
+                if came != [0; 3] {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut expected = [0; 3];
+            expected[named] = 1;
+            assert_eq!(came, expected, "{packet:?}");
+        }
+    }
+}
+
+#[test]
+fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
+    let (mut shards, at) = shards::<2>();
+    let clock = Clock::start();
+    for nth in [1, 0, 1, 1, 0, 0] {
+        let begins = shards[nth].links.wish(at.ip()).begins;
+        let mut near = End::new();
+        let target = Target { addresses: vec![at], ..Target::default() };
+        let to = (target, Some(begins));
+        near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+        // VERSIONS, and more cells than leave before the shard's own connection ID is known.
+        let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
+        cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
+        (0..200).for_each(|_| cell::put_fixed(&mut sending, LANE, Command::RELAY, &[]));
+        let (whole, mut none, before) = (sending.len(), Vec::new(), shards[nth].came.len());
+        let until = clock.now() + PATIENCE;
+        while shards[nth].came.len() < before + whole && clock.now() < until {
+            near.turn(clock, &mut sending);
+            shards.iter_mut().for_each(|shard| shard.turn(clock, &mut none));
+        }
+        assert_eq!(shards[nth].came.len(), before + whole, "shard {nth}");
+    }
+    assert_eq!(shards.map(|shard| shard.links.len()), [3, 3]);
 }

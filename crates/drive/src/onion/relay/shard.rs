@@ -19,7 +19,7 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::outside::Stir;
-use crate::onion::quic::QuicLinking;
+use crate::onion::quic::{QuicLinking, QuicSockets};
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, TAP, Token};
 use crate::onion::tap::Tap;
@@ -54,10 +54,9 @@ pub(super) struct Parts {
 }
 
 /// How a shard has QUIC links.
-#[derive(Clone)]
 pub(super) struct QuicSide {
-    /// Where they come in; empty: where others do.
-    pub(super) listen: Vec<SocketAddr>,
+    /// Where they come in; the first shard gets its own once it is known where others do.
+    pub(super) sockets: Option<QuicSockets>,
     pub(super) entrance: Entrance,
     pub(super) linking: QuicLinking,
 }
@@ -95,12 +94,9 @@ impl Shard {
         station.links.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
-        if let Some(QuicSide { mut listen, entrance, linking }) = quic {
-            if listen.is_empty() {
-                listen = station.addresses()?;
-            }
+        if let Some(QuicSide { sockets, entrance, linking }) = quic {
             station.open_quic(linking, Some(meters));
-            station.listen_quic(&listen, entrance)?;
+            sockets.map(|sockets| station.listen_quic(sockets, entrance)).transpose()?;
         }
         let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
