@@ -175,6 +175,23 @@ fn a_byte_to_ten_megabytes_go_both_ways_over_one_to_four_shards() {
     }
 }
 
+/// Nothing goes by the legs that could have the joining relay look at them.
+#[test]
+fn a_cell_that_comes_from_beyond_a_silent_set_goes_on_at_once() {
+    for shards in [1, 2] {
+        let lines = [line(100, 5); 2];
+        let mut set = Set::new(Setting { shards, ..setting(&lines) }, USUAL);
+        let stream = set.begin("fed");
+        set.world.run_for(Duration::from_secs(30));
+        let exit = &mut set.world.relays[(set.world.setting.relays - 1) * shards..];
+        let exit = exit.iter_mut().find(|shard| !shard.servers.is_empty()).unwrap();
+        let (key, server) = exit.servers.iter_mut().next().unwrap();
+        server.feed(set.world.now, &mut exit.core, *key, 300);
+        set.world.run_for(Duration::from_millis(100));
+        assert_eq!(set.received(stream), 300, "{shards} shards");
+    }
+}
+
 #[test]
 fn several_layers_lie_beyond_and_their_cells_are_of_any_construction() {
     for beyond in [
