@@ -174,6 +174,7 @@ PARSERS = {
     "crates/stego/src/server.rs": "camouflage",
     "crates/stego/src/slot/embed/mod.rs": "camouflage",
     "crates/stego/src/slot/embed/shape.rs": "camouflage",
+    "crates/stego/src/slot/http/answers.rs": "camouflage",
     "crates/stego/src/slot/http/body.rs": "camouflage",
     "crates/stego/src/slot/http/head.rs": "camouflage",
     "crates/stego/src/slot/http/mod.rs": "camouflage",

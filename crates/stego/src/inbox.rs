@@ -233,8 +233,10 @@ impl Inbox {
 
     /// When the other end is to be told what came.
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
-        let many = self.due.chunks >= CHUNKS && !self.patient;
-        self.due.at.map(|due| if many { now } else { due })
+        // The end is told at once: nothing comes that it might go along with.
+        let end = self.ended && !self.told_end;
+        let now_due = if self.patient { end } else { self.due.chunks >= CHUNKS };
+        self.due.at.map(|due| if now_due { now } else { due })
     }
 
     /// What the other end was told may not have come: it is told again at once, if it was anything.
@@ -363,5 +365,19 @@ mod tests {
         assert_eq!(inbox.ack_due(now), None);
         assert_eq!(inbox.ack(9, 2_000).receipts, [(5, u64::from(CHUNKS))], "one may be lost");
         assert_eq!(inbox.ack(9, 2_000).receipts, []);
+    }
+
+    #[test]
+    fn a_patient_end_waits_for_what_goes_anyway_but_not_with_the_end() {
+        let (mut inbox, now) = (inbox(), Time::from_secs(1));
+        inbox.be_patient();
+        for number in 0..2 * u64::from(CHUNKS) {
+            inbox.block(now, 5, number + 1, true);
+            take(&mut inbox, number, b"x").unwrap();
+        }
+        assert_eq!(inbox.ack_due(now), Some(now + PATIENT_DELAY));
+        inbox.block(now, 5, 9, true);
+        inbox.chunk(now, PLACE, 8, None).unwrap();
+        assert_eq!(inbox.ack_due(now), Some(now));
     }
 }

@@ -1,5 +1,6 @@
 //! Captures with plain HTTP: requests and answers of each connection, in the order of their times.
 
+use std::io::Read;
 use std::time::Duration;
 
 use super::flows::{Flow, read as read_flows};
@@ -12,11 +13,13 @@ const HEADERS: usize = 96;
 ///
 /// # Errors
 /// It is no capture, is cut, or has no request of HTTP.
-pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
-    let (flows, skipped) = read_flows(bytes)?;
-    let (mut found, mut fetched, mut asked) = (Found::default(), Vec::new(), 0);
-    for flow in &flows {
-        for exchange in exchanges(flow) {
+pub(super) fn read(source: impl Read) -> Result<Found, String> {
+    let (flows, skipped) = read_flows(source)?;
+    let (count, mut found) = (flows.len(), Found::default());
+    let (mut fetched, mut asked) = (Vec::new(), 0);
+    // A connection is forgotten when its bodies are taken.
+    for flow in flows {
+        for exchange in exchanges(&flow) {
             asked += 1;
             match exchange {
                 Ok((object, request, at)) => {
@@ -30,9 +33,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
         }
     }
     if asked == 0 {
-        let (flows, packets) = (flows.len(), skipped);
         return Err(format!(
-            "no request of plain HTTP in {flows} TCP connections ({packets} other packets)"
+            "no request of plain HTTP in {count} TCP connections ({skipped} other packets)"
         ));
     }
     fetched.sort_by_key(|(_, at)| *at);
@@ -192,7 +194,7 @@ mod tests {
             (1_150, true, 1 + ask.len() as u32, ASK),
             (1_200, false, 61, &all[60..]),
         ];
-        let found = read(&capture(&segments)).unwrap();
+        let found = read(&*capture(&segments)).unwrap();
         assert_eq!(found.objects.len(), 2);
         assert_eq!((&*found.objects[0].path, &*found.objects[0].body), ("/", &b"one"[..]));
         assert_eq!((&*found.objects[1].path, &*found.objects[1].body), ("/a.json", &b"[1,2]"[..]));
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(found.request, [("Host".to_owned(), "a".to_owned())]);
         assert_eq!(found.pages.len(), 1);
         segments.pop();
-        let cut = read(&capture(&segments)).unwrap();
+        let cut = read(&*capture(&segments)).unwrap();
         assert!(cut.objects.is_empty() && cut.left_out["an answer that is not whole"] == 1);
     }
 
@@ -210,19 +212,19 @@ mod tests {
         let said = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
             HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\
             Content-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]";
-        let found = read(&capture(&[(1, true, 1, &ask), (2, false, 1, said)])).unwrap();
+        let found = read(&*capture(&[(1, true, 1, &ask), (2, false, 1, said)])).unwrap();
         assert_eq!((found.objects.len(), found.left_out["no GET"]), (1, 1));
         assert_eq!(found.objects[0].body, b"[1,2]");
         let longest = format!("GET / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", usize::MAX);
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let file = capture(&[(1, true, 1, longest.as_bytes()), (2, false, 1, answer)]);
-        assert_eq!(read(&file).unwrap().objects.len(), 1);
+        assert_eq!(read(&*file).unwrap().objects.len(), 1);
     }
 
     #[test]
     fn what_is_no_http_is_told() {
         let why =
-            read(&capture(&[(1, true, 1, b"\x16\x03\x01"), (2, false, 1, b"x")])).unwrap_err();
+            read(&*capture(&[(1, true, 1, b"\x16\x03\x01"), (2, false, 1, b"x")])).unwrap_err();
         assert!(why.contains("no request of plain HTTP in 1 TCP"), "{why}");
         for (answer, why) in [
             (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "no answer with 200"),
@@ -236,7 +238,7 @@ mod tests {
             ),
             (b"nothing\r\n\r\n", "an answer that is not whole"),
         ] {
-            let found = read(&capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap();
+            let found = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap();
             assert_eq!(found.left_out.get(why), Some(&1), "{why}");
         }
     }

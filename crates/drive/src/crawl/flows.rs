@@ -2,7 +2,7 @@
 //! it.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -40,64 +40,82 @@ pub(super) struct Flow {
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
-/// A packet of a file: its link's type, when it passed, and its bytes.
-type Packet = (DataLink, Duration, Vec<u8>);
-
 /// Whether a file begins as a capture does.
 pub(super) fn is_capture(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk::<4>();
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// The connections of a capture, in the order in which they began, and the notes on what is
-/// missing.
+/// The connections of a capture, in the order in which they began, and how many packets belong to
+/// none.
+///
+/// Packets are taken one by one as they are read: no more is kept than what the ends said.
 ///
 /// # Errors
 /// It is no capture, or cut.
-pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Flow>, usize), String> {
-    let packets = packets(bytes)?;
-    let (mut places, mut flows, mut skipped) = (BTreeMap::new(), Vec::new(), 0);
-    for (link, at, bytes) in &packets {
-        let Some(segment) = Segment::read(*link, bytes) else {
-            skipped += 1;
-            continue;
+pub(super) fn read(source: impl Read) -> Result<(Vec<Flow>, usize), String> {
+    let mut all = Flows::default();
+    packets(source, &mut |link, at, bytes| all.take(link, at, bytes))?;
+    Ok((all.flows, all.skipped))
+}
+
+/// Connections, as far as their packets were read.
+#[derive(Default)]
+struct Flows {
+    /// By its two ends: which connection is the last between them, and its client.
+    places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
+    flows: Vec<Flow>,
+    skipped: usize,
+}
+
+impl Flows {
+    fn take(&mut self, link: DataLink, at: Duration, bytes: &[u8]) -> Result<(), String> {
+        let Some(segment) = Segment::read(link, bytes) else {
+            self.skipped += 1;
+            return Ok(());
         };
-        let ends = [segment.from, segment.to];
-        let key = (ends.iter().min().copied(), ends.iter().max().copied());
+        let mut key = [segment.from, segment.to];
+        key.sort_unstable();
         let begins = segment.syn && !segment.ack;
-        if begins || !places.contains_key(&key) {
-            if flows.len() >= FLOWS {
+        if begins || !self.places.contains_key(&key) {
+            if self.flows.len() >= FLOWS {
                 return Err("it has more than 10,000 connections".to_owned());
             }
             // Without its beginning the server is the end with the lower port.
             let up = begins || !segment.syn && segment.from.port() > segment.to.port();
             let client = if up { segment.from } else { segment.to };
-            places.insert(key, (flows.len(), client));
-            flows.push(Flow::default());
+            self.places.insert(key, (self.flows.len(), client));
+            self.flows.push(Flow::default());
         }
-        let Some(&(place, client)) = places.get(&key) else { continue };
-        flows[place].take(usize::from(segment.from != client), *at, &segment);
+        if let Some(&(place, client)) = self.places.get(&key) {
+            self.flows[place].take(usize::from(segment.from != client), at, &segment);
+        }
+        Ok(())
     }
-    Ok((flows, skipped))
 }
 
-/// All packets of a file.
-fn packets(bytes: &[u8]) -> Result<Vec<Packet>, String> {
+/// Takes a packet: its link's type, when it passed, and its bytes.
+type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
+
+/// Gives each packet of a capture to `each`.
+fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<(), String> {
     let cut = |error: pcap_file::PcapError| format!("the capture is cut or damaged: {error}");
-    if !is_capture(bytes) {
+    let mut first = Vec::new();
+    source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
+    if !is_capture(&first) {
         return Err("it is no capture (pcap or pcapng)".to_owned());
     }
-    let mut packets = Vec::new();
-    if !bytes.starts_with(&PCAPNG) {
-        let mut reader = PcapReader::new(Cursor::new(bytes)).map_err(cut)?;
+    let source = (&first[..]).chain(source);
+    if first != PCAPNG {
+        let mut reader = PcapReader::new(source).map_err(cut)?;
         let link = reader.header().datalink;
         while let Some(packet) = reader.next_packet() {
             let packet = packet.map_err(cut)?;
-            packets.push((link, packet.timestamp, packet.data.into_owned()));
+            each(link, packet.timestamp, &packet.data)?;
         }
-        return Ok(packets);
+        return Ok(());
     }
-    let mut reader = PcapNgReader::new(Cursor::new(bytes)).map_err(cut)?;
+    let mut reader = PcapNgReader::new(source).map_err(cut)?;
     let mut links: Vec<(DataLink, u8)> = Vec::new();
     while let Some(block) = reader.next_block() {
         match block.map_err(cut)? {
@@ -113,12 +131,12 @@ fn packets(bytes: &[u8]) -> Result<Vec<Packet>, String> {
                 let link = links.get(packet.interface_id as usize);
                 let (link, units) = link.ok_or("a packet of no interface")?;
                 let at = in_units(packet.timestamp.as_nanos(), *units);
-                packets.push((*link, at, packet.data.into_owned()));
+                each(*link, at, &packet.data)?;
             }
             _ => {}
         }
     }
-    Ok(packets)
+    Ok(())
 }
 
 /// A time in units of an interface (`if_tsresol`): ten, or two, to the minus so many.
@@ -284,7 +302,7 @@ pub(super) mod tests {
             (9, false, 13, b"three"),
             (9, false, 11, b"wothree!"),
         ]);
-        let (flows, skipped) = read(&file).unwrap();
+        let (flows, skipped) = read(&*file).unwrap();
         assert_eq!((flows.len(), skipped), (1, 0));
         // What comes first of a flow that was not seen to begin is its beginning.
         assert_eq!(
@@ -313,12 +331,12 @@ pub(super) mod tests {
             (DataLink::RAW, &[]),
         ] {
             let file = capture_of((link, front), &[(1, true, 1, b"ask"), (2, false, 1, b"answer")]);
-            let (flows, skipped) = read(&file).unwrap();
+            let (flows, skipped) = read(&*file).unwrap();
             assert_eq!((flows.len(), skipped), (1, 0), "{link:?}");
             assert_eq!(flows[0].said, [b"ask".to_vec(), b"answer".to_vec()]);
         }
         let radio = capture_of((DataLink::IEEE802_11, &[]), &[(1, true, 1, b"ask")]);
-        let (flows, skipped) = read(&radio).unwrap();
+        let (flows, skipped) = read(&*radio).unwrap();
         assert_eq!((flows.len(), skipped), (0, 1));
     }
 
@@ -333,7 +351,7 @@ pub(super) mod tests {
                 Err(why) => assert!(!why.contains('\n') && why.contains("capture"), "{why}"),
             }
         }
-        let none = read(b"\x0a\x0d\x0d\x0anothing of the kind").unwrap_err();
+        let none = read(&b"\x0a\x0d\x0d\x0anothing of the kind"[..]).unwrap_err();
         assert!(none.contains("cut or damaged"), "{none}");
     }
 
@@ -343,5 +361,39 @@ pub(super) mod tests {
         assert_eq!(in_units(1_500, 9), Duration::from_nanos(1_500));
         assert_eq!(in_units(3 << 9, 0x8a), Duration::from_millis(1_500));
         assert_eq!(in_units(9, 0x7f), Duration::ZERO);
+    }
+
+    /// A capture of ever new connections, made as it is read, and how much of it was.
+    struct Endless {
+        made: Vec<u8>,
+        connections: u32,
+        read: usize,
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            if self.made.is_empty() {
+                let file = capture(&[(1, true, self.connections, b"ask")]);
+                // The head of the file comes once; each packet is of another client.
+                let mut packet = file[if self.connections == 0 { 0 } else { 24 }..].to_vec();
+                let address = packet.len() - 43 + 12;
+                packet[address..][..4].copy_from_slice(&self.connections.to_be_bytes());
+                (self.made, self.connections) = (packet, self.connections + 1);
+            }
+            let count = into.len().min(self.made.len());
+            into[..count].copy_from_slice(&self.made[..count]);
+            self.made.drain(..count);
+            self.read += count;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_capture_is_not_held_but_taken_packet_by_packet() {
+        let mut endless = Endless { made: Vec::new(), connections: 0, read: 0 };
+        let why = read(&mut endless).unwrap_err();
+        assert_eq!(why, "it has more than 10,000 connections");
+        // 59 bytes a packet, and what a reader takes ahead.
+        assert!(endless.read < 10_001 * 59 + (16 << 20), "{} bytes", endless.read);
     }
 }

@@ -19,8 +19,8 @@ mod judge;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -151,10 +151,14 @@ pub fn crawl(source: &Path) -> Result<Found, CrawlError> {
     if fs::metadata(source).map_err(told)?.is_dir() {
         return folder::read(source);
     }
-    let bytes = read_file(source)?;
-    let found = match flows::is_capture(&bytes) {
-        true => capture::read(&bytes),
-        false => har::read(&bytes),
+    let mut file = open_file(source)?;
+    let found = match flows::is_capture(file.fill_buf().map_err(told)?) {
+        true => capture::read(file),
+        false => {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(told)?;
+            har::read(&bytes)
+        }
     };
     found.map_err(|why| CrawlError::Source(source.to_owned(), why))
 }
@@ -167,19 +171,19 @@ pub fn shapes(captures: &[PathBuf]) -> Result<Shapes, CrawlError> {
     let mut all = Vec::new();
     for path in captures {
         let told = |why: String| CrawlError::Source(path.clone(), why);
-        let found = shapes_of(path, &read_file(path)?).map_err(told)?;
+        let found = shapes_of(path, open_file(path)?).map_err(told)?;
         all.extend(found);
     }
     let none = |fault: ShapeFault| CrawlError::Source(PathBuf::from("shapes"), fault.to_string());
     Shapes::new(all).map_err(none)
 }
 
-fn shapes_of(path: &Path, bytes: &[u8]) -> Result<Vec<Shape>, String> {
+fn shapes_of(path: &Path, capture: impl Read) -> Result<Vec<Shape>, String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let stem: String = stem.chars().map(|one| if plain(one) { one } else { '-' }).collect();
     let stem: String = stem.chars().take(56).collect();
-    let (flows, skipped) = flows::read(bytes)?;
+    let (flows, skipped) = flows::read(capture)?;
     let (mut shapes, mut why) =
         (Vec::new(), format!("it has no TCP connection ({skipped} other packets)"));
     for flow in &flows {
@@ -192,12 +196,20 @@ fn shapes_of(path: &Path, bytes: &[u8]) -> Result<Vec<Shape>, String> {
     if shapes.is_empty() { Err(why) } else { Ok(shapes) }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
+/// Opens a file to be read piece by piece, unless it is too large.
+fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
     let told = |error| CrawlError::File(path.to_owned(), error);
-    if fs::metadata(path).map_err(told)?.len() > LARGEST {
+    let file = File::open(path).map_err(told)?;
+    if file.metadata().map_err(told)?.len() > LARGEST {
         return Err(CrawlError::Source(path.to_owned(), "it is larger than 512 MiB".to_owned()));
     }
-    fs::read(path).map_err(told)
+    Ok(BufReader::new(file))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
+    let mut bytes = Vec::new();
+    let read = open_file(path)?.read_to_end(&mut bytes);
+    read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
 /// Headers that say how a transfer went, or who it was: they have no place in another's answer.

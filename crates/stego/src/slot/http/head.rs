@@ -177,20 +177,18 @@ impl Heads {
         &self.scene.notes
     }
 
-    /// Writes an answer by an object of the site: its head, and its body with these hidden bytes.
-    /// How long the body is.
+    /// Writes the head of an answer by an object of the site whose body has this length, and
+    /// whether the connection closes behind it.
     pub(super) fn object(
         &self,
         now: Time,
-        (object, closes): (usize, bool),
-        hidden: &[u8],
+        object: usize,
+        (length, closes): (usize, bool),
         out: &mut Vec<u8>,
-    ) -> usize {
-        let Some(object) = self.site().objects().get(object) else { return 0 };
-        let body = object.changed(hidden);
-        object.head(&self.date(now), (body.len(), closes), out);
-        out.extend_from_slice(&body);
-        body.len()
+    ) {
+        if let Some(object) = self.site().objects().get(object) {
+            object.head(&self.date(now), (length, closes), out);
+        }
     }
 
     /// Reads the head of a request.

@@ -2,8 +2,10 @@
 //!
 //! A request carries its hidden bytes in the query of a GET, or in the body of a POST where they
 //! are many. An answer carries them in its body. `body` has the tiers: what a body looks like.
-//! `head` reads and writes heads, `names` what is in them.
+//! `answers` has what else differs between them, `head` reads and writes heads, `names` what is in
+//! them.
 
+mod answers;
 mod body;
 mod date;
 mod head;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::{Hidden, NotCover, RESERVE, Scene, Slot};
+use answers::{Answers, Said};
 use body::Body;
 pub use body::Tier;
 use head::{ANSWER_MOST, Heads, RequestHead};
@@ -118,26 +121,16 @@ impl Slot for ClientSlot {
             let Some(head) = head::gather(&mut self.inbox, &mut bytes)? else { return Ok(()) };
             let answer = self.heads.answer(&head)?;
             self.closes = answer.closes;
-            let body = match self.heads.tier {
-                Tier::Site => Body::of_site(&answer.kind, answer.length)?,
-                tier => Body::new(tier, answer.length)?,
-            };
-            self.stage = ClientStage::Body(body);
+            self.stage = ClientStage::Body(answers::body(self.heads.tier, &answer)?);
         }
         let ClientStage::Body(body) = &mut self.stage else { return Err(NotCover) };
-        let (mut read, notes) = (Ok(()), self.heads.tier == Tier::Site);
-        let mut take = |one: Hidden<'_>| match one {
-            Hidden::Bytes(all) if notes => match self.heads.notes().read(all) {
-                Ok((path, hidden)) => {
-                    self.told = Some(path);
-                    each(Hidden::Bytes(&hidden));
-                }
-                Err(fault) => read = Err(fault),
-            },
-            one => each(one),
+        let (heads, told, mut heard) = (&self.heads, &mut self.told, Ok(()));
+        let mut take = |one: Hidden<'_>| {
+            let result = answers::hear(heads, one, told, each);
+            heard = heard.and(result);
         };
-        let whole = body.take(&mut bytes, self.heads.words(), &mut take)?;
-        read?;
+        let whole = body.take(&mut bytes, heads.words(), &mut take)?;
+        heard?;
         if whole {
             self.stage = ClientStage::Idle;
             each(Hidden::End);
@@ -205,14 +198,7 @@ pub(super) struct ServerSlot {
     stage: ServerStage,
     /// Since when there is the file that was asked for [seconds since 1970]; a POST asks for none.
     modified: Option<u64>,
-    /// The picture of the next answer, and how many there were.
-    picture: usize,
-    answers: usize,
-    /// The object of a site that was asked for, and the one that is to be asked for next.
-    object: usize,
-    next: usize,
-    /// What chooses where a site has several, drawn from what clients hide, which is random.
-    turn: u64,
+    answers: Answers,
 }
 
 #[derive(Debug)]
@@ -228,21 +214,7 @@ impl ServerSlot {
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
-        let (picture, answers, object, next, turn) = (0, 0, 0, 0, 0);
-        ServerSlot { heads, left, inbox, stage, modified, picture, answers, object, next, turn }
-    }
-
-    /// Of a site the object is answered that was asked for.
-    fn choose(&mut self, path: &str, hidden: &[u8]) {
-        if self.heads.tier == Tier::Site {
-            let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            // Knuth's generator: pages must not follow the count of answers.
-            let next = self.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
-            self.turn = next.wrapping_add(1_442_695_040_888_963_407);
-            let turn = (self.turn >> 33) as usize;
-            self.object = self.heads.site().at(path, turn);
-            self.next = self.heads.site().next(self.object, turn);
-        }
+        ServerSlot { heads, left, inbox, stage, modified, answers: Answers::of(tier) }
     }
 
     fn whole(&mut self, now: Time, each: &mut dyn FnMut(Hidden<'_>)) {
@@ -266,13 +238,13 @@ impl Slot for ServerSlot {
             match self.heads.request(&head)? {
                 RequestHead::Get(path, hidden) => {
                     self.modified = Some(self.heads.modified(now, &path));
-                    self.choose(&path, &hidden);
+                    self.answers.asked(&self.heads, &path, &hidden);
                     each(Hidden::Bytes(&hidden));
                     self.whole(now, each);
                 }
                 RequestHead::Post(length) => {
                     self.modified = None;
-                    self.choose("", &[]);
+                    self.answers.asked(&self.heads, "", &[]);
                     self.stage = ServerStage::Body(Body::new(self.heads.tier.upwards(), length)?);
                 }
             }
@@ -290,49 +262,18 @@ impl Slot for ServerSlot {
         if self.since().is_none() {
             return 0;
         }
-        let body = self.left.message(1, socket).saturating_sub(ANSWER_MOST);
-        match self.heads.tier {
-            // A picture is longer than what it hides: it may wait for the socket.
-            Tier::Image if body > 0 => self.heads.pictures().most().saturating_sub(RESERVE),
-            Tier::Site if body > 0 => {
-                self.heads.site().room(self.object, self.next).saturating_sub(RESERVE)
-            }
-            tier => tier.capacity(body).min(MOST),
-        }
+        self.answers.room(&self.heads, self.left.message(1, socket))
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        // An answer that says nothing still says that it is ours.
-        let hidden = hidden.max(RESERVE);
-        if self.heads.tier == Tier::Site {
-            return self.heads.site().room(self.object, self.next);
-        }
-        if self.heads.tier != Tier::Image {
-            return hidden;
-        }
-        self.answers += 1;
-        let (picture, capacity) = self.heads.pictures().choose(hidden, self.answers);
-        self.picture = picture;
-        capacity
+        self.answers.fit(&self.heads, hidden)
     }
 
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
-        let (mut body, before) = (Vec::new(), out.len());
-        if self.heads.tier == Tier::Site {
-            let next = self.heads.site().objects().get(self.next).map_or("/", Object::path);
-            let (hidden, closes) = (self.heads.notes().write(hidden, next), self.left.is_spent());
-            self.heads.object(now, (self.object, closes), &hidden, out);
-            self.left.take(1, out.len() - before);
-            self.stage = ServerStage::Head;
-            return true;
-        }
-        match self.heads.tier {
-            Tier::Image => self.heads.pictures().write(self.picture, hidden, &mut body),
-            tier => tier.write(hidden, self.heads.words(), &mut body),
-        }
+        let body = self.answers.body(&self.heads, hidden);
         self.left.take(1, body.len() + ANSWER_MOST);
-        self.heads.ok(now, (body.len(), self.left.is_spent()), self.modified, out);
-        debug_assert!(out.len() - before <= ANSWER_MOST);
+        let said = Said { now, closes: self.left.is_spent(), modified: self.modified };
+        self.answers.head(&self.heads, said, body.len(), out);
         out.extend_from_slice(&body);
         self.stage = ServerStage::Head;
         true

@@ -79,9 +79,7 @@ impl Object {
     /// # Errors
     /// [`Refusal`]
     pub fn new(path: &str, headers: Vec<(String, String)>, body: &[u8]) -> Result<Object, Refusal> {
-        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
-        let usual = path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain);
-        usual.then_some(()).ok_or(Refusal::Path)?;
+        path_is_plain(path).then_some(()).ok_or(Refusal::Path)?;
         head_is_usual(&headers).then_some(()).ok_or(Refusal::Head)?;
         let mut kinds =
             headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -197,6 +195,12 @@ impl Object {
         let time = said("etag")?.strip_suffix(&format!("-{recorded:x}\""))?;
         Some(format!("{time}-{length:x}\""))
     }
+}
+
+/// Whether a site of ours may have an object at this path.
+fn path_is_plain(path: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain)
 }
 
 /// Whether these are lines of a head, none of which says otherwise how long the body is.

@@ -3,6 +3,7 @@
 use aws_lc_rs::hmac;
 
 use super::super::NotCover;
+use super::path_is_plain;
 use crate::keys::BridgeKey;
 
 /// Hidden bytes before a note: they are random, and no other answer's.
@@ -51,8 +52,7 @@ impl Notes {
         let mut note = note.to_vec();
         self.mask(first, &mut note);
         let path = String::from_utf8(note.split_off(1)).map_err(|_| NotCover)?;
-        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
-        let usual = path.starts_with('/') && path.bytes().all(plain);
+        let usual = path_is_plain(&path);
         usual.then(|| (path, [first, rest].concat())).ok_or(NotCover)
     }
 }
@@ -71,6 +71,8 @@ mod tests {
             assert!(Notes::of(&BridgeKey([6; 32])).read(&all) != notes.read(&all));
             assert!(notes.read(&all[..16]).is_err());
         }
-        assert!(notes.read(&notes.write(&hidden, "a b")).is_err(), "no path");
+        for wrong in ["a b", "/a?b", "/a#b", "", &format!("/{}", "x".repeat(200))] {
+            assert!(notes.read(&notes.write(&hidden, wrong)).is_err(), "{wrong} is no path");
+        }
     }
 }
