@@ -33,9 +33,14 @@ fn plain() -> UdpOptions {
 
 /// Waits until `socket` has something to tell.
 fn wait(socket: &UdpSocket) {
+    assert!(tells(socket), "nothing within 5 s");
+}
+
+/// Whether `socket` has something to tell within 5 s.
+fn tells(socket: &UdpSocket) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
-    assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "nothing within 5 s");
+    poll(&mut polled, Some(&limit)).unwrap() == 1
 }
 
 /// What a receiver saw: sender's port, ECN bits and the datagrams of each run.
@@ -48,10 +53,17 @@ struct Run {
 
 /// Receives until `datagrams` have come.
 fn collect(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
+    let runs = collect_most(socket, datagrams);
+    let count: usize = runs.iter().map(|run| run.datagrams.len()).sum();
+    assert!(count >= datagrams, "{count} of {datagrams} came, and none for 5 s");
+    runs
+}
+
+/// Receives until `datagrams` have come, or none for 5 s.
+fn collect_most(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
     let mut buffers = RecvBatch::new(8);
     let (mut runs, mut count) = (Vec::new(), 0);
-    while count < datagrams {
-        wait(socket);
+    while count < datagrams && tells(socket) {
         for run in buffers.recv(socket).unwrap() {
             count += run.count();
             assert_eq!(run.datagrams().count(), run.count());
@@ -515,19 +527,26 @@ fn any_sequence_arrives_as_it_was_sent() {
         let sending = UdpOptions { offload: offload_out, ..UdpOptions::default() };
         let receiving =
             UdpOptions { offload: offload_in, recv_buffer: USUAL_BUFFER, ..UdpOptions::default() };
-        let (sender, receiver) = pair([V4, V6][round / 4 % 2], &sending, &receiving);
         let sequence = sequence(&mut random);
-        let mut queue = SendQueue::new();
-        let mut batch = queue.batch(&sender);
-        for (bytes, stride, ecn) in &sequence {
-            batch.push(Datagrams { stride: *stride, ecn: *ecn, ..Datagrams::one(bytes) });
-        }
         let expected = expected(&sequence);
-        let report = batch.send();
-        assert_eq!((report.sent, report.failed()), (expected.len(), 0), "round {round}");
-        let runs = collect(&receiver, expected.len());
-        let tagged = |run: Run| run.datagrams.into_iter().map(move |bytes| (bytes, run.ecn));
-        let arrived: Vec<(Vec<u8>, u8)> = runs.into_iter().flat_map(tagged).collect();
+        let carried = || {
+            let (sender, receiver) = pair([V4, V6][round / 4 % 2], &sending, &receiving);
+            let mut queue = SendQueue::new();
+            let mut batch = queue.batch(&sender);
+            for (bytes, stride, ecn) in &sequence {
+                batch.push(Datagrams { stride: *stride, ecn: *ecn, ..Datagrams::one(bytes) });
+            }
+            let report = batch.send();
+            assert_eq!((report.sent, report.failed()), (expected.len(), 0), "round {round}");
+            let runs = collect_most(&receiver, expected.len());
+            let tagged = |run: Run| run.datagrams.into_iter().map(move |bytes| (bytes, run.ecn));
+            runs.into_iter().flat_map(tagged).collect::<Vec<(Vec<u8>, u8)>>()
+        };
+        // A core's queue of what loopback carries is all programs': while others flood it, the
+        // kernel drops datagrams of ours. Those that we lost would be lost each time.
+        let mut tries = (0..3).map(|_| carried());
+        let whole = |arrived: &Vec<_>| arrived.len() >= expected.len();
+        let arrived = tries.find(whole).expect("all datagrams, in one of three tries");
         assert_eq!(arrived, expected, "round {round}");
     }
 }
