@@ -19,6 +19,7 @@ Where a class's loads are all alike, the covariance is what rounding leaves of a
 equal matrices, down to -1e-13 in some direction. The least shrinkage of this stays above that.
 """
 
+
 @dataclass(frozen=True, slots=True)
 class LinearDiscriminants:
     """Gaussian classes of one covariance: equal chances lie on planes.
