@@ -268,8 +268,7 @@ impl Link {
         self.written.saturating_sub(self.inbox.came())
     }
 
-    /// How many bytes messages that are made for them are to take now, and the room that each has
-    /// to have.
+    /// Bytes for which messages are to be begun now, and the room that each of these has to have.
     pub(crate) fn wants(&mut self, now: Time) -> (usize, usize) {
         if let Some(least) = self.outbox.least_room() {
             let since = *self.waits.get_or_insert(now);

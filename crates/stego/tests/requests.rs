@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use world::{Asked, Fate, Task, World, all, dsl};
+use world::{Fate, Requests, Task, World, all, dsl};
 
 /// Bytes in which a program asks for an object: a cell of tor's.
 const CELL: usize = 514;
@@ -74,7 +74,7 @@ impl Loads {
 }
 
 /// Loads three pages: what was asked for, and how long they took without the pauses between.
-fn loaded(profile: &str) -> (Asked, Duration) {
+fn loaded(profile: &str) -> (Requests, Duration) {
     let mut loads = Loads::new(profile);
     let (before, mut took) = (loads.world.asked, Duration::ZERO);
     for _ in 0..PAGES {

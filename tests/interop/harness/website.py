@@ -64,7 +64,7 @@ def load_by_proxy(
     hashes = write_site(folder, objects, height)
     with SiteServer(folder) as server:
         origin = f"http://{host}:{server.port}"
-        # It would go to its own machine by itself.
+        # Without the second, Chromium goes to 127.0.0.1 without the proxy.
         options = [f"--proxy-server=socks5://{proxy}", "--proxy-bypass-list=<-loopback>"]
         # Hashes are for pages of a safe origin alone.
         options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")

@@ -265,8 +265,8 @@ impl QuicLinks {
     fn add_port(&mut self, poller: &Poller, socket: UdpSocket, takes: bool) -> io::Result<usize> {
         let mut seed = [0; 32];
         crate::entropy::generator()?.fill_bytes(&mut seed);
-        let (place, congestion) = (takes.then_some(self.place), self.linking.congestion);
-        let endpoint = Endpoint::new(&self.context, CELLS, seed, place, congestion);
+        let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
+        let endpoint = Endpoint::new(&self.context, CELLS, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, QUIC + place as u64)?;
@@ -292,13 +292,12 @@ impl QuicLinks {
 
     /// What a connection ID of ours may begin with.
     fn begins(&self) -> u8 {
-        let mut begins = [0];
-        // Only who sees the line is to learn nothing from it.
-        if let Ok(mut chance) = crate::entropy::generator() {
-            chance.fill_bytes(&mut begins);
+        let mut chance = [0];
+        // Any byte of the place would do; who sees the line is to learn nothing from it.
+        if let Ok(mut generator) = crate::entropy::generator() {
+            generator.fill_bytes(&mut chance);
         }
-        let mut bytes = (0..=u8::MAX).map(|more| begins[0].wrapping_add(more));
-        bytes.find(|byte| self.place.has(*byte)).unwrap_or_default()
+        self.place.first(chance[0])
     }
 
     /// Links that come or are opened from now on show another certificate.

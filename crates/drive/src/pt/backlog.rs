@@ -2,8 +2,15 @@
 
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
 
 use crate::onion::is_passing;
+
+/// A connection whose other end takes nothing of what waits for it for so long is stuck: servers of
+/// the web have the same patience.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes that wait for a socket, first come first.
 #[derive(Debug, Default)]
@@ -12,6 +19,8 @@ pub(super) struct Backlog {
     start: usize,
     /// How many the socket has taken in all.
     taken: u64,
+    /// How many it had taken, and since when it has taken no more of those that wait.
+    still: Option<(u64, Time)>,
 }
 
 impl Backlog {
@@ -29,9 +38,13 @@ impl Backlog {
         self.bytes.len() - self.start
     }
 
-    /// How many the socket has taken in all.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
+    /// Whether the socket has taken nothing of what waits for a minute. This counts from the first
+    /// call on, so it has to be called every few seconds.
+    pub(super) fn is_stuck(&mut self, now: Time) -> bool {
+        let waits = !self.is_empty();
+        let known = self.still.filter(|(then, _)| waits && *then == self.taken);
+        let (_, since) = *self.still.insert(known.unwrap_or((self.taken, now)));
+        now.since(since) >= STUCK
     }
 
     /// Whether none do.

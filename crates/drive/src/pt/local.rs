@@ -12,7 +12,6 @@ use socket2::SockRef;
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
-use super::wires::STUCK;
 use crate::onion::{connecting, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
@@ -223,23 +222,7 @@ impl Local {
 
 /// Connections whose links are over, and that have not taken all yet.
 #[derive(Default)]
-pub(super) struct Leaving(BTreeMap<u64, LeavingLocal>);
-
-/// One of them, and since when how many bytes it has taken.
-struct LeavingLocal {
-    local: Local,
-    taken: Option<(u64, Time)>,
-}
-
-impl LeavingLocal {
-    /// Whether it has taken nothing for a minute; it counts from the first time that it is asked.
-    fn is_stuck(&mut self, now: Time) -> bool {
-        let taken = self.local.out.taken();
-        let known = self.taken.filter(|(then, _)| *then == taken);
-        let (_, since) = *self.taken.insert(known.unwrap_or((taken, now)));
-        now.since(since) >= STUCK
-    }
-}
+pub(super) struct Leaving(BTreeMap<u64, Local>);
 
 impl Leaving {
     /// A link is over: its connection takes what still waits for it, or sees that it was cut.
@@ -248,7 +231,7 @@ impl Leaving {
         match (ending, written) {
             (Ending::Done, Ok(false)) => {
                 if local.watch_for(poller, link, Interest { read: false, write: true }).is_ok() {
-                    self.0.insert(link, LeavingLocal { local, taken: None });
+                    self.0.insert(link, local);
                 }
             }
             (Ending::Done, _) => {}
@@ -258,16 +241,15 @@ impl Leaving {
 
     /// The socket of one of them is ready.
     pub(super) fn ready(&mut self, link: u64) {
-        if self.0.get_mut(&link).is_some_and(|one| one.local.flush().unwrap_or(true)) {
+        if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
             self.0.remove(&link);
         }
     }
 
-    /// Cuts those whose programs read nothing any more: they would be kept for ever. It is asked
-    /// for now and then.
+    /// Cuts those whose programs read nothing any more: they would be kept for ever.
     pub(super) fn sweep(&mut self, now: Time) {
-        for (_, one) in self.0.extract_if(.., |_, one| one.is_stuck(now)) {
-            one.local.cut();
+        for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
+            local.cut();
         }
     }
 }
@@ -327,8 +309,8 @@ mod tests {
         for second in [100, 130, 159] {
             leaving.sweep(Time::from_secs(second));
             assert_eq!(leaving.0.len(), 2, "{second} s");
-            let before = leaving.0[&2].local.out.taken();
-            while leaving.0[&2].local.out.taken() == before {
+            let before = leaving.0[&2].out.len();
+            while leaving.0[&2].out.len() == before {
                 programs[1].read_exact(&mut vec![0; 256 << 10]).unwrap();
                 leaving.ready(2);
             }

@@ -25,9 +25,6 @@ const STEP: usize = 4 << 10;
 const PIECE: usize = 64 << 10;
 /// How long a connection that we have closed may take to close the other way.
 const LINGERS: Duration = Duration::from_secs(5);
-/// A connection whose other end takes nothing of what waits for it for so long is stuck: servers of
-/// the web have the same patience.
-pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// The kernel asks after a connection that is silent for so long.
 const SILENT: Duration = Duration::from_secs(60);
 
@@ -50,8 +47,6 @@ struct Wire {
     closing: Option<Time>,
     shut: bool,
     watched: SocketWatch,
-    /// How many bytes its socket had taken, and since when it has taken no more of those that wait.
-    stuck: Option<(u64, Time)>,
 }
 
 /// What a wire's socket brought.
@@ -125,7 +120,6 @@ impl Wires {
             closing: None,
             shut: false,
             watched: SocketWatch::default(),
-            stuck: None,
         };
         wire.watch(poller, self.next)?;
         self.wires.insert(self.next, wire);
@@ -199,7 +193,7 @@ impl Wires {
     /// Those whose sockets have taken nothing of what waits for them for a minute. It is asked for
     /// now and then, and counts from the first time.
     pub(super) fn stuck(&mut self, now: Time) -> Vec<u64> {
-        let stuck = |(&number, wire): (&u64, &mut Wire)| wire.is_stuck(now).then_some(number);
+        let stuck = |(&number, wire): (&u64, &mut Wire)| wire.waits.is_stuck(now).then_some(number);
         self.wires.iter_mut().filter_map(stuck).collect()
     }
 
@@ -292,13 +286,6 @@ impl Wire {
             self.socket.shutdown(Shutdown::Write)?;
         }
         Ok(())
-    }
-
-    fn is_stuck(&mut self, now: Time) -> bool {
-        let (taken, waits) = (self.waits.taken(), !self.waits.is_empty());
-        let known = self.stuck.filter(|(then, _)| waits && *then == taken);
-        let (_, since) = self.stuck.insert(known.unwrap_or((taken, now)));
-        now.since(*since) >= STUCK
     }
 
     /// Its room, if that has grown since the core was told.

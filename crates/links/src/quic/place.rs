@@ -32,6 +32,12 @@ impl Place {
         }
     }
 
+    /// A byte with which this one's connection IDs may begin, made of any byte.
+    #[must_use]
+    pub fn first(self, chance: u8) -> u8 {
+        (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
+    }
+
     /// Whether connection IDs that begin with this byte are this one's.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
@@ -91,6 +97,7 @@ mod tests {
             let places: Vec<Place> = (0..of).map(|nth| Place::new(nth, of)).collect();
             for byte in 0..=u8::MAX {
                 assert_eq!(places.iter().filter(|place| place.has(byte)).count(), 1);
+                assert!(places.iter().all(|place| place.has(place.first(byte))));
             }
             for place in places.into_iter().take(9) {
                 let id = PlacedIds::new(place).generate_cid();

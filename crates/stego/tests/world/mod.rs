@@ -86,7 +86,7 @@ pub struct World {
     /// What was said by each connection: which way, and how many bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
     /// What the client has asked for so far, where it speaks HTTP.
-    pub asked: Asked,
+    pub asked: Requests,
     pub most_conns: usize,
     /// Points of time at which anything happened.
     pub steps: u64,
@@ -96,13 +96,13 @@ pub struct World {
 
 /// Requests of a client, and the bytes of all that it said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct Requests {
     pub gets: usize,
     pub posts: usize,
     pub bytes: usize,
 }
 
-impl Asked {
+impl Requests {
     fn count(&mut self, message: &[u8]) {
         self.gets += usize::from(message.starts_with(b"GET "));
         self.posts += usize::from(message.starts_with(b"POST "));
@@ -111,10 +111,10 @@ impl Asked {
 
     /// What came after those that were `before`.
     #[must_use]
-    pub fn since(self, before: Asked) -> Asked {
+    pub fn since(self, before: Requests) -> Requests {
         let [gets, posts, bytes] =
             [self.gets - before.gets, self.posts - before.posts, self.bytes - before.bytes];
-        Asked { gets, posts, bytes }
+        Requests { gets, posts, bytes }
     }
 }
 
@@ -219,7 +219,7 @@ impl World {
             crossed: [0; 2],
             dialled: 0,
             said: BTreeMap::new(),
-            asked: Asked::default(),
+            asked: Requests::default(),
             most_conns: 0,
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,

@@ -31,7 +31,7 @@ pub(super) struct Course {
 
 /// What an answer is to say beside what it hides.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct HeadFacts {
     pub(super) now: Time,
     /// Whether the connection closes behind it.
     pub(super) closes: bool,
@@ -111,8 +111,8 @@ impl Answers {
     }
 
     /// Appends the head of the answer whose body has this length.
-    pub(super) fn head(&self, heads: &Heads, said: Said, length: usize, out: &mut Vec<u8>) {
-        let Said { now, closes, modified } = said;
+    pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
+        let HeadFacts { now, closes, modified } = facts;
         match self {
             Answers::Objects(course) => heads.object(now, course.object, (length, closes), out),
             _ => {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::{Hidden, NotCover, RESERVE, Scene, Slot};
-use answers::{Answers, Said};
+use answers::{Answers, HeadFacts};
 use body::Body;
 pub use body::Tier;
 use head::{ANSWER_MOST, Heads, RequestHead};
@@ -272,8 +272,8 @@ impl Slot for ServerSlot {
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let body = self.answers.body(&self.heads, hidden);
         self.left.take(1, body.len() + ANSWER_MOST);
-        let said = Said { now, closes: self.left.is_spent(), modified: self.modified };
-        self.answers.head(&self.heads, said, body.len(), out);
+        let facts = HeadFacts { now, closes: self.left.is_spent(), modified: self.modified };
+        self.answers.head(&self.heads, facts, body.len(), out);
         out.extend_from_slice(&body);
         self.stage = ServerStage::Head;
         true
