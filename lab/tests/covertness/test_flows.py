@@ -100,6 +100,7 @@ def test_requests_and_answers_are_found_with_bodies_of_every_framing() -> None:
     up += b"POST /x HTTP/1.1\r\nhost: a\r\nContent-Length: 5\r\n\r\nhello" + up
     found = http.requests(up)
     assert [each.start for each in found] == ["GET", "POST", "GET"]
+    assert [each.head for each in found] == [40, 48, 40]
     assert found[0].names == ("Host", "Accept")
     assert found[1].body == b"hello"
     down = b"HTTP/1.1 200 OK\r\nContent-Type: Video/MP4; x=1\r\nContent-Length: 3\r\n\r\nabc"
@@ -110,6 +111,7 @@ def test_requests_and_answers_are_found_with_bodies_of_every_framing() -> None:
     assert [each.start for each in got] == ["200", "304", "200", "404"]
     assert [each.kind for each in got] == ["video/mp4", "", "", ""]
     assert [len(each.body) for each in got] == [3, 0, 12, 13]
+    assert [each.head for each in got] == [68, 48, 47, 19]
     assert http.requests(b"\x16\x03\x01" + up) == []
     assert http.answers(down[:60]) == []
 

@@ -18,12 +18,14 @@ class Message:
 
     Attributes:
         start: the first line's word that matters: method or status.
+        head: bytes from the first line to the empty one, both counted.
         names: of the headers, in their order and case.
         kind: Content-Type without parameters, in small letters; empty if there is none.
         body: as it was sent, coded and in chunks; less than all where the stream ended or was cut.
     """
 
     start: str
+    head: int
     names: tuple[str, ...]
     kind: str
     body: bytes
@@ -49,10 +51,10 @@ def _messages(stream: bytes, first_line: re.Pattern[bytes]) -> Iterator[Message]
         pairs = [line.partition(":")[::2] for line in lines if ":" in line]
         headers = {name.lower(): value.strip() for name, value in pairs}
         start = found[1].decode() if first_line is _ANSWER else found[0].split()[0].decode()
-        begin = end + 4
+        head, begin = end + 4 - at, end + 4
         at = begin + _length(stream, begin, headers, start, asked=first_line is _REQUEST)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        yield Message(start, tuple(name for name, _ in pairs), kind, stream[begin:at])
+        yield Message(start, head, tuple(name for name, _ in pairs), kind, stream[begin:at])
 
 
 def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, asked: bool) -> int:
