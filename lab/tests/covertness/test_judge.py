@@ -84,6 +84,15 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert "| too few negatives, of 10,000 |" in text
 
 
+def test_requests_are_of_the_browser_as_one_and_of_every_other_class_in_clear(
+    tmp_path: Path,
+) -> None:
+    at = folder(tmp_path, REAL | {"http-a": False, "nosteg": True}, sessions=4)
+    found = judge.judge(judge.collect(manifest.read(at)), 20, 1).requests
+    sizes = [(each.name, each.connections, each.gets) for each in found]
+    assert sizes == [("real-a, real-b", 32, (41.0,) * 5), ("http-a", 16, (41.0,) * 5)]
+
+
 def test_the_sites_of_two_classes_are_drawn_together_and_no_session_is_in_two_folds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +211,9 @@ def test_the_command_writes_both_files_or_says_what_is_wrong(tmp_path: Path) -> 
     rest += ["--bootstrap", "20"]
     done = subprocess.run([*command, str(at), *rest], capture_output=True, text=True, check=True)
     assert "itself" in done.stdout
-    assert {*json.loads((tmp_path / "a.json").read_text())} == {"hits", "told", "distances"}
+    assert {*json.loads((tmp_path / "a.json").read_text())} == {
+        "hits", "told", "distances", "requests",
+    }  # fmt: skip
     assert (tmp_path / "a.md").read_text().startswith(page.BEGIN)
     file = at / "real-b/0.pcap"
     file.write_bytes(file.read_bytes()[:-3])

@@ -10,5 +10,6 @@ on the way does: from outside. A tour:
 * `features`: numbers of one connection; `servers`: of all connections of one server.
 * `statistics`: distances, areas and rates with intervals; `forest`: a classifier whose folds never
   share a site.
+* `requests`: how long a class's requests are, how many, and how they are answered.
 * `judge` does all of it, `page` and `command` show it.
 """

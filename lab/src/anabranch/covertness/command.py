@@ -53,7 +53,7 @@ def covertness(
         task = bar.add_task("captures", total=len(entries))
         groups = judge.collect(entries, lambda: bar.advance(task))
         if detectors:
-            found = judge.Judgement(groups, judge.hits(groups), [], [])
+            found = judge.Judgement(groups, judge.hits(groups), [], [], [])
             _write(found, "", None, out)
             print("\n".join(page.detectors(found)))
             return
@@ -95,4 +95,5 @@ def _numbers(found: Judgement) -> dict[str, Any]:
         "hits": [asdict(each) for each in found.hits],
         "told": [asdict(each) for each in found.told],
         "distances": [asdict(each) for each in found.distances],
+        "requests": [asdict(each) for each in found.requests],
     }

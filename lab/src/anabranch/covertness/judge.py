@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anabranch.covertness import flows
+from anabranch.covertness import flows, requests
 from anabranch.covertness.detectors import DETECTORS, OF_FIRST_PACKETS
 from anabranch.covertness.manifest import Entry
 from anabranch.covertness.pair import Distance, Group, Pair, Told
+from anabranch.covertness.requests import Requests
 from anabranch.validate import TraceError
 
 REAL = ("real-a", "real-b")
@@ -33,6 +34,7 @@ class Judgement:
     hits: list[Hits]
     told: list[Told]
     distances: list[Distance]
+    requests: list[Requests]
 
 
 def collect(
@@ -70,6 +72,15 @@ def hits(groups: dict[str, Group]) -> list[Hits]:
     return found
 
 
+def asked(groups: dict[str, Group]) -> list[Requests]:
+    """Of the browser's classes together and of every other: of those that have requests."""
+    real = [flows for name in REAL if name in groups for flows in groups[name].sessions]
+    every = {", ".join(REAL): real}
+    every |= {name: group.sessions for name, group in groups.items() if name not in REAL}
+    found = [requests.count(name, sessions) for name, sessions in every.items()]
+    return [each for each in found if each is not None]
+
+
 def judge(
     groups: dict[str, Group],
     resamples: int,
@@ -86,7 +97,7 @@ def judge(
             raise TraceError(
                 f"there are no captures of the class '{name}', which others are told from"
             )
-    judged = Judgement(groups, hits(groups), [], [])
+    judged = Judgement(groups, hits(groups), [], [], asked(groups))
     for name, group in groups.items():
         if name == REAL[0] or not group.sessions:
             continue

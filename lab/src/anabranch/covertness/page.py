@@ -29,6 +29,7 @@ def document(found: Judgement, command: str) -> str:
         "One connection": _connections(found),
         "One server": _servers(found),
         "Farthest features": _features(found),
+        "Requests": _requests(found),
         "Captures": _captures(found),
     }
     lines = [BEGIN, "", f"    {command}"]
@@ -85,6 +86,23 @@ def _features(found: Judgement) -> list[str]:
         others = sorted(own[5:], key=lambda each: -each.estimate.value)[:FARTHEST]
         rows += [[name, each.feature, estimate(each.estimate)] for each in (*paper, *others)]
     return _table(["class", "feature", "distance (KS)"], rows)
+
+
+def _requests(found: Judgement) -> list[str]:
+    if not found.requests:
+        return ["No class has requests of HTTP in clear."]
+    head = ["class", "bytes of a GET: least / 5 % / median / 95 % / most",
+            "mean bytes of a connection's heads: least–most", "requests of a connection, mean",
+            "POSTs of a session, mean", "kB up, mean", "kB down, mean",
+            "connections whose first answer has an ETag"]  # fmt: skip
+    rows = [[each.name, " / ".join(f"{length:,.0f}" for length in each.gets) or "–",
+             f"{each.least:,.0f}–{each.most:,.0f}", f"{each.requests:.1f}", f"{each.posts:.1f}",
+             f"{each.up / 1000:,.0f}", f"{each.down / 1000:,.0f}",
+             f"{each.etags:,} of {each.connections:,}"] for each in found.requests]  # fmt: skip
+    note = "Classes with HTTP in clear. A head is a request without its body. Means of\n"
+    note += "connections are of those with a request. kB are of a session's payload. Servers give\n"
+    note += "files an ETag."
+    return [*_table(head, rows), "", note]
 
 
 def _captures(found: Judgement) -> list[str]:
