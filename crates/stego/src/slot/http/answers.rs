@@ -13,7 +13,7 @@ use super::{Hidden, MOST, NotCover, RESERVE, Tier};
 pub(super) enum Answers {
     /// In bodies that are made of them.
     Made,
-    /// In pictures: that of the next answer, and how many there were.
+    /// In pictures: that of the next answer, and how many answers there were.
     Pictures { picture: usize, answers: usize },
     /// In objects of a site.
     Objects(Course),
@@ -69,7 +69,9 @@ impl Answers {
             Answers::Made => heads.tier.capacity(body).min(MOST),
             // A picture is longer than what it hides: it may wait for the socket.
             _ if body == 0 => 0,
-            Answers::Pictures { .. } => heads.pictures().most().saturating_sub(RESERVE),
+            Answers::Pictures { answers, .. } => {
+                heads.pictures().room(*answers).saturating_sub(RESERVE)
+            }
             Answers::Objects(course) => {
                 heads.site().room(course.object, course.next).saturating_sub(RESERVE)
             }
@@ -83,9 +85,8 @@ impl Answers {
         match self {
             Answers::Made => hidden,
             Answers::Pictures { picture, answers } => {
-                *answers += 1;
                 let (chosen, capacity) = heads.pictures().choose(hidden, *answers);
-                *picture = chosen;
+                (*picture, *answers) = (chosen, *answers + 1);
                 capacity
             }
             Answers::Objects(course) => heads.site().room(course.object, course.next),
