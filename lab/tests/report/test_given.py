@@ -182,6 +182,19 @@ def test_each_number_stands_beside_what_the_size_tells(tmp_path: Path) -> None:
     assert of_key(built([found[0], found[2]], tmp_path / "b"), "sizes") is None
 
 
+def test_numbers_that_were_restored_from_tables_have_a_page(tmp_path: Path) -> None:
+    """They do not say how many loads test."""
+    both = [result(0.4, **FOUR), result(0.3, attack="size", **FOUR)]
+    bare = [
+        replace(each, metrics={key: part for key, part in each.metrics.items()
+                               if key != "predictions"})
+        for each in both
+    ]  # fmt: skip
+    table = of_key(built(bare, tmp_path / "a"), "sizes")
+    assert table == of_key(built(both, tmp_path / "b"), "sizes")
+    assert table is not None
+
+
 def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(

@@ -88,7 +88,8 @@ def data(collection: Collection) -> list[str]:
     """Digests of the data that have a row, those that most loads test first."""
     tests: dict[str, int] = {}
     for entry in filter(_counts, collection):
-        place, loads = entry.result.data, int(entry.result.metrics["predictions"])
+        # Numbers that were restored from a report's tables do not say how many loads test.
+        place, loads = entry.result.data, int(entry.result.metrics.get("predictions", 0))
         tests[place] = max(loads, tests.get(place, 0))
     return sorted(tests, key=lambda each: (-tests[each], each))
 
