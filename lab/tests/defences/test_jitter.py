@@ -41,6 +41,20 @@ def test_an_unaltered_server_does_not_delay() -> None:
     assert all((left > came).all() for came, left in _late(loads, client, up=True))
 
 
+@pytest.mark.parametrize("delay", ["0-20ms", "10-30ms", "500-1500us", "0-1s"])
+def test_its_mean_is_that_of_a_packet_that_waits_for_no_other(delay: str) -> None:
+    """A second between packets; the twin, a burst, waits for nearly the longest delay."""
+    n = 20_000
+    apart, dense = np.arange(n, dtype=float), np.arange(n) / 1e9
+    sizes: np.ndarray = np.full(n, 100, np.int32)
+    up, down = Jitter(delay).drawn
+    assert up == down
+    late = _core.delayed(delay, 5, apart, sizes) - apart
+    assert late.mean() == pytest.approx(up, rel=0.02)
+    assert (_core.delayed(delay, 5, dense[:1000], sizes[:1000]) - dense[:1000]).mean() > 1.3 * up
+    assert Jitter(delay, "client").drawn == (up, 0.0)
+
+
 def test_it_is_the_queue_of_the_splitter() -> None:
     """Direction by direction, behind which the split is one like any other."""
     times = np.array([0.0, 0.001, 0.002, 0.5])

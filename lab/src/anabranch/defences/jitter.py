@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,9 @@ from anabranch.traces import Facts, Floats, Sizes
 
 ENDS = ("both", "client")
 """Who delays: a splitter and its far end, or a splitter before an unaltered server."""
+
+_RANGE = re.compile(r"(\d+)-(\d+)(us|ms|s)")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,18 @@ class Jitter(Defence):
 
     def __str__(self) -> str:
         return f"jitter:{self.delay}" + ("" if self.ends == "both" else f",ends={self.ends}")
+
+    @property
+    def drawn(self) -> tuple[float, float]:
+        """Seconds that a packet's own delay has in the mean, up and down.
+
+        It is late by more where packets come densely: each waits for those before it, so that a
+        long burst is late by nearly the longest delay.
+        """
+        found = _RANGE.fullmatch(self.delay)
+        assert found is not None  # the splitter's own parser has read it
+        mean = (int(found[1]) + int(found[2])) / 2 * _SECONDS[found[3]]
+        return mean, mean if self.ends == "both" else 0.0
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
         """Delays each direction with dice of its own, then sorts by the new times."""
