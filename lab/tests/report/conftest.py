@@ -59,10 +59,11 @@ def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
         measured = metrics.open_world(found, accepted, curve, spec.r, spec.bootstrap, spec.seed)
     side = {"samples": len(found), "loads": len(found), "packets": 100}
     costs = ("up", "down", "bandwidth", "median_bandwidth", "time", "median_time")
+    padded = spec.defence or spec.path_defence
     fold = {
         "train": side,
         "test": side,
-        "overhead": {"loads": 100} | dict.fromkeys(costs, 0.4) if spec.defence else None,
+        "overhead": {"loads": 100} | dict.fromkeys(costs, 0.4) if padded else None,
         "test_samples_of_training_loads": 0.75 if spec.protocol == "paper" else 0.0,
     }
     facts = {"division": "by run", "folds": [fold], "recorded_split": None}

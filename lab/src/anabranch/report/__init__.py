@@ -9,9 +9,11 @@
 | `comparison` | the paper's Tables 3, 4 and 5 beside ours |
 | `beyond` | tables that the paper has no like of |
 | `sizes` | each number beside what the size alone tells; what of a planned sweep is there |
+| `costs` | what is recognised beside what it costs: splits, padding and shaping |
 | `summary` | the findings in plain words, from the numbers |
 | `drawing` | what all figures share: colours, text, SVG |
 | `curves`, `dots` | Figures 6 and 7; accuracy of settings, observers, shares |
+| `fronts` | the figure of `costs` |
 | `page` | which text, table and figure stands where |
 | `html`, `markdown` | the page in either form |
 | `export` | the results as CSV and LaTeX |

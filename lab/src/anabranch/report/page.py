@@ -10,9 +10,11 @@ from anabranch import __version__
 from anabranch.report import (
     beyond,
     comparison,
+    costs,
     counter,
     curves,
     dots,
+    fronts,
     published,
     sizes,
     summary,
@@ -71,7 +73,11 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
         note: what the user has to say, such as the machine.
     """
     said = _source_line(collection)
-    pictures = [*curves.figures(collection, said), *dots.figures(collection, said)]
+    pictures = [
+        *curves.figures(collection, said),
+        *dots.figures(collection, said),
+        *fronts.figures(collection, said),
+    ]
     return Page(
         "What the observer of one path learns",
         tuple(_origin(collection, command, note)),
@@ -130,10 +136,18 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
             (*of("figure-shares"), beyond.shares(collection)),
         ),
         Section("protocols-section", "How it is measured", (beyond.protocols(collection),)),
+        *_costs(collection, of("figure-costs")),
         Section("overheads-section", "What it costs", (beyond.overheads(collection),)),
         Section("all-section", "All results", (beyond.everything(collection),)),
     ]
     return everything if collection.paper else _given(everything)
+
+
+def _costs(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
+    """What is recognised beside what it costs; nothing where there is nothing to compare."""
+    found = costs.panels(collection)
+    parts: tuple[str | Table | Figure, ...] = (costs.TIME, *pictures, *costs.tables(found))
+    return [Section("costs-section", "Privacy against cost", parts)] if found else []
 
 
 def _given(sections: list[Section]) -> list[Section]:
@@ -219,8 +233,7 @@ def _divisions(collection: Collection) -> list[str]:
 
 def _source_line(collection: Collection) -> str:
     """Stands in every figure, which may leave the page."""
-    names = [published.data_name(each).partition(" (")[0]
-             for each in sorted({entry.result.data for entry in collection})]  # fmt: skip
+    names = map(published.short_name, sorted({entry.result.data for entry in collection}))
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"
     return (
         f"{kind} splitting of {', '.join(names)}; {len(collection)} results, "

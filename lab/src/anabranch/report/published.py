@@ -61,6 +61,11 @@ def data_name(digest: str) -> str:
     return known.get(digest, f"data with the digest {digest[:16] or '(none)'}")
 
 
+def short_name(digest: str) -> str:
+    """The same without what the data are, for headings."""
+    return data_name(digest).partition(" (")[0]
+
+
 def _point(row: dict[str, Any]) -> Point:
     setting = Setting(
         row.get("schedule"), row.get("every"), row.get("paths", 1), defence=row.get("defence")

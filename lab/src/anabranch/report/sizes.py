@@ -62,7 +62,7 @@ def findings(collection: Collection) -> Iterator[str]:
         names = dict.fromkeys(str(Setting.of(spec)) for spec in left)
         rest = f"; {NOT_RUN}: {listed(list(names), 6)}" if left else ""
         yield (
-            f"{_short(place)}: {len(collection.planned) - len(left)} of "
+            f"{published.short_name(place)}: {len(collection.planned) - len(left)} of "
             f"{len(collection.planned)} planned evaluations are done{rest}."
         )
     for place in places:
@@ -79,9 +79,8 @@ def _ends(place: str, rule: str, found: list[Entry]) -> str:
         f"{inline(entry.estimate('accuracy'))}."
         for word, entry in (("Least", least), ("Most", most))
     )
-    return (
-        f"{_short(place)}, {observer(rule)}, {plural(len(found), 'result')} of split loads. {said}"
-    )
+    of = f"{plural(len(found), 'result')} of split loads"
+    return f"{published.short_name(place)}, {observer(rule)}, {of}. {said}"
 
 
 def data(collection: Collection) -> list[str]:
@@ -171,10 +170,5 @@ def _settings(spec: Spec) -> str:
     return json.dumps(spec.to_dict(), sort_keys=True)
 
 
-def _short(place: str) -> str:
-    """A data set's name, without what it is."""
-    return published.data_name(place).partition(" (")[0]
-
-
 def _name(place: str, places: list[str]) -> str:
-    return "accuracy" if len(places) == 1 else _short(place)
+    return "accuracy" if len(places) == 1 else published.short_name(place)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.metrics import resolution as resolved
-from anabranch.report import beyond, comparison, published
+from anabranch.report import beyond, comparison, costs, published
 from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.comparison import UNDEFENDED, WR, WR_TIME
 from anabranch.report.setting import Setting, attack, observer
@@ -63,6 +63,7 @@ def findings(collection: Collection) -> list[Finding]:
         "Beside the paper": _beside_published(collection),
         "The protocol": _protocols(collection),
         "Cost": _overheads(collection),
+        "Privacy against cost": costs.findings(collection),
         "How far numbers carry": [*resolution(collection), _caution(collection)],
     }
     listed = ((topic, tuple(sentences)) for topic, sentences in found.items())

@@ -1,0 +1,419 @@
+"""What the strongest attack recognises, beside what a setting costs: splits and padding compared.
+
+A split is judged by the observer of the fullest path, padding and shaping that is not split by one
+of all there is. Only the full design counts: a weaker attacker makes no setting better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from anabranch.defences import Jitter
+from anabranch.defences.texts import parse
+from anabranch.report import published, sizes
+from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.comparison import UNDEFENDED
+from anabranch.report.setting import Setting, attack, attack_place, design
+from anabranch.report.tables import (
+    Cell,
+    Table,
+    Value,
+    estimated,
+    inline,
+    listed,
+    missing,
+    percent,
+    plural,
+)
+
+SPLIT, PADDING, NOTHING = "split by us", "padding and shaping", "undefended"
+"""Kinds of settings. What is split by us may be padded or delayed as well."""
+
+BELOW, ABOVE, ALIKE, NONE = "below", "above", "not told apart", "nothing at equal cost"
+"""How the best of ours stands to a defence: its whole interval is on one side of the defence's
+whole interval, or they overlap; or none of ours costs as little."""
+
+TIME = (
+    "Time is not what a user waits: it is by how much the last packet of a recorded load is late, "
+    "added up afterwards. TCP hears nothing of a delay there, though a real one slows down by it. "
+    "What a delay does to goodput is measured over real splitters, and stands in "
+    "`docs/results/schedules.md`."
+)
+
+_EQUAL = (
+    "At equal cost is at most as many bytes, as much time and, where both are known, as much delay "
+    "of a packet: how long a shaper holds one is not measured."
+)
+
+_PRICES = ("bytes added", "time added", "delay drawn")
+
+_PADS = ("front", "wtf-pad", "decoys")
+"""Families that delay no packet."""
+
+Question = tuple[str, int]
+"""An attack and its seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a setting costs the test loads.
+
+    Attributes:
+        added: bytes for each real byte.
+        time: seconds for each second that loads took.
+        delay: seconds that a packet's own delay has in the mean, up and down, or None where that
+            is not known.
+    """
+
+    added: float
+    time: float
+    delay: tuple[float, float] | None
+
+    def within(self, other: Cost) -> bool:
+        """Whether it is at most as dear in everything, as tables show it.
+
+        Delays compare where both are known.
+        """
+        delays = zip(self.delay or (), other.delay or (), strict=False)
+        pairs = [*zip(_shown(self), _shown(other), strict=True), *delays]
+        return all(mine <= theirs for mine, theirs in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A setting on one data set.
+
+    Attributes:
+        kind: `SPLIT`, `PADDING` or `NOTHING`.
+        entry: the strongest result of those that judge.
+        cost: what the setting costs these loads.
+        other: the strongest result of another attack or seed, or None.
+    """
+
+    kind: str
+    entry: Entry
+    cost: Cost
+    other: Entry | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """What the defender chose."""
+        return self.entry.setting
+
+    @property
+    def value(self) -> float:
+        """The share of the loads that is recognised."""
+        return _value(self.entry)
+
+    def beats(self, other: Point) -> bool:
+        """Whether it is at least as good in cost and recognition, and better in one of them."""
+        good = self.value <= other.value and self.cost.within(other.cost)
+        return good and (self.value < other.value or not other.cost.within(self.cost))
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One data set.
+
+    Attributes:
+        data: its digest.
+        judges: attacks with their seeds that at least half of the settings of both kinds have
+            results of; the strongest of them counts.
+        points: settings that all judges were run on, and whose costs are known.
+        left: settings that some judge was not run on.
+    """
+
+    data: str
+    judges: tuple[Question, ...]
+    points: tuple[Point, ...]
+    left: tuple[Setting, ...]
+
+    @property
+    def name(self) -> str:
+        """The data's, for people."""
+        return published.short_name(self.data)
+
+    def of(self, kind: str) -> list[Point]:
+        """The points of a kind, the cheapest in bytes first, then the least recognised."""
+        return sorted((point for point in self.points if point.kind == kind), key=_place)
+
+    def front(self) -> list[Point]:
+        """Points that none of their kind beats."""
+        return [
+            point
+            for point in sorted(self.points, key=_place)
+            if not any(other.beats(point) for other in self.points if other.kind == point.kind)
+        ]
+
+    def best(self, defence: Point) -> Point | None:
+        """The least recognised of ours that costs at most what a defence does."""
+        within = [each for each in self.of(SPLIT) if each.cost.within(defence.cost)]
+        return min(within, key=lambda each: (each.value, *_place(each)), default=None)
+
+    def verdict(self, defence: Point) -> str:
+        """`BELOW`, `ABOVE`, `ALIKE` or `NONE`: how the best of ours stands to a defence."""
+        ours = self.best(defence)
+        if ours is None:
+            return NONE
+        mine, theirs = (each.entry.estimate("accuracy") for each in (ours, defence))
+        if _less(mine["high"], theirs["low"]):
+            return BELOW
+        return ABOVE if _less(theirs["high"], mine["low"]) else ALIKE
+
+
+def panels(collection: Collection) -> list[Panel]:
+    """Each data set with results of both kinds, in the order of `sizes.data`."""
+    found = (_panel(collection, data) for data in sizes.data(collection))
+    return [panel for panel in found if panel is not None]
+
+
+def tables(found: Sequence[Panel]) -> tuple[Table, Table]:
+    """The fronts, and each defence beside the best of ours.
+
+    Args:
+        found: as `panels` has them.
+    """
+    return _fronts(found), _defences(found)
+
+
+def _fronts(found: Sequence[Panel]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    groups = set()
+    for panel in found:
+        groups.add(len(rows))
+        rows += [
+            (
+                Cell(panel.name),
+                Cell(str(point.setting), head=True),
+                Cell(point.kind),
+                _recognised(point.entry),
+                Cell(attack(point.entry.spec.attack)),
+                *_prices(point.cost),
+                missing() if point.other is None else _recognised(point.other, whole=True),
+            )
+            for point in panel.front()
+        ]
+    note = (
+        "A setting is here if none of its kind is at least as good in bytes, time, delay and "
+        "recognition, and better in one of them; costs compare as they are shown, a delay where "
+        "both are known. Recognised: closed-world accuracy of the strongest attack of those that "
+        f"judge, honest protocol, full design, 95 % intervals by page. {_judging(found)} The "
+        "fullest path of what is split, all there is of what is not. Other attacks or seeds: the "
+        "strongest result besides, which does not compare, as not every setting has one. Delay: "
+        "what is drawn for a packet by each end, in the mean; in a burst packets wait for those "
+        "before them, at most for the longest delay. How long shapers hold a packet is not "
+        "measured."
+    )
+    header = ("data", "setting", "kind", "recognised", "by", *_PRICES, "other attacks or seeds")
+    return Table("costs", "Privacy against cost", note, header, tuple(rows), frozenset(groups))
+
+
+def _defences(found: Sequence[Panel]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    groups = set()
+    for panel in found:
+        groups.add(len(rows))
+        front = panel.front()
+        for point in panel.of(PADDING):
+            ours = panel.best(point)
+            beside = [Cell(NONE), *(Cell("–") for _ in ("recognised", "by", *_PRICES))]
+            if ours is not None:
+                beside = [Cell(str(ours.setting)), *_numbers(ours)]
+            rows.append(
+                (
+                    Cell(panel.name),
+                    Cell(str(point.setting), head=True),
+                    *_numbers(point),
+                    Cell("yes" if point in front else "no"),
+                    *beside,
+                    Cell(panel.verdict(point)),
+                )
+            )
+    note = (
+        "Beside each defence the setting of ours that is recognised least, of those that cost at "
+        "most as much in bytes, in time and, where both are known, in delay. Below: its whole "
+        "interval lies below the whole interval of the defence; above: the other way round; else "
+        "the two are not told apart. The best of many settings is in part the luckiest one. A "
+        "split needs paths that do not tell one another what they see; padding needs one path."
+    )
+    header = ("data", "defence", "recognised", "by", *_PRICES, "on the front",
+              "best of ours", "recognised", "by", *_PRICES, "ours is")  # fmt: skip
+    title = "Padding and shaping, and the best of ours at equal cost"
+    return Table("costs-defences", title, note, header, tuple(rows), frozenset(groups))
+
+
+def findings(collection: Collection) -> Iterator[str]:
+    """For each data set, which defences ours are below at equal cost and which not."""
+    found = panels(collection)
+    if found:
+        yield TIME
+        yield _EQUAL
+    for panel in found:
+        defences = panel.of(PADDING)
+        stand: dict[str, list[Point]] = {BELOW: [], ALIKE: [], ABOVE: [], NONE: []}
+        for point in defences:
+            stand[panel.verdict(point)].append(point)
+        below = stand.pop(BELOW)
+        names = f" ({_names(point.setting for point in below)})" if below else ""
+        rest = "".join(
+            f" {word.capitalize()}: {'; '.join(_beside(panel, each) for each in those)}."
+            for word, those in stand.items()
+            if those
+        )
+        left = f" Not judged by all of these: {_names(panel.left)}." if panel.left else ""
+        yield (
+            f"{panel.name}, by {_said(panel.judges)}: at equal cost the best of ours is below "
+            f"{len(below)} of {plural(len(defences), 'defence')} of padding and shaping{names}."
+            f"{rest}{left}"
+        )
+
+
+def _panel(collection: Collection, data: str) -> Panel | None:
+    entries: dict[Setting, list[Entry]] = {}
+    for entry in collection.select(world="closed", protocol="honest"):
+        if entry.result.data == data and entry.full and _kind(entry) is not None:
+            entries.setdefault(entry.setting, []).append(entry)
+    judges = _judges(entries.values())
+    if not judges:
+        return None
+    points, left = [], []
+    for setting, own in entries.items():
+        judging = [entry for entry in own if _question(entry) in judges]
+        if {_question(entry) for entry in judging} != set(judges):
+            left.append(setting)
+            continue
+        entry = _strongest(judging)
+        cost, kind = _cost(entry), _kind(entry)
+        others = [each for each in own if _question(each) not in judges]
+        if cost is not None and kind is not None:
+            points.append(Point(kind, entry, cost, _strongest(others) if others else None))
+    if not {SPLIT, PADDING} <= {point.kind for point in points}:
+        return None
+    return Panel(data, judges, tuple(points), tuple(left))
+
+
+def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Question, ...]:
+    """What at least half of the settings of both kinds have results of."""
+    asked: dict[str | None, list[set[Question]]] = {SPLIT: [], PADDING: []}
+    for own in found:
+        asked.setdefault(_kind(own[0]), []).append({_question(entry) for entry in own})
+    names = {name for sets in asked.values() for each in sets for name in each}
+    common = [
+        name
+        for name in names
+        if all(2 * sum(name in each for each in asked[kind]) >= len(asked[kind]) > 0
+               for kind in (SPLIT, PADDING))
+    ]  # fmt: skip
+    return tuple(sorted(common, key=lambda name: (attack_place(name[0]), name[1])))
+
+
+def _kind(entry: Entry) -> str | None:
+    """Of its setting; None where another observer looks, or a split was recorded."""
+    setting = entry.setting
+    if setting.schedule is not None:
+        return SPLIT if entry.observer == "largest" else None
+    if setting == UNDEFENDED:
+        return NOTHING
+    return PADDING if entry.observer == WHOLE else None
+
+
+def _cost(entry: Entry) -> Cost | None:
+    """Of the dearest fold; None where it is not known."""
+    setting = entry.setting
+    if setting.defence is None and setting.path_defence is None:
+        # Paths with delays of their own: nobody has measured by what loads end later.
+        return None if setting.delays else Cost(0.0, 0.0, (0.0, 0.0))
+    costs = [fold["overhead"] for fold in entry.result.facts["folds"]]
+    known = [(cost["bandwidth"], cost["time"]) for cost in costs if cost is not None]
+    if not known or any(part is None for pair in known for part in pair):
+        return None
+    added, time = (max(parts) for parts in zip(*known, strict=True))
+    return Cost(float(added), float(time), _delay(setting, float(time)))
+
+
+def _delay(setting: Setting, time: float) -> tuple[float, float] | None:
+    """Seconds up and down; None where a defence may hold packets and does not say how long."""
+    up = down = 0.0
+    for text in filter(None, (setting.defence, setting.path_defence)):
+        family = text.partition(":")[0]
+        if family == Jitter.name:
+            jitter = parse(text)
+            assert isinstance(jitter, Jitter)
+            up, down = up + jitter.drawn[0], down + jitter.drawn[1]
+        elif family not in _PADS and time != 0:
+            return None
+    return up, down
+
+
+def _shown(cost: Cost) -> tuple[float, float]:
+    """Bytes and time to a tenth of a percent."""
+    return round(cost.added, 3), round(cost.time, 3)
+
+
+def _numbers(point: Point) -> tuple[Cell, ...]:
+    name = attack(point.entry.spec.attack)
+    return (_recognised(point.entry), Cell(name), *_prices(point.cost))
+
+
+def _recognised(entry: Entry, *, whole: bool = False) -> Cell:
+    """The number with its design; `whole`: and with the attack."""
+    trained = design(entry.spec, whole=False)
+    said = f"{attack(entry.spec.attack)} · {trained}" if whole else trained
+    return Cell(values=(estimated(entry.estimate("accuracy"), said, shaded=True),))
+
+
+def _prices(cost: Cost) -> list[Cell]:
+    texts = (percent(cost.added), percent(cost.time), _milliseconds(cost.delay))
+    return [Cell(values=(Value(text),)) for text in texts]
+
+
+def _milliseconds(delay: tuple[float, float] | None) -> str:
+    if delay is None:
+        return "not measured"
+    up, down = (f"{1000 * part:g}" for part in delay)
+    return f"{up} ms" if up == down else f"{up} ms up, {down} ms down"
+
+
+def _beside(panel: Panel, defence: Point) -> str:
+    """A defence and the best of ours, for sentences."""
+    both = [each for each in (defence, panel.best(defence)) if each is not None]
+    return " beside ".join(
+        f"{each.setting} {inline(each.entry.estimate('accuracy'))}" for each in both
+    )
+
+
+def _judging(found: Sequence[Panel]) -> str:
+    """Which attacks judge, once where they are the same everywhere."""
+    said = {panel.name: _said(panel.judges) for panel in found}
+    if len(set(said.values())) == 1:
+        return f"Judges: {next(iter(said.values()))}."
+    return f"Judges: {'; '.join(f'on {name} {text}' for name, text in said.items())}."
+
+
+def _said(judges: Sequence[Question]) -> str:
+    return listed([f"{attack(name)} (seed {seed})" for name, seed in judges])
+
+
+def _names(settings: Iterable[Setting]) -> str:
+    return listed([str(each) for each in settings])
+
+
+def _place(point: Point) -> tuple[object, ...]:
+    return (_shown(point.cost)[0], point.value, point.setting.place)
+
+
+def _strongest(entries: Iterable[Entry]) -> Entry:
+    return max(entries, key=lambda entry: (_value(entry), entry.design))
+
+
+def _question(entry: Entry) -> Question:
+    return entry.spec.attack, entry.spec.seed
+
+
+def _value(entry: Entry) -> float:
+    return entry.estimate("accuracy")["value"] or 0.0
+
+
+def _less(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and one < other

@@ -1,0 +1,112 @@
+"""The front of what is recognised against bytes added, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from anabranch.report.collection import Collection
+from anabranch.report.costs import NOTHING, PADDING, SPLIT, Panel, Point, panels
+from anabranch.report.drawing import (
+    FOOT,
+    INK,
+    MARKS,
+    MUTED,
+    PALETTE,
+    Figure,
+    draw,
+    percent_axis,
+    place,
+)
+
+_LOOKS = {
+    SPLIT: (PALETTE[0], MARKS[0]),
+    PADDING: (PALETTE[1], MARKS[1]),
+    NOTHING: (INK, MARKS[5]),
+}
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BETWEEN = 3.0, 3.0, 0.65, 0.6, 0.6
+"""Inches of a panel, of what stands left of it and above, and between panels."""
+_LINEAR = 0.1
+"""Up to so many bytes for a byte the axis is even, from there it is logarithmic."""
+
+
+def figures(collection: Collection, said: str) -> list[Figure]:
+    """Bytes against recognition, a panel for each data set; none where there are none.
+
+    Args:
+        collection: of results.
+        said: where the numbers are from, to stand below the figure.
+    """
+    found = panels(collection)
+    return [_drawn(found, said)] if found else []
+
+
+def _drawn(found: Sequence[Panel], said: str) -> Figure:
+    most = max(point.cost.added for panel in found for point in panel.points)
+
+    def paint(drawing: Drawing) -> None:
+        for number, panel in enumerate(found):
+            left = _LEFT + number * (_WIDTH + _BETWEEN)
+            _paint(place(drawing, left, _TOP, _WIDTH, _HEIGHT), panel, most)
+        keys = [
+            drawing.axes[0].plot([], [], color=colour, marker=mark, ls="none", label=kind)[0]
+            for kind, (colour, mark) in _LOOKS.items()
+        ]
+        drawing.legend(handles=keys, loc="upper left", ncols=len(keys), borderaxespad=0.2)
+
+    note = (
+        "Closed world, honest protocol, full design, the strongest attack of those that judge; of "
+        "what is split the fullest path. Filled, with 95 % intervals by page: nothing of its kind "
+        "is as good in bytes, time and delay and recognised less; hollow: something is. Lines: "
+        "the least that is recognised of a kind for at most so many bytes, whatever the time. "
+        "Padding and shaping stand from left to right in the order of their table. The axis of "
+        f"bytes is even up to {100 * _LINEAR:.0f} %, and logarithmic beyond."
+    )
+    size = (max(_LEFT + len(found) * (_WIDTH + _BETWEEN), 6.0), _TOP + _HEIGHT + 0.5 + FOOT)
+    return draw("figure-costs", "Privacy against bytes added", note, said, size, paint)
+
+
+def _paint(axes: Axes, panel: Panel, most: float) -> None:
+    axes.set_title(panel.name)
+    axes.set_xscale("symlog", linthresh=_LINEAR, linscale=1.0)
+    ticks = [0.0, *(each for each in (0.1, 1.0, 10.0, 100.0) if each <= 2 * most)]
+    end = max(1.6 * most, 2 * _LINEAR)
+    axes.set_xticks(ticks, [f"{100 * tick:.0f}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(-0.06 * _LINEAR, end)
+    axes.set_xlabel("bytes added, %")
+    percent_axis(axes.yaxis, "recognised")
+    front = panel.front()
+    for kind, (colour, mark) in _LOOKS.items():
+        points = panel.of(kind)
+        for point in points:
+            _mark(axes, point, colour, mark, filled=point in front)
+        if kind == NOTHING:
+            for point in points:
+                axes.axhline(point.value, color=MUTED, ls=":", lw=1)
+        elif points:
+            x, y = steps(points)
+            axes.step([*x, end], [*y, y[-1]], where="post", color=colour, lw=1.2)
+
+
+def _mark(axes: Axes, point: Point, colour: str, mark: str, *, filled: bool) -> None:
+    x, estimate = point.cost.added, point.entry.estimate("accuracy")
+    low, high = estimate["low"], estimate["high"]
+    if filled and low is not None and high is not None:
+        axes.plot([x, x], [low, high], color=colour, lw=1, solid_capstyle="butt", clip_on=False)
+    face, size = (colour, 5.0) if filled else ("none", 3.5)
+    width = 1.0 if filled else 0.6
+    axes.plot(x, point.value, mark, color=colour, mfc=face, ms=size, mew=width, clip_on=False)
+
+
+def steps(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    """Where the least of `points`, the cheapest first, falls, and to what."""
+    x: list[float] = []
+    y: list[float] = []
+    for point in points:
+        if not y or point.value < y[-1]:
+            x.append(point.cost.added)
+            y.append(point.value)
+    return x, y
