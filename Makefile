@@ -127,7 +127,7 @@ ifeq ($(AREA),tor)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/exit_legs.py
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/joining_relay.py
-	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/quic_links.py
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/links.py
 else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)

@@ -7,14 +7,15 @@ use std::net::SocketAddr;
 use anabranch_multipath::LinkView;
 use bytes::Bytes;
 use quinn_proto::{
-    Connection, ConnectionError, Dir, Event, FinishError, ReadError, StreamEvent, StreamId, VarInt,
-    WriteError,
+    Connection, ConnectionError, Dir, Event, FinishError, StreamEvent, StreamId, VarInt, WriteError,
 };
 use rustls::pki_types::CertificateDer;
 
-use super::lanes::{Held, Lanes};
+use super::lanes::Lanes;
 use super::units::{Head, UnitReader, Units, fault};
 use crate::{Fault, State};
+
+mod reading;
 
 /// Lanes that the peer may make at first. Twice as many as it has, when it has made half of them.
 pub(super) const LANES: u32 = 256;
@@ -395,140 +396,6 @@ impl QuicLink {
             self.connection.set_max_concurrent_streams(Dir::Bi, self.most_lanes.into());
         }
     }
-
-    fn read_own(&mut self, stream: StreamId, into: &mut Vec<u8>) -> Result<(), Fault> {
-        let QuicLink { connection, own_reader, units, .. } = self;
-        let ended = read_all(connection, stream, |mut came| {
-            while own_reader.next(units, &mut came, into)?.is_some() {}
-            Ok(true)
-        })?;
-        if ended {
-            self.state = State::Ended;
-        }
-        Ok(())
-    }
-
-    /// Reads a lane; the stream that is to be read next on its account.
-    fn read_lane(
-        &mut self,
-        stream: StreamId,
-        into: &mut Vec<u8>,
-    ) -> Result<Option<StreamId>, Fault> {
-        let QuicLink { connection, lanes, units, .. } = self;
-        if lanes.waits(stream) {
-            return Ok(None);
-        }
-        let mut fed = Fed::All;
-        if let Some(held) = lanes.get_mut(stream).and_then(|lane| lane.held.take()) {
-            into.extend_from_slice(&held.unit);
-            fed = feed(lanes, units, stream, &held.rest, into)?;
-        }
-        let ended = fed == Fed::All
-            && read_all(connection, stream, |came| {
-                fed = feed(lanes, units, stream, came, into)?;
-                Ok(fed == Fed::All)
-            })?;
-        match (fed, ended) {
-            (Fed::Over, _) => {
-                self.finish(stream);
-                Ok(self.leave_for(stream))
-            }
-            (Fed::All, true) => self.broke_off(stream, into),
-            _ => {
-                self.grant();
-                Ok(None)
-            }
-        }
-    }
-
-    /// A stream ended before its lane.
-    fn broke_off(
-        &mut self,
-        stream: StreamId,
-        into: &mut Vec<u8>,
-    ) -> Result<Option<StreamId>, Fault> {
-        let lane = self.lanes.get_mut(stream);
-        let number = lane.and_then(|lane| lane.reader.lane());
-        if let Some(number) = number.filter(|number| self.lanes.of(*number) == Some(stream)) {
-            into.extend((self.units.end)(number));
-        }
-        self.finish(stream);
-        Ok(self.leave_for(stream))
-    }
-
-    /// The same; the stream of the next lane.
-    fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
-        // One that was read to its end is closed already.
-        let _ = self.connection.recv_stream(stream).stop(ENDED);
-        self.lanes.gone(stream)
-    }
-}
-
-/// What became of bytes of a lane.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fed {
-    /// They were taken.
-    All,
-    /// They wait for the end of another lane.
-    Held,
-    /// The lane's last unit is among them.
-    Over,
-}
-
-/// Takes bytes of a lane's stream.
-///
-/// # Errors
-/// [`Fault::Peer`] for what breaks the rules of lanes.
-fn feed(
-    lanes: &mut Lanes,
-    units: &Units,
-    stream: StreamId,
-    mut came: &[u8],
-    into: &mut Vec<u8>,
-) -> Result<Fed, Fault> {
-    loop {
-        let Some(lane) = lanes.get_mut(stream) else { return Ok(Fed::Held) };
-        let is_named = lane.reader.lane().is_some();
-        let start = into.len();
-        let Some(head) = lane.reader.next(units, &mut came, into)? else { return Ok(Fed::All) };
-        if !is_named && !lanes.name(head.lane, stream)? {
-            let held = Held { unit: into.split_off(start), rest: came.to_vec() };
-            lanes.hold(stream, held);
-            return Ok(Fed::Held);
-        }
-        if head.ends {
-            return Ok(Fed::Over);
-        }
-    }
-}
-
-/// Gives the bytes of a stream, in order, until `take` wants no more of them or there are none:
-/// whether the stream has ended.
-///
-/// # Errors
-/// `take`'s.
-fn read_all(
-    connection: &mut Connection,
-    stream: StreamId,
-    mut take: impl FnMut(&[u8]) -> Result<bool, Fault>,
-) -> Result<bool, Fault> {
-    // One that was stopped or read to its end.
-    let mut receiving = connection.recv_stream(stream);
-    let Ok(mut chunks) = receiving.read(true) else { return Ok(false) };
-    let outcome = loop {
-        match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => match take(&chunk.bytes) {
-                Ok(true) => {}
-                Ok(false) => break Ok(false),
-                Err(fault) => break Err(fault),
-            },
-            Ok(None) | Err(ReadError::Reset(_)) => break Ok(true),
-            Err(ReadError::Blocked) => break Ok(false),
-        }
-    };
-    // Credit goes with the next packet that goes.
-    let _ = chunks.finalize();
-    outcome
 }
 
 impl fmt::Debug for QuicLink {
