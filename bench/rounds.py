@@ -52,11 +52,17 @@ def ratios(
     return [value(one[case]) / value(one[beside]) for one in rounds]
 
 
-def verdict(name: str, found: Sequence[float], of: str, target: float) -> bool:
-    """Prints the median and spread of ratios, and whether it met the target; whether it did."""
+def verdict(name: str, found: Sequence[float], of: str, target: float | None) -> bool:
+    """Prints the median and spread of ratios, and whether it met the target; whether it did.
+
+    Without a target there is nothing to miss.
+    """
+    told = f"{name}: {median_and_spread(found, 2)} of {of} (median of {len(found)}"
+    if target is None:
+        print(f"{told})")
+        return True
     met = statistics.median(found) <= target
-    told = f"{median_and_spread(found, 2)} of {of} (median of {len(found)}; target {target:g})"
-    print(f"{name}: {told} {'ok' if met else 'MISSED'}")
+    print(f"{told}; target {target:g}) {'ok' if met else 'MISSED'}")
     return met
 
 

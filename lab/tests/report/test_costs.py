@@ -228,6 +228,7 @@ def test_results_that_do_not_compare_are_no_points(tmp_path: Path) -> None:
         split(0.07, "20ms", loads=40),
         split(0.08, "20ms", pages=5),
         split(0.09, "20ms", delays=[0.0, 0.1, 0.2]),  # nobody knows what these cost
+        split(0.09, "20ms", 0.0, 0.0, defence="jitter:0-20ms", delays=[0.0, 0.1, 0.2]),
         split(0.10, "20ms", protocol="paper"),
         made(0.06, 0.0, defence="wtf-pad", protocol="paper"),
         replace(recorded, facts=recorded.facts | {"recorded_split": "2 paths"}),

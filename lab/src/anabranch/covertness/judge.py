@@ -72,9 +72,9 @@ def hits(groups: dict[str, Group]) -> list[Hits]:
     return found
 
 
-def asked(groups: dict[str, Group]) -> list[Requests]:
+def request_counts(groups: dict[str, Group]) -> list[Requests]:
     """Of the browser's classes together and of every other: of those that have requests."""
-    real = [flows for name in REAL if name in groups for flows in groups[name].sessions]
+    real = [session for name in REAL if name in groups for session in groups[name].sessions]
     every = {", ".join(REAL): real}
     every |= {name: group.sessions for name, group in groups.items() if name not in REAL}
     found = [requests.count(name, sessions) for name, sessions in every.items()]
@@ -97,7 +97,7 @@ def judge(
             raise TraceError(
                 f"there are no captures of the class '{name}', which others are told from"
             )
-    judged = Judgement(groups, hits(groups), [], [], asked(groups))
+    judged = Judgement(groups, hits(groups), [], [], request_counts(groups))
     for name, group in groups.items():
         if name == REAL[0] or not group.sessions:
             continue

@@ -1,4 +1,4 @@
-"""Requests of HTTP in clear: how long they are, how many there are, and what they are answered."""
+"""Requests of HTTP in clear: how long they are, how many there are, and how they are answered."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _PRICES = ("bytes added", "time added", "delay drawn")
 _PADS = ("front", "wtf-pad", "decoys")
 """Families that delay no packet."""
 
-Question = tuple[str, int]
+Judge = tuple[str, int]
 """An attack and its seed."""
 
 
@@ -125,7 +125,7 @@ class Panel:
     """
 
     data: str
-    judges: tuple[Question, ...]
+    judges: tuple[Judge, ...]
     points: tuple[Point, ...]
     left: tuple[Setting, ...]
 
@@ -279,13 +279,13 @@ def _panel(collection: Collection, data: str) -> Panel | None:
         return None
     points, left = [], []
     for setting, own in entries.items():
-        judging = [entry for entry in own if _question(entry) in judges]
-        if {_question(entry) for entry in judging} != set(judges):
+        judging = [entry for entry in own if _judge(entry) in judges]
+        if {_judge(entry) for entry in judging} != set(judges):
             left.append(setting)
             continue
         entry = _strongest(judging)
         cost, kind = _cost(entry), _kind(entry)
-        others = [each for each in own if _question(each) not in judges]
+        others = [each for each in own if _judge(each) not in judges]
         if cost is not None and kind is not None:
             points.append(Point(kind, entry, cost, _strongest(others) if others else None))
     if not {SPLIT, PADDING} <= {point.kind for point in points}:
@@ -293,11 +293,11 @@ def _panel(collection: Collection, data: str) -> Panel | None:
     return Panel(data, judges, tuple(points), tuple(left))
 
 
-def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Question, ...]:
+def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
     """What at least half of the settings of both kinds have results of."""
-    asked: dict[str | None, list[set[Question]]] = {SPLIT: [], PADDING: []}
+    asked: dict[str | None, list[set[Judge]]] = {SPLIT: [], PADDING: []}
     for own in found:
-        asked.setdefault(_kind(own[0]), []).append({_question(entry) for entry in own})
+        asked.setdefault(_kind(own[0]), []).append({_judge(entry) for entry in own})
     names = {name for sets in asked.values() for each in sets for name in each}
     common = [
         name
@@ -321,9 +321,11 @@ def _kind(entry: Entry) -> str | None:
 def _cost(entry: Entry) -> Cost | None:
     """Of the dearest fold; None where it is not known."""
     setting = entry.setting
+    if setting.delays:
+        # Of paths of their own: nobody has measured by what loads end later.
+        return None
     if setting.defence is None and setting.path_defence is None:
-        # Paths with delays of their own: nobody has measured by what loads end later.
-        return None if setting.delays else Cost(0.0, 0.0, (0.0, 0.0))
+        return Cost(0.0, 0.0, (0.0, 0.0))
     costs = [fold["overhead"] for fold in entry.result.facts["folds"]]
     known = [(cost["bandwidth"], cost["time"]) for cost in costs if cost is not None]
     if not known or any(part is None for pair in known for part in pair):
@@ -391,7 +393,7 @@ def _judging(found: Sequence[Panel]) -> str:
     return f"Judges: {'; '.join(f'on {name} {text}' for name, text in said.items())}."
 
 
-def _said(judges: Sequence[Question]) -> str:
+def _said(judges: Sequence[Judge]) -> str:
     return listed([f"{attack(name)} (seed {seed})" for name, seed in judges])
 
 
@@ -407,7 +409,7 @@ def _strongest(entries: Iterable[Entry]) -> Entry:
     return max(entries, key=lambda entry: (_value(entry), entry.design))
 
 
-def _question(entry: Entry) -> Question:
+def _judge(entry: Entry) -> Judge:
     return entry.spec.attack, entry.spec.seed
 
 

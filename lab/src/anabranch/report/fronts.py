@@ -59,7 +59,8 @@ def _drawn(found: Sequence[Panel], said: str) -> Figure:
     note = (
         "Closed world, honest protocol, full design, the strongest attack of those that judge; of "
         "what is split the fullest path. Filled, with 95 % intervals by page: nothing of its kind "
-        "is as good in bytes, time and delay and recognised less; hollow: something is. Lines: "
+        "is as good in bytes, time, delay and recognition, and better in one; hollow: something "
+        "is. Lines: "
         "the least that is recognised of a kind for at most so many bytes, whatever the time. "
         "Padding and shaping stand from left to right in the order of their table. The axis of "
         f"bytes is even up to {100 * _LINEAR:.0f} %, and logarithmic beyond."

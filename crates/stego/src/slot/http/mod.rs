@@ -401,6 +401,17 @@ mod tests {
     }
 
     #[test]
+    fn each_picture_in_its_turn_is_filled() {
+        let mut covers = crate::slot::Covers::default();
+        covers.pictures = Pictures::of(&[(7_000, 22_000), (12_000, 45_000), (9_000, 36_000)]);
+        let scene = Scene::new(&BridgeKey([7; 32]), "media.example.net".to_owned(), 0, covers);
+        let mut far = Answers::of(Tier::Image);
+        let heads = Heads::new(Arc::new(scene), Tier::Image);
+        let filled: Vec<usize> = (0..4).map(|_| far.fit(&heads, far.room(&heads, 9_000))).collect();
+        assert_eq!(filled, [7_000, 12_000, 9_000, 7_000]);
+    }
+
+    #[test]
     fn messages_keep_within_what_the_socket_takes() {
         for tier in [Tier::Opaque, Tier::Text] {
             let (mut near, mut far) = ends(tier, None);

@@ -6,16 +6,19 @@ use crate::slot::RESERVE;
 /// Bytes of a file at most, and what it has to hide at least: the longest acknowledgement.
 const LONGEST: usize = 120_000;
 const LEAST: usize = 1_536;
-/// An answer takes one of so many: where there is much to say, of those that are shortest for what
-/// they hide, else of those that hide not much more than it needs.
+/// An answer takes one of so many: where there is much to say, of those that are cheapest for what
+/// they hide, else of the shortest that hide as much as it needs.
 const CHOICE: usize = 4;
+/// What an answer costs beside its picture: heads, acknowledgements, and the line's time until the
+/// next request has come, which a short picture does not fill.
+const EACH: usize = 4_096;
 
 /// Pictures that answers hide bytes in: baseline JPEGs of up to 120,000 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Pictures {
     /// By what they hide.
     entries: Vec<Entry>,
-    /// Places of those that are shortest for what they hide, the best first.
+    /// Places of those that are cheapest for what they hide, the best first.
     cheapest: Vec<usize>,
 }
 
@@ -28,9 +31,19 @@ struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the file for those that it hides, in parts of 2^14 (a length has 17 bits).
+    /// What an answer with it costs for what it hides, in parts of 2^14 (a length has 17 bits).
     fn price(&self) -> usize {
-        (self.length << 14) / self.capacity
+        ((self.length + EACH) << 14) / self.capacity
+    }
+
+    /// Whether it hides so many bytes, with room for padding or no need of it.
+    fn fits(&self, hidden: usize) -> bool {
+        self.capacity == hidden || self.capacity >= hidden + RESERVE
+    }
+
+    /// Whether so many bytes leave less than a quarter of it to padding.
+    fn is_filled(&self, hidden: usize) -> bool {
+        hidden + RESERVE >= self.capacity - self.capacity / 4
     }
 }
 
@@ -63,30 +76,32 @@ impl Pictures {
         self.entries.is_empty()
     }
 
-    /// The picture of the answer of this `turn` where there is much to say.
-    fn usual(&self, turn: usize) -> Option<(usize, usize)> {
-        let place = *self.cheapest.get(turn % self.cheapest.len().max(1))?;
-        Some((place, self.entries[place].capacity))
+    /// The place of the picture of the answer of this `turn` where there is much to say.
+    fn usual(&self, turn: usize) -> Option<usize> {
+        self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
 
     /// Bytes that the answer of this `turn` hides at most.
     pub(super) fn room(&self, turn: usize) -> usize {
-        self.usual(turn).map_or(0, |(_, capacity)| capacity)
+        self.usual(turn).map_or(0, |place| self.entries[place].capacity)
     }
 
     /// A picture for so many bytes, no more than [`Pictures::room`] said of this `turn`, and how
     /// many it hides: as many, or enough more for padding.
     pub(super) fn choose(&self, hidden: usize, turn: usize) -> (usize, usize) {
-        let fits = |capacity: usize| capacity == hidden || capacity >= hidden + RESERVE;
-        let is_full = |&(_, capacity): &(usize, usize)| {
-            fits(capacity) && hidden + RESERVE >= capacity - capacity / 4
+        let takes = |&place: &usize| {
+            let entry = &self.entries[place];
+            entry.fits(hidden) && entry.is_filled(hidden)
         };
-        if let Some(usual) = self.usual(turn).filter(is_full) {
-            return usual;
-        }
-        let first = self.entries.partition_point(|one| one.capacity < hidden + RESERVE);
-        let choice = (self.entries.len() - first).clamp(1, CHOICE);
-        let place = (first + turn % choice).min(self.entries.len().saturating_sub(1));
+        let place = self.usual(turn).filter(takes).unwrap_or_else(|| {
+            let first = self.entries.partition_point(|one| one.capacity < hidden + RESERVE);
+            let mut places: Vec<usize> = (first..self.entries.len()).collect();
+            places.sort_by_key(|&place| self.entries[place].length);
+            places.truncate(CHOICE);
+            // Where none fits, which nobody asks for, the largest has room for most of it.
+            let last = self.entries.len().saturating_sub(1);
+            places.get(turn % places.len().max(1)).copied().unwrap_or(last)
+        });
         (place, self.entries.get(place).map_or(0, |one| one.capacity))
     }
 
@@ -99,35 +114,51 @@ impl Pictures {
 }
 
 #[cfg(test)]
+impl Pictures {
+    /// What looks like pictures with these bytes to hide, and these of their files.
+    pub(super) fn of(sizes: &[(usize, usize)]) -> Pictures {
+        let picture = Picture::read(super::jpeg::tests::COLOUR).unwrap();
+        let mut pictures = Pictures::default();
+        for &(capacity, length) in sizes {
+            pictures.insert(Entry { picture: picture.clone(), capacity, length });
+        }
+        pictures
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use super::super::jpeg::tests::COLOUR;
     use super::*;
 
     #[test]
-    fn much_goes_by_what_is_short_for_what_it_hides_and_little_by_what_hides_little() {
-        let mut pictures = Pictures::default();
-        assert_eq!((pictures.room(3), pictures.choose(9, 3)), (0, (0, 0)));
-        let picture = Picture::read(COLOUR).unwrap();
-        // The largest is dear, as are the two smallest.
-        let files = [(2_000, 9_000), (9_000, 36_000), (20_000, 99_000), (5_000, 16_000)];
-        for (capacity, length) in [(7_000, 22_000), (12_000, 45_000), (1_700, 8_000)] {
-            pictures.insert(Entry { picture: picture.clone(), capacity, length });
-        }
-        for (capacity, length) in files {
-            pictures.insert(Entry { picture: picture.clone(), capacity, length });
-        }
+    fn much_goes_by_what_is_cheap_for_what_it_hides_and_little_by_what_is_short() {
+        let none = Pictures::default();
+        assert_eq!((none.room(3), none.choose(9, 3)), (0, (0, 0)));
+        // The largest is dear, as are the two smallest, though one of these is short for its own.
+        let pictures = Pictures::of(&[
+            (7_000, 22_000),
+            (12_000, 45_000),
+            (1_700, 5_000),
+            (2_000, 9_000),
+            (9_000, 36_000),
+            (20_000, 99_000),
+            (5_000, 16_000),
+        ]);
         let rooms: Vec<usize> = (0..5).map(|turn| pictures.room(turn)).collect();
         assert_eq!(rooms, [7_000, 5_000, 12_000, 9_000, 7_000]);
+        let chosen = |hidden: usize, turn: usize| pictures.choose(hidden, turn).1;
         for (turn, room) in rooms.into_iter().enumerate() {
             let (place, capacity) = pictures.choose(room - RESERVE, turn);
             assert_eq!((pictures.cheapest[turn % CHOICE], room), (place, capacity));
             // Whatever there is finds a picture, and room for padding or no need of it.
             for hidden in RESERVE..=room - RESERVE {
-                let (_, capacity) = pictures.choose(hidden, turn);
+                let capacity = chosen(hidden, turn);
                 assert!(capacity == hidden || capacity >= hidden + RESERVE, "{hidden} {capacity}");
             }
-            let few = pictures.choose(30, turn);
-            assert_eq!(few.1, [1_700, 2_000, 5_000, 7_000][turn % CHOICE]);
+            assert_eq!(chosen(30, turn), [1_700, 2_000, 5_000, 7_000][turn % CHOICE]);
         }
+        // From three quarters on it is the one whose turn it is; below, one of the shortest.
+        assert_eq!((chosen(6_750 - RESERVE, 3), chosen(6_749 - RESERVE, 3)), (9_000, 20_000));
+        assert_eq!((chosen(9_000 - RESERVE, 2), chosen(8_999 - RESERVE, 2)), (12_000, 20_000));
     }
 }
