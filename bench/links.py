@@ -24,14 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"
 import line
 import rounds
 from downloads import at_once, download
-from tor import cpu_ms
-
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tools import anabranch, tool, wait_for
 from harness.tornet import TorNetwork
 from harness.torours import OurAuthority, OurClient, OurRelay
 from harness.webfiles import FileServer
+from tor import cpu_ms
 
 TLS, QUIC = "by TLS", "by QUIC"
 NO_TAP, FILTER, PACKETS = "unordered, no tap", "unordered, socket filter", "unordered, packets"
@@ -48,7 +47,7 @@ TAPS = {NO_TAP: "none", FILTER: "socket filter", PACKETS: "packets"}
 ENDS = ("guard", "exit")
 # Middle relays that are measured together, and CPU as a share of that of another in the same round,
 # with its target if there is one.
-PASSES = {
+PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
 }

@@ -532,4 +532,4 @@ def test_the_sweep_of_schedules_asks_for_the_size_beside_each_number() -> None:
         asked.setdefault(json.dumps(settings, sort_keys=True), set()).add(name)
         assert unit.spec.observer == "largest"
     assert len(asked) > 50
-    assert all(attacks == {"rocket", "size"} for attacks in asked.values())
+    assert all("size" in attacks and len(attacks) > 1 for attacks in asked.values())

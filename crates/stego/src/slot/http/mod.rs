@@ -402,8 +402,8 @@ mod tests {
 
     #[test]
     fn each_picture_in_its_turn_is_filled() {
-        let mut covers = crate::slot::Covers::default();
-        covers.pictures = Pictures::of(&[(7_000, 22_000), (12_000, 45_000), (9_000, 36_000)]);
+        let pictures = Pictures::of(&[(7_000, 22_000), (12_000, 45_000), (9_000, 36_000)]);
+        let covers = crate::slot::Covers { pictures, ..Default::default() };
         let scene = Scene::new(&BridgeKey([7; 32]), "media.example.net".to_owned(), 0, covers);
         let mut far = Answers::of(Tier::Image);
         let heads = Heads::new(Arc::new(scene), Tier::Image);
