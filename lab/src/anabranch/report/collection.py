@@ -50,6 +50,11 @@ class Entry:
         """Whether all pages and loads take part."""
         return full(self.spec)
 
+    @property
+    def accuracy(self) -> float:
+        """The point of its accuracy; 0 where there is none."""
+        return self.estimate("accuracy")["value"] or 0.0
+
     def estimate(self, name: str) -> dict[str, float | None]:
         """A metric's value and interval."""
         found: dict[str, float | None] = self.result.metrics[name]

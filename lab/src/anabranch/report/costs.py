@@ -104,7 +104,7 @@ class Point:
     @property
     def value(self) -> float:
         """The share of the loads that is recognised."""
-        return _value(self.entry)
+        return self.entry.accuracy
 
     def beats(self, other: Point) -> bool:
         """Whether it is at least as good in cost and recognition, and better in one of them."""
@@ -406,15 +406,11 @@ def _place(point: Point) -> tuple[object, ...]:
 
 
 def _strongest(entries: Iterable[Entry]) -> Entry:
-    return max(entries, key=lambda entry: (_value(entry), entry.design))
+    return max(entries, key=lambda entry: (entry.accuracy, entry.design))
 
 
 def _judge(entry: Entry) -> Judge:
     return entry.spec.attack, entry.spec.seed
-
-
-def _value(entry: Entry) -> float:
-    return entry.estimate("accuracy")["value"] or 0.0
 
 
 def _less(one: float | None, other: float | None) -> bool:
