@@ -130,12 +130,12 @@ def _floor(collection: Collection) -> Iterator[str]:
             )
         else:
             best = _best(complete)
-            met = "reached" if _value(best) >= FLOOR else "NOT reached"
+            met = "reached" if best.accuracy >= FLOOR else "NOT reached"
             yield (
                 f"Undefended, {attack(name)} recognises {_said(best)}: the floor of {whole(FLOOR)} "
                 f"that tells a working attack is {met}."
             )
-    below = [entry for entry in _undefended(collection) if _value(entry) < FLOOR]
+    below = [entry for entry in _undefended(collection) if entry.accuracy < FLOOR]
     if below:
         said = "; ".join(f"{attack(entry.spec.attack)} {_said(entry)}" for entry in below)
         yield (
@@ -170,7 +170,7 @@ def _outdone(collection: Collection) -> Iterator[str]:
     for setting in collection.settings:
         strong, quick = (beyond.closed(collection, setting, name) for name in KEY_ATTACKS)
         if setting != UNDEFENDED and strong and quick:
-            pairs.append((setting, _value(_best(strong)) < _value(_best(quick))))
+            pairs.append((setting, _best(strong).accuracy < _best(quick).accuracy))
     worse = [str(setting) for setting, outdone in pairs if outdone]
     if worse:
         yield (
@@ -195,7 +195,7 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
         parts.append(f"below {whole(limit)}: {said}")
     reduced = sum(not entry.full for entry in best.values())
     weak = f" {reduced} of them by a reduced design alone." if reduced else ""
-    ordered = sorted(best.values(), key=_value)
+    ordered = sorted(best.values(), key=lambda entry: entry.accuracy)
     ends = f"Least: {ordered[0].setting}, {_said(ordered[0])}."
     if len(ordered) > 1:
         ends += f" Most: {ordered[-1].setting}, {_said(ordered[-1])}."
@@ -242,7 +242,7 @@ def _reduced(collection: Collection) -> Iterator[str]:
             more = [entry for entry in entries if entry.full]
             less = [entry for entry in entries if not entry.full and _training(entry) == usual]
             if more and less:
-                both = " for ".join(percent(_value(_best(each))) for each in (less, more))
+                both = " for ".join(percent(_best(each).accuracy) for each in (less, more))
                 gaps.append(f"{both} ({setting}, {attack(name)})")
     if gaps:
         yield (
@@ -374,11 +374,7 @@ def _caution(collection: Collection) -> str:
 
 def _best(entries: list[Entry]) -> Entry:
     """Of competing results the strongest attacker's: nothing is safer than against that."""
-    return max(entries, key=lambda entry: (_value(entry), entry.full))
-
-
-def _value(entry: Entry) -> float:
-    return entry.estimate("accuracy")["value"] or 0.0
+    return max(entries, key=lambda entry: (entry.accuracy, entry.full))
 
 
 def _high(entry: Entry) -> float:
