@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -136,9 +137,12 @@ fn a_stalled_terminal_stops_nobody() {
     child.ends_well();
 }
 
-/// An address that nobody uses right now.
+/// An address that nobody uses, and that stays so until a program listens there: the thousands of
+/// clients of the tests beside this one take their ports of 127.0.0.1, these are of hosts of their own.
 fn free_address() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static HOSTS: AtomicU8 = AtomicU8::new(1);
+    let host = [127, 0, 1, HOSTS.fetch_add(1, Ordering::Relaxed)];
+    UdpSocket::bind(SocketAddr::from((host, 0))).unwrap().local_addr().unwrap()
 }
 
 fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown {
@@ -198,7 +202,8 @@ fn works_unread(redirections: &str, options: &[&str]) {
     let served = client();
     let deadline = Instant::now() + PATIENCE;
     while !answered(&served, splitter, 0) {
-        assert!(Instant::now() < deadline, "{redirections}: does not begin");
+        assert_eq!(running.child.try_wait().unwrap(), None, "{redirections} {options:?}: ended");
+        assert!(Instant::now() < deadline, "{redirections} {options:?}: does not begin");
     }
     for number in 1..20 {
         client().send_to(b"\xf0new", splitter).unwrap();
