@@ -25,7 +25,9 @@ class Losing(Closing):
     """One in ``one_in`` packets of these ports is lost until this is closed; all, if it is 1.
 
     The rule stands where packets come in: what a sender's own firewall drops is no loss, as TCP is
-    told of it there. It needs root, or a network namespace of one's own.
+    told of it there. It needs root, or a network namespace of one's own. It forgets the ports after
+    ``LIMIT`` seconds: what a killed test leaves behind would lose packets of whoever gets one of
+    them next.
     """
 
     def __init__(self, ports: Sequence[int], one_in: int = 20, protocols: Sequence[str] = ("tcp",)):
@@ -36,13 +38,15 @@ class Losing(Closing):
         """
         self.table = f"anabranch_loss_{min(ports)}_{one_in}"
         wanted = ", ".join(map(str, ports))
+        kept = f"type inet_service; timeout {LIMIT}s; elements = {{ {wanted} }}"
         rules = [
-            f"{protocol} {end} {{ {wanted} }} numgen random mod {one_in} == 0 counter drop"
+            f"{protocol} {end} @ports numgen random mod {one_in} == 0 counter drop"
             for protocol in protocols
             for end in ("sport", "dport")
         ]
         chain = "\n".join(["type filter hook input priority 0;", *rules])
-        text = f"table inet {self.table} {{\nchain lose {{\n{chain}\n}}\n}}\n"
+        sets = f"set ports {{\n{kept}\n}}"
+        text = f"table inet {self.table} {{\n{sets}\nchain lose {{\n{chain}\n}}\n}}\n"
         done = subprocess.run(
             [tool("nft"), "-f", "-"], input=text, capture_output=True, text=True, check=False
         )
