@@ -95,6 +95,16 @@ def test_what_others_wrote_is_text(built: page.Page) -> None:
     assert r"&lt;script>alert(1)&lt;/script> &amp; \|x\| \*y\*" in markdown.document(done, {})
 
 
+def test_prose_is_in_lines_of_a_hundred_columns(built: page.Page) -> None:
+    # The hundred columns would end at the minus.
+    text = "* " + "word " * 19 + "ab - 12 " + "word " * 17 + "2. end"
+    assert markdown.wrapped(text).split() == text.split()
+    done = replace(built, origin=(("note", "word " * 40),))
+    lines = [*markdown.document(done, {}).splitlines(), *markdown.wrapped(text).splitlines()]
+    assert max(len(line) for line in lines if not line.startswith("|")) <= markdown.COLUMNS
+    assert not [line for line in lines if re.match(r" *(-|\d+\.) ", line)]
+
+
 def test_only_the_marked_part_of_a_document_is_replaced(built: page.Page, tmp_path: Path) -> None:
     target, out = tmp_path / "doc.md", tmp_path / "out"
     target.write_text(f"by hand\n{markdown.BEGIN}\nold\n{markdown.END}\nby hand too\n")

@@ -6,6 +6,11 @@ use std::path::Path;
 
 use anabranch_drive::capture::Draft;
 
+use crate::text::wrapped;
+
+/// Columns of a document's prose.
+const COLUMNS: usize = 100;
+
 /// Replaces what stands in `file` between the marks of `name` by `text`.
 ///
 /// # Errors
@@ -34,12 +39,64 @@ fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
     let (begin, end) = marks(name);
     let (before, rest) = old.split_once(&begin)?;
     let (_, after) = rest.split_once(&end)?;
-    Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim()))
+    Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", prose_wrapped(text.trim())))
+}
+
+/// A document whose paragraphs and items, each a line, are in lines of [`COLUMNS`]; tables, headings,
+/// pictures and code stay as they are.
+fn prose_wrapped(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.chars().count() <= COLUMNS || line.starts_with(['|', '#', '!', '<', ' ']) {
+            lines.push(line.to_owned());
+        } else if line.starts_with("* ") {
+            lines.extend(wrapped(&bound(line), COLUMNS));
+        } else {
+            let paragraph = wrapped(&bound(line), COLUMNS);
+            lines.extend(paragraph.iter().map(|line| line.trim_start().to_owned()));
+        }
+    }
+    lines.join("\n").replace(BOUND, " ")
+}
+
+/// Stands for a space at which no line ends.
+const BOUND: char = '\u{a0}';
+
+/// With what Markdown would take for an item or a heading at the begin of a line, such as a minus,
+/// bound to the word before it.
+fn bound(line: &str) -> String {
+    let is_markup = |word: &str| {
+        let number = word.trim_end_matches(['.', ')']);
+        let is_item = number.len() + 1 == word.len() && number.parse::<u32>().is_ok();
+        is_item || word.chars().all(|sign| "-+>=".contains(sign))
+    };
+    let mut words = line.split(' ');
+    let mut bound = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        bound.push(if is_markup(word) { BOUND } else { ' ' });
+        bound.push_str(word);
+    }
+    bound
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prose_is_in_lines_of_a_hundred_columns_and_tables_are_not() {
+        let (words, row) = ("word ".repeat(30), format!("| {} |", "cell ".repeat(30)));
+        // The 100 columns of the first line would end at the minus, and those of the second at 2.
+        let text = format!("{words}\n\n* {words}\n\n{row}\n{}- 1 {}2. x", &words[..100], words);
+        let wrapped = prose_wrapped(&text);
+        let lines: Vec<_> = wrapped.lines().collect();
+        assert!(lines.contains(&row.as_str()));
+        assert!(lines.iter().all(|line| line.len() <= COLUMNS || line.starts_with('|')));
+        let begins = |sign: &str| lines.iter().any(|line| line.trim_start().starts_with(sign));
+        assert!(!begins("- ") && !begins("2. "), "{wrapped}");
+        let words_of = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words_of(&wrapped), words_of(&text));
+    }
 
     #[test]
     fn only_what_is_between_the_marks_changes() {

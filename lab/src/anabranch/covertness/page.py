@@ -11,7 +11,7 @@ from anabranch.covertness.detectors import DETECTORS
 from anabranch.covertness.findings import bars, caught, controls, estimate, seen
 from anabranch.covertness.judge import Judgement
 from anabranch.covertness.pair import Told
-from anabranch.report.markdown import escaped
+from anabranch.report.markdown import escaped, wrapped
 
 BEGIN = "<!-- anabranch-lab covertness: from here to the end mark, all is generated -->"
 END = "<!-- anabranch-lab covertness: end -->"
@@ -53,7 +53,7 @@ def detectors(found: Judgement) -> list[str]:
 
 
 def _list(sentences: Iterable[str]) -> list[str]:
-    return [f"* {each}" for each in sentences]
+    return [wrapped(f"* {each}") for each in sentences]
 
 
 def _connections(found: Judgement) -> list[str]:

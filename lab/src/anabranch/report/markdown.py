@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 
 from anabranch.report.drawing import Figure
@@ -12,6 +13,9 @@ from anabranch.validate import TraceError
 
 BEGIN = "<!-- anabranch-lab report: from here to the end mark, all is generated -->"
 END = "<!-- anabranch-lab report: end -->"
+COLUMNS = 100
+_MARKUP = re.compile(r" (?=(?:[-+>=]+|\d+[.)])(?: |$))")
+_KEPT = "\0"
 
 
 def document(page: Page, pictures: Mapping[str, str]) -> str:
@@ -24,15 +28,15 @@ def document(page: Page, pictures: Mapping[str, str]) -> str:
     lines = [BEGIN, "", "## What was found"]
     for finding in page.findings:
         lines += ["", f"**{escaped(finding.topic)}**", ""]
-        lines += [f"* {escaped(text)}" for text in finding.sentences]
+        lines += [wrapped(f"* {escaped(text)}") for text in finding.sentences]
     lines += ["", "## Where the numbers are from", ""]
-    lines += [f"* {name}: {escaped(text)}" for name, text in page.origin]
+    lines += [wrapped(f"* {name}: {escaped(text)}") for name, text in page.origin]
     for section in page.sections:
         lines += ["", f"## {escaped(section.title)}"]
         for part in section.parts:
             lines += [""]
             if isinstance(part, str):
-                lines.append(escaped(part))
+                lines.append(wrapped(escaped(part)))
             elif isinstance(part, Table):
                 lines += _table(part)
             elif part.key in pictures:
@@ -66,12 +70,12 @@ def within(old: str | None, new: str, begin: str = BEGIN, end: str = END) -> str
 
 
 def _figure(figure: Figure, link: str) -> list[str]:
-    return [f"### {escaped(figure.title)}", "", escaped(figure.note), "",
+    return [f"### {escaped(figure.title)}", "", wrapped(escaped(figure.note)), "",
             f"![{escaped(figure.title)}]({link})"]  # fmt: skip
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield from (f"### {escaped(table.title)}", "", escaped(table.note), "")
+    yield from (f"### {escaped(table.title)}", "", wrapped(escaped(table.note)), "")
     if not table.rows:
         yield "No results: not run."
         return
@@ -95,6 +99,22 @@ def _value(value: Value) -> str:
     interval = f" ({value.interval})" if value.interval else ""
     design = f" [{escaped(value.design)}]" if value.design else ""
     return f"{value.text}{interval}{design}"
+
+
+def wrapped(text: str) -> str:
+    """A paragraph, or an item of a list, in lines of 100 columns.
+
+    No line begins with what Markdown would take for an item or a heading, such as a minus.
+    """
+    further = "  " if text.startswith("* ") else ""
+    lines = textwrap.wrap(
+        _MARKUP.sub(_KEPT, text),
+        COLUMNS,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace(_KEPT, " ")
 
 
 def escaped(text: str) -> str:
