@@ -46,6 +46,12 @@ impl Jitter {
     pub const fn most(self) -> Duration {
         self.most
     }
+
+    /// What a unit's own delay is in the mean. It is late by more where units come densely: each
+    /// waits for those before it.
+    pub fn mean(self) -> Duration {
+        (self.least + self.most) / 2
+    }
 }
 
 impl FromStr for Jitter {

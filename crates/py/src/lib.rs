@@ -33,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<split::TraceSplit>()?;
     module.add_function(wrap_pyfunction!(split::decoys, module)?)?;
     module.add_function(wrap_pyfunction!(split::delayed, module)?)?;
+    module.add_function(wrap_pyfunction!(split::mean_delay, module)?)?;
     module.add_function(wrap_pyfunction!(families, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_packets, module)?)?;

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
 
-use anabranch_multipath::seed;
 use anabranch_multipath::trace::{self, Delay, Entity, TraceError};
+use anabranch_multipath::{Jitter, seed};
 use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -128,6 +128,13 @@ pub(crate) fn delayed<'py>(
     let stream = seed::stream(seed, 0, "trace jitter");
     let left = py.detach(|| trace::delayed(jitter, stream, times, sizes)).map_err(refuse)?;
     Ok(left.into_pyarray(py))
+}
+
+/// Seconds that a packet's own delay, drawn from `jitter`, has in the mean.
+#[pyfunction]
+pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
+    let jitter: Jitter = text(jitter)?;
+    Ok(jitter.mean().as_secs_f64())
 }
 
 /// Decoys that one end sends beside its packets of a load: when (float64, seconds), how many bytes

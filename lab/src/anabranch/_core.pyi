@@ -93,6 +93,7 @@ class Consensus:
 def delayed(
     jitter: str, seed: int, times: NDArray[np.float64], sizes: NDArray[np.int32]
 ) -> NDArray[np.float64]: ...
+def mean_delay(jitter: str) -> float: ...
 def decoys(
     budget: str,
     seed: int,

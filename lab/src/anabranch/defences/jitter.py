@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +13,6 @@ from anabranch.traces import Facts, Floats, Sizes
 
 ENDS = ("both", "client")
 """Who delays: a splitter and its far end, or a splitter before an unaltered server."""
-
-_RANGE = re.compile(r"(\d+)-(\d+)(us|ms|s)")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Jitter(Defence):
         if self.ends not in ENDS:
             raise DefenceError(f"jitter: ends={self.ends} is none of {', '.join(ENDS)}")
         try:
-            _core.delayed(self.delay, 0, np.zeros(0), np.zeros(0, dtype=np.int32))
+            _core.mean_delay(self.delay)
         except ValueError as error:
             raise DefenceError(f"jitter: {error}") from error
 
@@ -58,9 +54,7 @@ class Jitter(Defence):
         It is late by more where packets come densely: each waits for those before it, so that a
         long burst is late by nearly the longest delay.
         """
-        found = _RANGE.fullmatch(self.delay)
-        assert found is not None  # the splitter's own parser has read it
-        mean = (int(found[1]) + int(found[2])) / 2 * _SECONDS[found[3]]
+        mean = _core.mean_delay(self.delay)
         return mean, mean if self.ends == "both" else 0.0
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
