@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anabranch.defences import Jitter
 from anabranch.defences.texts import parse
@@ -162,10 +163,11 @@ class Panel:
         return ABOVE if _less(theirs["high"], mine["low"]) else ALIKE
 
 
-def panels(collection: Collection) -> list[Panel]:
+@lru_cache(maxsize=1)  # a page asks three times: for its findings, its tables and its figure
+def panels(collection: Collection) -> tuple[Panel, ...]:
     """Each data set with results of both kinds, in the order of `sizes.data`."""
     found = (_panel(collection, data) for data in sizes.data(collection))
-    return [panel for panel in found if panel is not None]
+    return tuple(panel for panel in found if panel is not None)
 
 
 def tables(found: Sequence[Panel]) -> tuple[Table, Table]:
