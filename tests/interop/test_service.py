@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,14 +13,22 @@ import pytest
 from conftest import MakeNetwork
 from harness.net import SERVER, links
 from harness.seeded import MIB
-from harness.service import confined, program
+from harness.service import PACKAGING, RELAY, confined, program, state
 from harness.splitter import Splitter, interfaces
+from harness.tools import Background, wait_for
+from harness.tornet import free_ports
+from harness.torours import events_of
 from harness.wireguard import PORT, Tunnel
 
 pytestmark = pytest.mark.operate
 
 LENGTH = 25 * MIB
 PATHS = 3
+DROP_INS = PACKAGING / "drop-ins"
+NONE = ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
+PACKETS = ": CAP_BPF would do better"
+# Their bits (capability.h).
+CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 
 
 def test_a_tunnel_goes_round_all_interfaces_below_the_units_confinement(
@@ -61,3 +73,79 @@ def test_the_confinement_bites(make_network: MakeNetwork, forbidden: str) -> Non
         assert network.client.run([*python, "import socket; socket.socket()"]).returncode == 0
         done = network.client.run([*python, forbidden])
     assert done.returncode == 1, done.stderr
+
+
+class ConfinedRelay:
+    """``anabranch relay --link utls`` with several threads, of an authority that is not there."""
+
+    def __init__(self, before: list[str]):
+        """Starts it behind the words of :func:`confined`."""
+        authorities = Path(program(before)).with_name("authorities")
+        nobody = "1" * 40
+        authorities.write_text(f"nobody orport=1 no-v2 v3ident={nobody} 127.0.0.1:1 {nobody}\n")
+        orport, self._metrics = free_ports(2)
+        command = [*before, program(before), "relay", "--json", "--nickname", "river"]
+        command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{orport}"]
+        command += ["--authorities", str(authorities), "--data", state(before)]
+        command += ["--metrics", f"127.0.0.1:{self._metrics}", "--allow-private"]
+        command += ["--grace", "0", "--threads", "2", "--link", "utls"]
+        self.process = Background(command)
+        listens = "its port", lambda: bool(events_of(self.process, "listening")), 30
+        self.process.wait_until(*listens)
+
+    def tap(self) -> str:
+        """What it says of its tap."""
+        notes = [str(event["what"]) for event in events_of(self.process, "note")]
+        told = [note for note in notes if "tap: " in note]
+        assert len(told) == 1, notes
+        return told[0].partition("tap: ")[2]
+
+    def has_metric(self, line: str) -> bool:
+        """Whether its page for Prometheus has this line."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
+            return line in answer.read().decode().splitlines()
+
+    def capabilities(self) -> dict[str, set[int]]:
+        """Which sets its threads have, permitted and effective, and which at their bound."""
+        texts = [
+            task.joinpath("status").read_text()
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir()
+        ]
+        assert len(texts) > 2, "several threads"
+        names = ("CapPrm", "CapEff", "CapBnd")
+        return {
+            name: {int(each, 16) for text in texts for each in re.findall(rf"{name}:\t(\w+)", text)}
+            for name in names
+        }
+
+
+@contextmanager
+def confined_relay(*drop_ins: Path) -> Iterator[ConfinedRelay]:
+    """One below the confinement of its unit with these drop-ins."""
+    with confined(RELAY, *drop_ins) as before:
+        relay = ConfinedRelay(before)
+        try:
+            yield relay
+        finally:
+            relay.process.stop()
+
+
+@pytest.mark.parametrize(
+    ("drop_in", "kind", "hint", "granted"),
+    [
+        ("unordered.conf", "socket filter", "", CAP_BPF),
+        ("packets.conf", "packets", PACKETS, CAP_NET_RAW),
+        (None, "none", NONE, 0),
+    ],
+)
+def test_a_relay_takes_its_tap_by_the_drop_in_and_no_thread_keeps_the_capability(
+    drop_in: str | None, kind: str, hint: str, granted: int
+) -> None:
+    """Without a drop-in there is none, which the log and the metrics say."""
+    drop_ins = [DROP_INS / drop_in] if drop_in else []
+    with confined_relay(*drop_ins) as relay:
+        assert relay.tap() == kind + hint
+        line = f'anabranch_relay_tap{{kind="{kind}"}} 1.0'
+        wait_for("the metric of its tap", lambda: relay.has_metric(line), 30)
+        held = relay.capabilities()
+    assert held == {"CapPrm": {0}, "CapEff": {0}, "CapBnd": {granted}}

@@ -15,22 +15,25 @@ from pathlib import Path
 
 from harness.tools import INTEROP, MissingPeer, anabranch, tool
 
-UNIT = INTEROP.parent.parent / "packaging/anabranch-split@.service"
+PACKAGING = INTEROP.parent.parent / "packaging"
+UNIT = PACKAGING / "anabranch-split@.service"
+RELAY = PACKAGING / "anabranch-relay@.service"
 NOBODY = 65534
-# ProtectSystem=strict and ProtectHome=yes.
+# ProtectSystem=strict, ProtectHome=yes and StateDirectory=.
 MOUNTS = """
 findmnt -rno TARGET | while read -r at; do
     case $at in /proc* | /sys* | /dev*) ;; *) mount -o remount,bind,ro "$at" ;; esac
 done
 for home in /home /root; do mount -t tmpfs -o ro,mode=000 none "$home"; done
+mount -t tmpfs -o mode=0700,uid="$NOBODY",gid="$NOBODY" none "$STATE"
 exec "$@"
 """
 
 
-def settings(unit: Path = UNIT) -> dict[str, list[str]]:
-    """Each setting of a unit with its values, in order; an empty value clears those before."""
+def settings(*files: Path) -> dict[str, list[str]]:
+    """Each setting of a unit and its drop-ins, in order; an empty value clears those before."""
     found: dict[str, list[str]] = {}
-    for line in unit.read_text().splitlines():
+    for line in "\n".join(each.read_text() for each in files).splitlines():
         name, equals, value = line.partition("=")
         if not equals or line.startswith(("#", "[")):
             continue
@@ -61,32 +64,40 @@ def _expanded(word: str) -> set[str]:
 
 
 @contextmanager
-def confined() -> Iterator[list[str]]:
-    """The words that run what follows them as the unit would.
+def confined(unit: Path = UNIT, *drop_ins: Path) -> Iterator[list[str]]:
+    """The words that run what follows them as the unit would, with these drop-ins.
 
-    Their user cannot read what lies in root's home: :func:`program` is the program under test.
+    Their user cannot read what lies in root's home: :func:`program` is the program under test, and
+    :func:`state` the only folder to which it may write.
 
     Raises:
         MissingPeer: systemd-analyze, libseccomp or a tool for it is not there.
     """
     if not list(Path("/usr/lib").glob("*/libseccomp.so.2")):
         raise MissingPeer("libseccomp.so.2 (package libseccomp2)")
-    unit = settings()
-    assert not unit["CapabilityBoundingSet"]
-    assert unit["NoNewPrivileges"] == ["yes"]
+    found = settings(unit, *drop_ins)
+    assert found["NoNewPrivileges"] == ["yes"]
+    granted = found["CapabilityBoundingSet"]
+    assert granted == found["AmbientCapabilities"]
+    capabilities = ",".join(
+        ["-all", *(f"+{each.removeprefix('CAP_').lower()}" for each in granted)]
+    )
     folder = Path(tempfile.mkdtemp(prefix="anabranch-service-"))
     try:
         folder.chmod(0o755)
-        calls = sorted(allowed_calls(unit["SystemCallFilter"]))
-        families = unit["RestrictAddressFamilies"][0].split()
+        calls = sorted(allowed_calls(found["SystemCallFilter"]))
+        families = " ".join(found["RestrictAddressFamilies"]).split()
         rules = {"calls": calls, "families": families}
         (folder / "rules.json").write_text(json.dumps(rules))
         shutil.copy(INTEROP / "harness/confine.py", folder)
         shutil.copy(anabranch(), folder / "anabranch")
+        (folder / "state").mkdir()
         yield [
-            "unshare", "--mount", "--propagation=private", "sh", "-ec", MOUNTS, "sh",
+            "unshare", "--mount", "--propagation=private",
+            "env", f"NOBODY={NOBODY}", f"STATE={folder / 'state'}", "sh", "-ec", MOUNTS, "sh",
             tool("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
-            "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs",
+            f"--bounding-set={capabilities}", f"--inh-caps={capabilities}",
+            f"--ambient-caps={capabilities}", "--no-new-privs",
             "/usr/bin/python3", "-I", str(folder / "confine.py"), str(folder / "rules.json"),
         ]  # fmt: skip
     finally:
@@ -96,3 +107,8 @@ def confined() -> Iterator[list[str]]:
 def program(before: Sequence[str]) -> str:
     """The copy of the program under test that :func:`confined` made."""
     return str(Path(before[-1]).with_name("anabranch"))
+
+
+def state(before: Sequence[str]) -> str:
+    """The folder to which what :func:`confined` runs may write."""
+    return str(Path(before[-1]).with_name("state"))
