@@ -138,7 +138,8 @@ fn a_stalled_terminal_stops_nobody() {
 }
 
 /// An address that nobody uses, and that stays so until a program listens there: the thousands of
-/// clients of the tests beside this one take their ports of 127.0.0.1, these are of hosts of their own.
+/// clients of the tests beside this one take their ports of 127.0.0.1, these are of hosts of their
+/// own.
 fn free_address() -> SocketAddr {
     static HOSTS: AtomicU8 = AtomicU8::new(1);
     let host = [127, 0, 1, HOSTS.fetch_add(1, Ordering::Relaxed)];

@@ -42,8 +42,8 @@ fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", prose_wrapped(text.trim())))
 }
 
-/// A document whose paragraphs and items, each a line, are in lines of [`COLUMNS`]; tables, headings,
-/// pictures and code stay as they are.
+/// A document whose paragraphs and items, each a line, are in lines of [`COLUMNS`]; tables,
+/// headings, pictures and code stay as they are.
 fn prose_wrapped(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
