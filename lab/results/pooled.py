@@ -1,0 +1,62 @@
+"""Counts together what several divisions of the same loads found, such as those of rotated.toml.
+
+Usage: pooled.py FOLDER. Results that differ in `test_run` alone are one setting: its loads, each
+predicted once, give one accuracy, with an interval by page. Below each setting is how it differs
+from the first one by the same attack, load by load.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from anabranch import metrics, results
+from anabranch.evaluate import Spec
+from anabranch.metrics.outcomes import Outcomes
+
+
+def pooled(folder: Path) -> dict[str, list[tuple[Spec, Outcomes]]]:
+    """By attack: settings, each with what all of its divisions predicted."""
+    parts: dict[str, list[tuple[Spec, Outcomes]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        found = results.load(file)
+        settings = found.spec.to_dict() | {"test_run": None}
+        name = json.dumps([found.data, settings], sort_keys=True)
+        parts.setdefault(name, []).append((found.spec, found.outcomes))
+    by_attack: dict[str, list[tuple[Spec, Outcomes]]] = {}
+    for rows in parts.values():
+        rows.sort(key=lambda row: row[0].test_run or 0)
+        spec, together = rows[0][0], Outcomes.concatenate([row[1] for row in rows])
+        by_attack.setdefault(spec.attack, []).append((spec, together))
+    for settings_of_attack in by_attack.values():
+        settings_of_attack.sort(key=_order)
+    return by_attack
+
+
+def _order(row: tuple[Spec, Outcomes]) -> tuple[bool, str, str]:
+    spec = row[0]
+    return spec.schedule == "uniform", spec.every or "", spec.defence or ""
+
+
+def main() -> int:
+    """Prints the settings of the folder that the command line names."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    for attack, settings in pooled(Path(sys.argv[1])).items():
+        first = settings[0][1]
+        for spec, outcomes in settings:
+            compared = metrics.difference(first, outcomes, spec.bootstrap, spec.seed)
+            own = compared.second
+            print(f"{attack}: {spec.told()}")
+            print(f"  {own.value:.1%} ({own.low:.1%} to {own.high:.1%}) of {compared.loads} loads")
+            gain = compared.gain
+            if outcomes is not first:
+                span = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+                print(f"  {100 * gain.value:+.1f} points ({span}) from the first")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
