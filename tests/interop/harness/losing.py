@@ -38,15 +38,14 @@ class Losing(Closing):
         """
         self.table = f"anabranch_loss_{min(ports)}_{one_in}"
         wanted = ", ".join(map(str, ports))
-        kept = f"type inet_service; timeout {LIMIT}s; elements = {{ {wanted} }}"
+        held = f"set ports {{ type inet_service; timeout {LIMIT}s; elements = {{ {wanted} }}; }}"
         rules = [
             f"{protocol} {end} @ports numgen random mod {one_in} == 0 counter drop"
             for protocol in protocols
             for end in ("sport", "dport")
         ]
         chain = "\n".join(["type filter hook input priority 0;", *rules])
-        sets = f"set ports {{\n{kept}\n}}"
-        text = f"table inet {self.table} {{\n{sets}\nchain lose {{\n{chain}\n}}\n}}\n"
+        text = f"table inet {self.table} {{\n{held}\nchain lose {{\n{chain}\n}}\n}}\n"
         done = subprocess.run(
             [tool("nft"), "-f", "-"], input=text, capture_output=True, text=True, check=False
         )

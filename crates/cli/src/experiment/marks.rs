@@ -62,8 +62,8 @@ fn prose_wrapped(text: &str) -> String {
 /// Stands for a space at which no line ends.
 const BOUND: char = '\u{a0}';
 
-/// With what Markdown would take for an item or a heading at the begin of a line, such as a minus,
-/// bound to the word before it.
+/// A line in which signs that make an item or a heading of what begins with them, such as a minus,
+/// are bound to the word before them.
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn prose_is_in_lines_of_a_hundred_columns_and_tables_are_not() {
         let (words, row) = ("word ".repeat(30), format!("| {} |", "cell ".repeat(30)));
-        // The 100 columns of the first line would end at the minus, and those of the second at 2.
+        // Without a bond to the word before it the minus would begin a line.
         let text = format!("{words}\n\n* {words}\n\n{row}\n{}- 1 {}2. x", &words[..100], words);
         let wrapped = prose_wrapped(&text);
         let lines: Vec<_> = wrapped.lines().collect();
