@@ -82,7 +82,9 @@ HIDING = [
     Setting("far end, every 50ms, delayed by 0-50ms", EQUAL, "50ms", jitter="0-50ms"),
     Setting("far end, every 20ms, delayed by 0-20ms", EQUAL, "20ms", jitter="0-20ms"),
     Setting("far end, 20/35/60 ms, every 50ms", UNEQUAL, "50ms", target=0.95),
-    Setting("far end, 20/35/60 ms, every 50ms, delayed by 0-20ms", UNEQUAL, "50ms", jitter="0-20ms"),
+    Setting(
+        "far end, 20/35/60 ms, every 50ms, delayed by 0-20ms", UNEQUAL, "50ms", jitter="0-20ms"
+    ),
 ]
 SERVERS = [
     Setting("unsplit", EQUAL),
