@@ -730,7 +730,6 @@ fn pluggable() -> Seeds {
 /// As the target reads them: the first byte is the kind. Steps of a network are a kind (with 126
 /// more for the way down), a connection, and what they take.
 fn camouflage() -> Seeds {
-    let key = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
     let text = |text: &str| [&[0], text.as_bytes()].concat();
     let noise: Vec<u8> = (0..120u8).map(|n| n.wrapping_mul(97)).collect();
     // How much is replayed, how much noise follows, the noise, the order, and a pause.
@@ -762,7 +761,7 @@ fn camouflage() -> Seeds {
     .concat();
     let network = |profile: u8| [&[3, profile, 0][..], &steps, &steps, &steps].concat();
     vec![
-        ("key", text(key)),
+        ("key", text("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA")),
         ("profile", text("nosteg-short")),
         ("shapes", text("# one\nshape a-1\nup 700 0\ndown 9000 2\nup 1 3000\ndown 2 250\n")),
         ("strangers", [&[1, 0, 0][..], &strangers].concat()),
@@ -774,6 +773,8 @@ fn camouflage() -> Seeds {
         ("network-rr", network(2)),
         ("network-embed", network(6)),
         ("network-site", network(7)),
+        ("network-opaque-short", network(8)),
+        ("network-image", network(9)),
         ("reset", [&[3, 0, 3][..], &steps, &[13, 0, 255]].concat()),
     ]
 }

@@ -15,7 +15,7 @@ use anabranch_stego::{
 
 use crate::input::Input;
 
-const PROFILES: [&str; 8] = [
+const PROFILES: [&str; 10] = [
     "nosteg",
     "nosteg-short",
     "nosteg-rr",
@@ -24,6 +24,8 @@ const PROFILES: [&str; 8] = [
     "http-text-short",
     "embed",
     "http-site",
+    "http-opaque-short",
+    "http-image",
 ];
 /// What a socket takes.
 const ROOM: usize = 32 << 10;
@@ -67,11 +69,13 @@ fn pictures(bytes: &[u8]) {
     assert!(hides.is_err() || hides.is_ok_and(|count| count < bytes.len()));
 }
 
-/// A server's, with a site of one object.
+/// A server's, with one picture and a site of one object.
 fn covers() -> Covers {
     let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(90)).repeat(9));
     let head = vec![("Content-Type".to_owned(), "application/json".to_owned())];
     let mut covers = Covers::default();
+    let picture = include_bytes!("../../crates/stego/testdata/colour.jpg");
+    covers.pictures.add(picture).expect("it is one of ours");
     covers.site.add(Object::new("/list", head, body.as_bytes()).into_iter().collect());
     covers
 }

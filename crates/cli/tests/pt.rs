@@ -103,6 +103,27 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
 }
 
 #[test]
+fn pictures_that_hide_nothing_are_told_of() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::create_dir(at("own")).unwrap();
+    let picture = include_bytes!("../../stego/testdata/colour.jpg");
+    fs::write(at("own/good.jpg"), picture).unwrap();
+    fs::write(at("own/half.jpg"), &picture[..picture.len() / 2]).unwrap();
+    fs::write(at("own/notes.txt"), "no picture").unwrap();
+    let (own, key) = (at("own"), at("key"));
+    let server = ["pt", "server", "--json", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
+    let image = ["--profile", "http-image", "--site", "127.0.0.1:9"];
+    let rest = ["--key", &key, "--pictures", &own];
+    let mut far = Program::start(&[&server[..], &image, &rest].concat());
+    assert_eq!(far.next("pictures")["refused"], 2);
+    far.next("listening");
+    far.signal("-TERM");
+    let (status, errors) = far.ended();
+    assert!(status.success() && errors.is_empty(), "{errors}");
+}
+
+#[test]
 fn mistakes_are_told_in_a_line() {
     let folder = TempDir::new().unwrap();
     let server = ["server", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key", "k"];
@@ -110,11 +131,20 @@ fn mistakes_are_told_in_a_line() {
     fs::write(folder.path().join("half.har"), "{\"log\":").unwrap();
     fs::write(folder.path().join("own.shapes"), "shape a\nup 9 0\n").unwrap();
     let crawl = ["crawl", "--out", "new"];
-    let cases: [(Vec<&str>, &str); 14] = [
+    let near = ["client", "--listen", "127.0.0.1:0", "--bridge"];
+    let key = format!("key={}E", "A".repeat(42));
+    let misspelt = format!("anabranch 192.0.2.1:4 {key} profil=http-opaque");
+    let doubled = format!("anabranch 192.0.2.1:4 {key} {key}");
+    let cases: [(Vec<&str>, &str); 19] = [
         (vec!["client"], "--socks, or --listen and --bridge"),
         (vec!["server"], "it wants --listen"),
         (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
         (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
+        ([&near[..], &[&misspelt]].concat(), "unknown key `profil`; did you mean `profile`?"),
+        ([&near[..], &[&doubled]].concat(), "key= is there twice"),
+        ([&near[..], &["anabranch 192.0.2.1:4"]].concat(), "is missing"),
+        ([&near[..], &["anabranch 192.0.2.1:4 key=AAAA"]].concat(), "is no bridge's key"),
+        ([&server[..], &["--links", "0"]].concat(), "--links"),
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
         ([&server[..], &["--profile", "http-opaque"]].concat(), "wants a site"),
         ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),

@@ -1,6 +1,6 @@
 //! What a transport is told by its environment.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::args::{Args, split};
 use crate::line::{Line, is_name};
@@ -14,8 +14,33 @@ pub struct Environment {
     pub state: String,
     /// Whether it ends when its standard input does.
     pub ends_with_input: bool,
+    /// Where its own connections come from.
+    pub outbound: Outbound,
     /// At a client, or at a bridge.
     pub side: Side,
+}
+
+/// The addresses of this machine that a transport's own connections come from; where none is named,
+/// the kernel chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outbound {
+    /// Of those by IPv4.
+    pub v4: Option<Ipv4Addr>,
+    /// Of those by IPv6.
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl Outbound {
+    /// Where a connection to this address comes from. What stays on this machine is the kernel's to
+    /// choose, as the specification has it.
+    #[must_use]
+    pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
+        match to {
+            _ if to.to_canonical().is_loopback() => None,
+            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
+            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
 }
 
 /// Where a transport is.
@@ -78,6 +103,7 @@ impl Environment {
         }
         let state = needed("TOR_PT_STATE_LOCATION")?;
         let ends_with_input = get("TOR_PT_EXIT_ON_STDIN_CLOSE").as_deref() == Some("1");
+        let outbound = outbound(&get)?;
         let named = ["TOR_PT_CLIENT_TRANSPORTS", "TOR_PT_SERVER_TRANSPORTS"].map(&get);
         let side = match named {
             [Some(_), Some(_)] => {
@@ -90,7 +116,7 @@ impl Environment {
             }),
             [None, Some(names)] => Side::Server(server(&get, &transports(&names)?)?),
         };
-        Ok(Environment { state, ends_with_input, side })
+        Ok(Environment { state, ends_with_input, outbound, side })
     }
 }
 
@@ -98,12 +124,35 @@ fn wrong(why: impl Into<String>) -> EnvironmentError {
     EnvironmentError(Line::EnvError(why.into()))
 }
 
+fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, EnvironmentError> {
+    let value = |name: &str| get(name).filter(|value| !value.is_empty());
+    let v4 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V4").map(|text| {
+        let why = || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V4: '{text}' is no IPv4 address"));
+        text.parse().map_err(|_| why())
+    });
+    let v6 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V6").map(|text| {
+        // It stands in brackets; not everybody's does.
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let why = || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V6: '{text}' is no IPv6 address"));
+        inner.unwrap_or(&text).parse().map_err(|_| why())
+    });
+    Ok(Outbound { v4: v4.transpose()?, v6: v6.transpose()? })
+}
+
 fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let checked = |name: &str| match is_name(name) {
         true => Ok(name.to_owned()),
         false => Err(wrong(format!("'{name}' names no transport"))),
     };
-    names.split(',').map(checked).collect()
+    let mut all = Vec::new();
+    for name in names.split(',') {
+        let name = checked(name)?;
+        // Each is opened once, however often it is named.
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    Ok(all)
 }
 
 fn server(
@@ -170,14 +219,14 @@ mod tests {
     #[test]
     fn a_client_is_told_its_transports_and_its_proxy() {
         let client = read(&[
-            ("TOR_PT_CLIENT_TRANSPORTS", "a,b"),
+            ("TOR_PT_CLIENT_TRANSPORTS", "a,b,a"),
             ("TOR_PT_PROXY", "socks5://127.0.0.1:1"),
             ("TOR_PT_EXIT_ON_STDIN_CLOSE", "1"),
         ])
         .unwrap();
         assert!(client.ends_with_input && client.state == "/s");
         let Side::Client(side) = client.side else { panic!("it is at a client") };
-        assert_eq!((side.transports.len(), side.proxy.is_some()), (2, true));
+        assert_eq!((side.transports, side.proxy.is_some()), (vec!["a".into(), "b".into()], true));
     }
 
     #[test]
@@ -196,6 +245,40 @@ mod tests {
         assert_eq!(server.methods[1].options.get("k"), Some("1"));
         assert_eq!(server.methods[1].address, "127.0.0.1:80".parse().ok());
         assert!(server.relay.is_some() && server.extended.is_some());
+    }
+
+    #[test]
+    fn connections_come_from_the_addresses_that_are_named_but_for_those_on_this_machine() {
+        let outbound = |v4: &str, v6: &str| {
+            read(&[
+                ("TOR_PT_CLIENT_TRANSPORTS", "a"),
+                ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", v4),
+                ("TOR_PT_OUTBOUND_BIND_ADDRESS_V6", v6),
+            ])
+            .map(|environment| environment.outbound)
+            .map_err(|error| error.0.to_string())
+        };
+        let [four, six] = ["203.0.113.4", "2001:db8::4"].map(|at| at.parse::<IpAddr>().unwrap());
+        for brackets in ["[2001:db8::4]", "2001:db8::4"] {
+            let both = outbound("203.0.113.4", brackets).unwrap();
+            let towards = |to: &str| both.towards(to.parse().unwrap());
+            assert_eq!(towards("192.0.2.1"), Some(four));
+            assert_eq!(towards("2001:db8::1"), Some(six));
+            for near in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+                assert_eq!(towards(near), None, "{near}");
+            }
+        }
+        assert_eq!(outbound("", ""), Ok(Outbound::default()));
+        assert_eq!(outbound("203.0.113.4", "").unwrap().towards(six), None);
+        for (v4, v6, wanted) in [
+            ("2001:db8::4", "", "V4: '2001:db8::4' is no IPv4 address"),
+            ("203.0.113.4:80", "", "V4: '203.0.113.4:80' is no IPv4 address"),
+            ("", "203.0.113.4", "V6: '203.0.113.4' is no IPv6 address"),
+            ("", "[2001:db8::4", "V6: '[2001:db8::4' is no IPv6 address"),
+        ] {
+            let told = format!("ENV-ERROR TOR_PT_OUTBOUND_BIND_ADDRESS_{wanted}");
+            assert_eq!(outbound(v4, v6), Err(told));
+        }
     }
 
     #[test]

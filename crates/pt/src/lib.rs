@@ -25,7 +25,9 @@ mod socks;
 
 pub use args::{Args, ArgsError};
 pub use bridge::{BridgeError, BridgeLine};
-pub use environment::{Client, Environment, EnvironmentError, Server, ServerMethod, Side};
+pub use environment::{
+    Client, Environment, EnvironmentError, Outbound, Server, ServerMethod, Side,
+};
 pub use ext_or::{COOKIE_FILE, ConnectionInfo, ExtOrClient, ExtOrError, ExtOrServer};
 pub use line::{Line, Protocol, Severity, is_name};
 pub use manager::{Failure, Manager, Method};

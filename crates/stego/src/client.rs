@@ -8,9 +8,9 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Splitter, Time, seed};
 use rand_core::CryptoRng;
 
+use crate::budget::Budget;
 use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, Greeting, HELLO};
-use crate::inbox::Budget;
 use crate::keys::BridgeKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::secrets::LinkSecrets;
@@ -32,8 +32,8 @@ const IDLE: Duration = Duration::from_secs(20);
 const LINGERS: Duration = Duration::from_secs(5);
 /// How long a link lives without a connection.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Memory of one link beyond its first MiB.
-const MEMORY: usize = 15 << 20;
+/// Memory of one link beyond the first MiB each way: both windows may be the greatest.
+const MEMORY: usize = 30 << 20;
 /// With so many bytes to be sent new connections are such that carry much upwards.
 const MUCH: u64 = 16 << 10;
 
@@ -216,7 +216,7 @@ impl<R: CryptoRng> Client<R> {
     /// Takes bytes for the server: how many.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = match &mut self.stage {
-            Stage::Up(link, _) => link.write(bytes),
+            Stage::Up(link, _) => link.write(bytes, &mut self.budget),
             Stage::Over => 0,
             Stage::Alone | Stage::Handshake(_) => {
                 let taken = bytes.len().min(self.room());
@@ -232,7 +232,7 @@ impl<R: CryptoRng> Client<R> {
     #[must_use]
     pub fn room(&self) -> usize {
         match &self.stage {
-            Stage::Up(link, _) => link.room(),
+            Stage::Up(link, _) => link.room(&self.budget),
             Stage::Over => 0,
             Stage::Alone | Stage::Handshake(_) if self.early.1 => 0,
             Stage::Alone | Stage::Handshake(_) => EARLY - self.early.0.len(),
@@ -353,6 +353,7 @@ impl<R: CryptoRng> Client<R> {
             }
         };
         link.tick(now);
+        link.settle(&mut self.budget);
         self.judge(now, &mut link);
         self.begin(now, &mut link, &mut purse);
         self.flush(now, &mut link);
@@ -666,7 +667,7 @@ impl<R: CryptoRng> Client<R> {
         let mut link = self.link(&secrets);
         link.measured(trip);
         link.open(now, (seat.place, 0), Opening::Asks(Duration::ZERO), &[]);
-        link.write(&self.early.0);
+        link.write(&self.early.0, &mut self.budget);
         if self.early.1 {
             link.finish();
         }

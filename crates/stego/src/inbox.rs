@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{Insertion, Merger, PathId, Time};
 
+use crate::budget::Budget;
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW};
 
@@ -25,32 +26,6 @@ const TOLD: u8 = 2;
 /// The other end does not keep to what it was allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
-
-/// Memory that the links of one process may promise together beyond 1 MiB each.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    left: usize,
-}
-
-impl Budget {
-    /// So many bytes.
-    #[must_use]
-    pub fn new(bytes: usize) -> Budget {
-        Budget { left: bytes }
-    }
-
-    fn take(&mut self, bytes: usize) -> bool {
-        let enough = self.left >= bytes;
-        self.left -= if enough { bytes } else { 0 };
-        enough
-    }
-
-    /// Bytes that nobody has been promised.
-    #[must_use]
-    pub fn left(&self) -> usize {
-        self.left
-    }
-}
 
 /// One direction's bytes, as their receiver puts them in order.
 pub(crate) struct Inbox {
@@ -227,7 +202,7 @@ impl Inbox {
 
     /// Gives back what was promised.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
-        budget.left += self.window - LEAST_WINDOW;
+        budget.give(self.window - LEAST_WINDOW);
         self.window = LEAST_WINDOW;
     }
 

@@ -8,7 +8,7 @@
 //!   trip. `secrets`: keys from keys. `token`: what later connections join a link by.
 //! * `block`: sealed units with hidden headers. `frame`: what is in them.
 //! * `outbox`: what is to be sent, and what has not come yet. `inbox`: order again, windows and
-//!   acknowledgements. `carrier`: what one connection owes.
+//!   acknowledgements. `budget`: memory that these share. `carrier`: what one connection owes.
 //! * `link`: the chopper that joins these; a scheduler of `multipath` names the connection that
 //!   takes the next chunk.
 //! * [`slot`]: what connections look like, one module a file; [`Profile`] names them.
@@ -17,11 +17,13 @@
 //! # Limits
 //!
 //! The `nosteg` modules are no covers: each shows random bytes from the first one on. What `http`
-//! shows is HTTP, but no site's: nobody has measured whom it deceives.
+//! shows is HTTP, but no site's. All of it is told from a browser, by one connection
+//! (`docs/results/covertness.md`).
 //!
 //! Deliberately absent: sockets, clocks, entropy, proxies, and what is carried.
 
 mod block;
+mod budget;
 mod carrier;
 mod client;
 mod cover;
@@ -39,7 +41,6 @@ mod token;
 
 pub use client::{Client, ClientConfig, ClientOutput, Ending};
 pub use cover::{ConnId, Input};
-pub use inbox::Budget;
 pub use keys::{BridgeKey, BridgeKeyError, ServerKey};
 pub use server::{LinkId, Server, ServerConfig, ServerOutput};
 pub use slot::{

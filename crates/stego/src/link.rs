@@ -10,9 +10,10 @@ use std::time::Duration;
 use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time};
 
 use crate::block::{self, BadSeal, Opener, Sealer};
+use crate::budget::Budget;
 use crate::carrier::{Carrier, RoundTrip};
 use crate::frame::{Ack, BadFrame, DATA_OVERHEAD, Frame};
-use crate::inbox::{Budget, Inbox, Overrun};
+use crate::inbox::{Inbox, Overrun};
 use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
 use crate::slot::Profile;
@@ -203,13 +204,13 @@ impl Link {
     }
 
     /// Takes bytes of the program's: how many.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
-        self.outbox.write(bytes)
+    pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
+        self.outbox.write(bytes, budget)
     }
 
     /// Bytes that [`Link::write`] takes now.
-    pub(crate) fn room(&self) -> usize {
-        self.outbox.room()
+    pub(crate) fn room(&self, budget: &Budget) -> usize {
+        self.outbox.room(budget)
     }
 
     /// The program's stream ends.
@@ -291,9 +292,15 @@ impl Link {
         }
     }
 
-    /// Gives back memory that was promised.
+    /// Gives back memory for what has come at the other end.
+    pub(crate) fn settle(&mut self, budget: &mut Budget) {
+        self.outbox.settle(budget);
+    }
+
+    /// Gives back all memory: the link is over.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);
+        self.outbox.release(budget);
     }
 
     /// Connection `id` stands at a place; `first` goes before all blocks.

@@ -2,25 +2,28 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::budget::Budget;
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
 /// Chunks that may be ahead of the first that has not come.
 pub(crate) const AHEAD: usize = 8_192;
-/// The least window, and the greatest: bytes of a stream that are under way or wait.
+/// The least window, and the greatest: bytes of a stream that are under way or wait. What is beyond
+/// the least is the budget's.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
 /// A chunk is not cut shorter than this for want of room.
 const SHORTEST: usize = 256;
 /// Chunks to be sent again that are looked at for one that fits.
 const LOOK: usize = 16;
+/// Memory for bytes that are not cut yet, which is kept while there are few.
+const KEPT: usize = 256 << 10;
 
 /// One direction's bytes, as their sender keeps them.
 pub(crate) struct Outbox {
     /// Bytes of a chunk at most.
     chunk: usize,
-    /// Written and not cut yet, from `start` on.
-    fresh: Vec<u8>,
-    start: usize,
+    /// Written and not cut yet.
+    fresh: VecDeque<u8>,
     /// Chunks from number `base` on; `None` where one has come.
     flight: VecDeque<Option<Flight>>,
     base: u64,
@@ -31,7 +34,11 @@ pub(crate) struct Outbox {
     limit: u64,
     /// Bytes that have not come at the other end, cut or not.
     held: usize,
+    /// Bytes that have.
+    came: u64,
     window: usize,
+    /// What it has of the budget.
+    borrowed: usize,
     ending: Ending,
 }
 
@@ -59,36 +66,54 @@ impl Outbox {
     pub(crate) fn new(chunk: usize) -> Outbox {
         Outbox {
             chunk,
-            fresh: Vec::new(),
-            start: 0,
+            fresh: VecDeque::new(),
             flight: VecDeque::new(),
             base: 0,
             again: BTreeSet::new(),
             cut: 0,
             limit: LEAST_WINDOW as u64,
             held: 0,
+            came: 0,
             window: LEAST_WINDOW,
+            borrowed: 0,
             ending: Ending::Open,
         }
     }
 
-    /// Takes bytes to be sent; how many: no more than the window has room for.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+    /// Takes bytes to be sent; how many: no more than window and budget have room for.
+    pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
-        let taken =
-            if open { bytes.len().min(self.window - self.held.min(self.window)) } else { 0 };
-        if self.start > 0 && self.start * 2 >= self.fresh.len() {
-            self.fresh.drain(..self.start);
-            self.start = 0;
-        }
-        self.fresh.extend_from_slice(&bytes[..taken]);
+        let taken = if open { bytes.len().min(self.room(budget)) } else { 0 };
+        self.fresh.extend(&bytes[..taken]);
         self.held += taken;
+        let lacks = self.beyond().saturating_sub(self.borrowed);
+        let lent = budget.take(lacks);
+        debug_assert!(lent, "there was room");
+        self.borrowed += lacks;
         taken
     }
 
     /// Bytes that may be written now.
-    pub(crate) fn room(&self) -> usize {
-        self.window - self.held.min(self.window)
+    pub(crate) fn room(&self, budget: &Budget) -> usize {
+        let memory = LEAST_WINDOW.saturating_add(self.borrowed).saturating_add(budget.left());
+        self.window.min(memory).saturating_sub(self.held)
+    }
+
+    /// Bytes that it keeps beyond those that it may keep in any case.
+    fn beyond(&self) -> usize {
+        self.held.saturating_sub(LEAST_WINDOW)
+    }
+
+    /// Gives the budget back what it needs no more.
+    pub(crate) fn settle(&mut self, budget: &mut Budget) {
+        let needed = self.beyond();
+        budget.give(self.borrowed - needed);
+        self.borrowed = needed;
+    }
+
+    /// Gives the budget back all that it had: it is used no more.
+    pub(crate) fn release(&mut self, budget: &mut Budget) {
+        budget.give(std::mem::take(&mut self.borrowed));
     }
 
     /// Nothing more will be written.
@@ -110,12 +135,12 @@ impl Outbox {
 
     /// Bytes of the stream so far.
     pub(crate) fn written(&self) -> u64 {
-        self.cut + (self.fresh.len() - self.start) as u64
+        self.cut + self.fresh.len() as u64
     }
 
     /// Bytes that are to be sent now or later, about: a chunk that goes again may be shorter.
     pub(crate) fn unsent(&self) -> usize {
-        self.fresh.len() - self.start + self.again.len() * self.chunk
+        self.fresh.len() + self.again.len() * self.chunk
     }
 
     /// Bytes that could be sent now, about.
@@ -201,16 +226,23 @@ impl Outbox {
             self.base += 1;
         }
         self.limit = self.limit.max(ack.limit);
-        let allowed = usize::try_from(self.limit.saturating_sub(self.cut)).unwrap_or(MOST_WINDOW);
-        let window = allowed.clamp(LEAST_WINDOW, MOST_WINDOW);
-        self.window = self.window.max(window);
+        let allowed = self.limit.saturating_sub(self.cut).min(self.earned());
+        let window = usize::try_from(allowed).unwrap_or(MOST_WINDOW);
+        self.window = self.window.max(window.clamp(LEAST_WINDOW, MOST_WINDOW));
         true
+    }
+
+    /// The greatest window for who has acknowledged so much. Who reads what comes raises his own
+    /// window more slowly; who names a great one and acknowledges nothing gets none.
+    fn earned(&self) -> u64 {
+        LEAST_WINDOW as u64 + 2 * self.came
     }
 
     fn came(&mut self, chunk: u64) {
         let Some(place) = self.flight.get_mut((chunk - self.base) as usize) else { return };
         if let Some(flight) = place.take() {
             self.held -= flight.bytes.len();
+            self.came += flight.bytes.len() as u64;
             self.again.remove(&chunk);
         }
     }
@@ -226,13 +258,11 @@ impl Outbox {
             return 0;
         }
         let allowed = usize::try_from(self.limit - self.cut).unwrap_or(usize::MAX);
-        (self.fresh.len() - self.start).min(allowed)
+        self.fresh.len().min(allowed)
     }
 
     fn fin_waits(&self) -> bool {
-        self.ending == Ending::Closing
-            && self.start == self.fresh.len()
-            && self.flight.len() < AHEAD
+        self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
     /// Cuts a chunk of at most `room` bytes: its number.
@@ -248,21 +278,35 @@ impl Outbox {
         if length == 0 || length < SHORTEST.min(allowed) {
             return None;
         }
-        let bytes = self.fresh[self.start..self.start + length].to_vec();
-        self.start += length;
-        if self.start == self.fresh.len() {
-            self.fresh.clear();
-            self.start = 0;
-        }
+        let bytes = self.take_fresh(length);
         self.cut += length as u64;
         self.flight.push_back(Some(Flight { bytes, fin: false, carrier: 0 }));
         Some(number)
+    }
+
+    /// The first bytes of those that are not cut yet. Memory for many is given back once they are
+    /// few, or the budget would not say what there is.
+    fn take_fresh(&mut self, length: usize) -> Vec<u8> {
+        let (first, second) = self.fresh.as_slices();
+        let split = length.min(first.len());
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(&first[..split]);
+        bytes.extend_from_slice(&second[..length - split]);
+        self.fresh.drain(..length);
+        if self.fresh.capacity() > KEPT && self.fresh.len() < self.fresh.capacity() / 4 {
+            self.fresh.shrink_to(self.fresh.len() * 2);
+        }
+        bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plenty() -> Budget {
+        Budget::new(64 << 20)
+    }
 
     fn ack(next: u64, ranges: &[std::ops::Range<u64>]) -> Ack {
         Ack { next, ranges: ranges.to_vec(), ..Ack::default() }
@@ -276,7 +320,7 @@ mod tests {
     #[allow(clippy::single_range_in_vec_init, reason = "one range is what is told")]
     fn what_failed_goes_again_first_and_what_came_does_not() {
         let mut outbox = Outbox::new(1_000);
-        assert_eq!(outbox.write(&[7; 10_000]), 10_000);
+        assert_eq!(outbox.write(&[7; 10_000], &mut plenty()), 10_000);
         assert_eq!(send(&mut outbox, 1, 5), [0, 1, 2, 3, 4]);
         assert!(outbox.acknowledged(&ack(1, &[2..4])));
         (0..5).for_each(|chunk| outbox.failed(1, chunk));
@@ -290,9 +334,9 @@ mod tests {
     #[test]
     fn the_end_comes_behind_all_and_is_acknowledged_too() {
         let mut outbox = Outbox::new(1_000);
-        outbox.write(&[7; 1_500]);
+        outbox.write(&[7; 1_500], &mut plenty());
         outbox.finish();
-        assert_eq!(outbox.write(b"more"), 0);
+        assert_eq!(outbox.write(b"more", &mut plenty()), 0);
         assert_eq!(send(&mut outbox, 1, 9), [0, 1, 2]);
         assert!(outbox.acknowledged(&ack(2, &[])) && !outbox.is_done());
         outbox.failed(1, 2);
@@ -304,15 +348,69 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_or_cut_than_windows_allow() {
-        let mut outbox = Outbox::new(16_000);
-        assert_eq!(outbox.write(&vec![0; 3 << 20]), LEAST_WINDOW);
+        let (mut outbox, mut budget) = (Outbox::new(16_000), plenty());
+        assert_eq!(outbox.write(&vec![0; 3 << 20], &mut budget), LEAST_WINDOW);
         let sent = send(&mut outbox, 1, 1_000).len() as u64;
         assert_eq!(outbox.cut, LEAST_WINDOW as u64);
         assert_eq!(outbox.least_room(), None);
         let limit = 4 << 20;
         assert!(outbox.acknowledged(&Ack { next: sent, limit, ..Ack::default() }));
-        assert_eq!(outbox.write(&vec![0; 9 << 20]), 3 << 20);
+        assert_eq!(outbox.write(&vec![0; 9 << 20], &mut budget), 3 << 20);
         assert!(!outbox.acknowledged(&ack(sent + 1, &[])), "never sent");
+    }
+
+    #[test]
+    fn who_acknowledges_nothing_gets_no_more_whatever_he_allows() {
+        let (mut outbox, mut budget) = (Outbox::new(16_000), plenty());
+        let greedy = |next| Ack { next, limit: u64::MAX, ..Ack::default() };
+        assert!(outbox.acknowledged(&greedy(0)));
+        assert_eq!(outbox.write(&vec![0; 20 << 20], &mut budget), LEAST_WINDOW);
+        let sent = send(&mut outbox, 1, 1_000).len() as u64;
+        assert!(outbox.acknowledged(&greedy(sent)));
+        assert_eq!(outbox.write(&vec![0; 20 << 20], &mut budget), 3 * LEAST_WINDOW);
+    }
+
+    #[test]
+    fn what_waits_beyond_the_least_window_is_taken_from_the_budget_and_given_back() {
+        let (whole, limit) = (5 << 20, 64 << 20);
+        let (mut budget, some) = (Budget::new(whole), vec![0; LEAST_WINDOW / 2]);
+        let mut outboxes = [Outbox::new(16_000), Outbox::new(16_000)];
+        // Both have had much before.
+        for outbox in &mut outboxes {
+            for _ in 0..16 {
+                assert_eq!(outbox.write(&some, &mut budget), some.len());
+                send(outbox, 1, 1_000);
+                let next = outbox.base + outbox.flight.len() as u64;
+                assert!(outbox.acknowledged(&Ack { next, limit, ..Ack::default() }));
+            }
+        }
+        assert_eq!(budget.left(), whole, "nothing waits");
+        let [one, two] = &mut outboxes;
+        let all = vec![0; 20 << 20];
+        assert_eq!(one.write(&all[..4 << 20], &mut budget), 4 << 20);
+        assert_eq!((two.room(&budget), budget.left()), (3 << 20, 2 << 20));
+        assert_eq!(two.write(&all, &mut budget), 3 << 20);
+        assert_eq!((one.room(&budget), two.room(&budget), budget.left()), (0, 0, 0));
+        // What comes of the first is the second's to have.
+        send(one, 1, 10_000);
+        let next = one.base + one.flight.len() as u64 / 2;
+        assert!(one.acknowledged(&Ack { next, limit, ..Ack::default() }));
+        one.settle(&mut budget);
+        let (freed, kept) = (budget.left(), one.held());
+        assert_eq!(freed, (4 << 20) - kept);
+        assert!(freed > 1 << 20 && two.room(&budget) == freed, "{freed}");
+        two.release(&mut budget);
+        one.release(&mut budget);
+        assert_eq!(budget.left(), whole);
+    }
+
+    #[test]
+    fn memory_for_bytes_that_are_cut_is_given_back() {
+        let mut outbox = Outbox::new(16_000);
+        outbox.write(&vec![0; LEAST_WINDOW], &mut plenty());
+        assert!(outbox.fresh.capacity() >= LEAST_WINDOW);
+        send(&mut outbox, 1, 1_000);
+        assert!(outbox.fresh.capacity() <= KEPT, "{}", outbox.fresh.capacity());
     }
 
     #[test]
@@ -320,7 +418,7 @@ mod tests {
         let mut outbox = Outbox::new(16_000);
         let mut sent = 0;
         for _ in 0..AHEAD + 9 {
-            outbox.write(b"x");
+            outbox.write(b"x", &mut plenty());
             sent += send(&mut outbox, 1, 1).len();
         }
         assert_eq!(sent, AHEAD);
@@ -330,7 +428,7 @@ mod tests {
     #[test]
     fn a_chunk_is_cut_to_the_room_that_is_there_and_never_too_short() {
         let mut outbox = Outbox::new(16_000);
-        outbox.write(&[1; 2_000]);
+        outbox.write(&[1; 2_000], &mut plenty());
         assert_eq!(outbox.next(1, SHORTEST + DATA_OVERHEAD - 1, &mut Vec::new()), None);
         assert_eq!(outbox.least_room(), Some(SHORTEST + DATA_OVERHEAD));
         let mut out = Vec::new();

@@ -8,14 +8,17 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use rand_core::CryptoRng;
 
+use crate::budget::Budget;
 use crate::client::{Ending, SURVIVES, draw, splitter};
 use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, Doorman, HELLO};
-use crate::inbox::Budget;
 use crate::keys::ServerKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::slot::{Covers, Hidden, Profile, Scene};
 use crate::token::{LinkTokens, TOKEN, TokenTable};
+
+#[cfg(test)]
+mod tests;
 
 /// Connections of one link at a time.
 pub(crate) const PLACES: usize = 64;
@@ -61,7 +64,8 @@ pub struct ServerConfig {
     pub wall: u64,
     /// Whether AES is quick on this machine.
     pub aes: bool,
-    /// Bytes that the links may promise together beyond 1 MiB each.
+    /// Bytes that the links may have together, beyond 1 MiB each way: for what they have promised
+    /// to take, and for what has not come at their clients.
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
@@ -174,7 +178,8 @@ impl<R: CryptoRng> Server<R> {
 
     /// Takes bytes for a client: how many.
     pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
-        let taken = self.links.get_mut(&link).map_or(0, |host| host.link.write(bytes));
+        let host = self.links.get_mut(&link);
+        let taken = host.map_or(0, |host| host.link.write(bytes, &mut self.budget));
         if taken > 0 {
             self.touched.insert(link);
         }
@@ -184,7 +189,7 @@ impl<R: CryptoRng> Server<R> {
     /// Bytes that [`Server::write`] takes now.
     #[must_use]
     pub fn room(&self, link: LinkId) -> usize {
-        self.links.get(&link).map_or(0, |host| host.link.room())
+        self.links.get(&link).map_or(0, |host| host.link.room(&self.budget))
     }
 
     /// The next bytes of a client.
@@ -260,6 +265,7 @@ impl<R: CryptoRng> Server<R> {
             self.outputs.push_back(ServerOutput::Close(stale));
         }
         host.link.tick(now);
+        host.link.settle(&mut self.budget);
         self.flush(now, &mut host);
         if host.link.is_done() && host.link.has_ended() {
             if self.config.profile.streams() {

@@ -226,12 +226,60 @@ fn connections_killed_at_random_cost_no_byte() {
     }
 }
 
+/// The goodput of so many bytes down by a profile whose connections have these fates, as a share of
+/// its own without; it is printed, too.
+fn share(profile: &str, down: usize, fates: fn() -> Fates) -> f64 {
+    let took = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
+    let (free, under) = (took(all(Fate::Fine)), took(fates()));
+    println!("{profile}, {down} bytes: {free:.2} s, {under:.2} s under it, {:.3}", free / under);
+    free / under
+}
+
+/// What some networks do to connections: they freeze after a few bytes.
+fn frozen() -> Fates {
+    all(Fate::Frozen(15_000))
+}
+
+/// Or all that there are die every 20 s.
+fn killed() -> Fates {
+    const EVERY: u64 = 20_000_000_000;
+    Box::new(|_, now, _| Fate::Killed(Duration::from_nanos(EVERY - now.nanos() % EVERY)))
+}
+
 #[test]
 fn connections_frozen_after_15_kb_cost_no_byte_and_short_ones_little_time() {
-    let (_, free) = carried(1, "nosteg-short", (1_000, 1_000_000), all(Fate::Fine));
-    let (world, frozen) = carried(1, "nosteg-short", (1_000, 1_000_000), all(Fate::Frozen(15_000)));
-    let share = free.as_secs_f64() / frozen.as_secs_f64();
-    assert!(share > 0.5, "{share} of the goodput without, {} dialled", world.dialled);
+    for profile in ["nosteg-short", "http-opaque-short", "http-text-short"] {
+        let share = share(profile, 3_000_000, frozen);
+        assert!(share > 0.5, "{profile}: {share} of the goodput without");
+    }
+}
+
+#[test]
+fn connections_killed_every_20_s_cost_short_ones_little_time() {
+    for profile in ["nosteg-short", "http-opaque-short", "http-text-short"] {
+        // They die twice and more.
+        let share = share(profile, 25_000_000, killed);
+        assert!(share > 0.5, "{profile}: {share} of the goodput without");
+    }
+}
+
+#[test]
+fn few_connections_frozen_or_killed_bring_all_and_how_soon_is_told() {
+    for (profile, down) in [
+        ("nosteg", 25_000_000),
+        ("http-opaque", 25_000_000),
+        ("http-text", 25_000_000),
+        ("http-image", 6_000_000),
+        ("http-site", 10_000_000),
+        ("nosteg-rr", 10_000_000),
+        ("embed", 10_000_000),
+    ] {
+        share(profile, down, killed);
+        // An object of a site is read as a whole, and one is longer than 15 kB here.
+        if profile != "http-site" {
+            share(profile, 100_000, frozen);
+        }
+    }
 }
 
 #[test]

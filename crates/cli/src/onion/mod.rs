@@ -244,4 +244,18 @@ mod tests {
             authority.description().map_err(|error| error.to_string()).unwrap();
         }
     }
+
+    #[test]
+    fn a_port_that_others_are_told_is_a_port() {
+        for (listen, bridge) in
+            [("'127.0.0.1:0'", true), ("'0.0.0.0:0'", false), ("'0.0.0.0:9001', '[::]:0'", false)]
+        {
+            let text = format!(
+                "nickname = 'river1'\naddress = '192.0.2.1'\nlisten = [{listen}]\nbridge = {bridge}"
+            );
+            let relay: RelayArgs = parse(&text, "relay.toml", relay::KEYS).unwrap();
+            let error = relay.live().map(drop).unwrap_err().to_string();
+            assert!(error.ends_with(":0: others are told its port, so it needs one"), "{error}");
+        }
+    }
 }

@@ -52,11 +52,16 @@ impl Offers {
         Ok(Offers { lines, relay })
     }
 
-    /// Starts them, with their files below `data`.
+    /// Starts them, with their files below `data`, for a relay whose waiting cells may take so much
+    /// memory.
     ///
     /// # Errors
     /// One cannot be started.
-    pub(super) fn start(self, data: &Path) -> Result<(BridgeSettings, Offered), Failure> {
+    pub(super) fn start(
+        self,
+        data: &Path,
+        memory: usize,
+    ) -> Result<(BridgeSettings, Offered), Failure> {
         let transports = Transports::new().map_err(Failure::trouble)?;
         let none = BridgeSettings { transports: transports.clone(), extended: None };
         if self.lines.is_empty() {
@@ -71,9 +76,11 @@ impl Offers {
             let Some(program) = &line.program else {
                 let onward = Onward::Extended(place.0, place.1.clone());
                 let usual = Spec::over_windows(SCHEDULE).expect("it is one of ours");
-                let own = (usual, Limits::default());
+                let own = (usual, limits(memory));
                 let settings = server_settings((line.listen, onward), &line.options, data, own);
-                let settings = settings.map_err(|why| wrong(&why))?;
+                let (settings, warning) = settings.map_err(|why| wrong(&why))?;
+                let named = |words| format!("transport {name}: {words}");
+                warning.into_iter().for_each(|words| transports.say(named(words)));
                 let started = Inside::server(settings, transports.clone());
                 let (inside, bridge) = started.map_err(|why| wrong(&why))?;
                 transports.offer(name, bridge.address, bridge.args());
@@ -98,6 +105,12 @@ impl Offers {
         let settings = BridgeSettings { transports, extended: Some(extended) };
         Ok((settings, Offered { _running: (programs, ours) }))
     }
+}
+
+/// What our transport inside a relay may take: for what waits in its links half as much as the
+/// relay's cells may.
+fn limits(memory: usize) -> Limits {
+    Limits { memory: memory / 2, ..Limits::default() }
 }
 
 /// Where a program of this machine reaches what listens there.
@@ -126,7 +139,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let wrong = |lines: &[&str]| read(lines).map(drop).unwrap_err();
         let started = |line: &str| {
-            read(&[line]).unwrap().start(folder.path()).map(drop).unwrap_err().to_string()
+            read(&[line]).unwrap().start(folder.path(), 1 << 20).map(drop).unwrap_err().to_string()
         };
         let cases = [
             (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is no ADDRESS:PORT"),
@@ -136,6 +149,10 @@ mod tests {
                 "--pt 'anabranch 0.0.0.0:2': t",
             ),
             (started("anabranch 127.0.0.1:0 profile=x"), "--pt: no profile"),
+            (
+                started("anabranch 127.0.0.1:0 profil=http-opaque"),
+                "--pt: unknown key `profil`; did you mean `profile`?",
+            ),
             (
                 started("anabranch 127.0.0.1:0 profile=http-opaque"),
                 "--pt: http-opaque wants a site",
@@ -149,10 +166,34 @@ mod tests {
     }
 
     #[test]
+    fn pictures_that_hide_nothing_are_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let pictures = folder.path().join("pictures");
+        std::fs::create_dir(&pictures).unwrap();
+        let picture = include_bytes!("../../../stego/testdata/colour.jpg");
+        std::fs::write(pictures.join("good.jpg"), picture).unwrap();
+        std::fs::write(pictures.join("broken.jpg"), "no picture").unwrap();
+        let line = format!(
+            "anabranch 127.0.0.1:0 profile=http-image site=127.0.0.1:9 pictures={}",
+            pictures.display()
+        );
+        let (bridge, _running) = read(&[&line]).unwrap().start(folder.path(), 1 << 20).unwrap();
+        let wanted = "transport anabranch: 1 file is no baseline JPEG that could hide anything";
+        assert_eq!(bridge.transports.news().said, [wanted]);
+    }
+
+    #[test]
+    fn our_transport_has_half_of_what_the_relay_says_and_by_default_as_much_as_by_itself() {
+        assert_eq!(limits(64 << 20).memory, 32 << 20);
+        let usual = crate::onion::relay::MEMORY_MB << 20;
+        assert_eq!(limits(usual).memory, Limits::default().memory);
+    }
+
+    #[test]
     fn ours_is_offered_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let offers = read(&["anabranch 127.0.0.1:0 profile=nosteg-short"]).unwrap();
-        let (bridge, _running) = offers.start(folder.path()).unwrap();
+        let (bridge, _running) = offers.start(folder.path(), 1 << 20).unwrap();
         let offered = bridge.transports.offers();
         assert_eq!((offered.len(), &*offered[0].0), (1, TRANSPORT));
         assert_eq!(offered[0].2.get("profile"), Some("nosteg-short"));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use anabranch_drive::onion::stop_signals;
 use anabranch_drive::pt::{
     Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
     PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line, managed,
-    pictures, server_key, shapes,
+    pictures, server_key, shapes, told_of_pictures,
 };
 use anabranch_multipath::schedule::Spec;
 use clap::{Args, Subcommand};
@@ -65,8 +66,9 @@ EXIT CODES
 /// What a program sends is cut into encrypted blocks, which go by several connections at a time,
 /// and again by others where one is frozen or dies. What the connections look like is a profile:
 /// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
-/// requests and answers, http-site has the objects of a site of yours, embed the sizes and pauses
-/// of recorded connections. How far these deceive anybody was not measured.
+/// requests and answers, http-image has pictures of yours for answers, http-site the objects of a
+/// site of yours; embed has the sizes and pauses of recorded connections. None passes for a
+/// browser: a classifier tells each by one connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -138,8 +140,9 @@ struct ServerSide {
     shapes: Option<PathBuf>,
     /// Links at a time [default: 10000]
     #[arg(long, value_name = "N")]
-    links: Option<usize>,
-    /// Megabytes that links may have for data under way, beyond 1 MiB each [default: 256]
+    links: Option<NonZeroUsize>,
+    /// Megabytes that all links together may have for data that is under way or not read, beyond
+    /// 1 MiB each way for each of them [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -249,8 +252,7 @@ impl ServerSide {
         };
         let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
-        if refused > 0 {
-            let text = format!("{refused} files are no baseline JPEGs that could hide anything");
+        if let Some(text) = told_of_pictures(refused) {
             log.warn(&json!({"event": "pictures", "refused": refused}), &text);
         }
         let line = station.bridge().to_string();
@@ -271,10 +273,10 @@ fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
     Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
 }
 
-fn limits(links: Option<usize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
+fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
     let usual = Limits::default();
     let memory = memory(megabytes.unwrap_or(usual.memory >> 20), 1)?;
-    Ok(Limits { memory, links: links.unwrap_or(usual.links) })
+    Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 
 /// Does what the program wants that has started us.
@@ -290,7 +292,8 @@ fn run_managed(
             "no tor has started it (there is no {MANAGED}): by itself it wants {flags}"
         )));
     }
-    let station = managed(|name| std::env::var(name).ok(), &mut io::stdout(), own, limits);
+    let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);
+    let station = managed(|name| std::env::var(name).ok(), out, own, limits);
     let mut watch = |event: PtEvent| {
         if let PtEvent::Trouble(why) = event {
             // A parent that does not listen any more will end us.
@@ -298,13 +301,12 @@ fn run_managed(
         }
     };
     let ended = match station.map_err(Failure::trouble)? {
-        Managed::Client(mut station, with_input) if at_client => {
+        Managed::Client(mut station, with_input) => {
             station.run(&Ends { stop, with_input }, &mut watch)
         }
-        Managed::Server(mut station, with_input) if !at_client => {
+        Managed::Server(mut station, with_input) => {
             station.run(&Ends { stop, with_input }, &mut watch)
         }
-        _ => return Err(Failure::misuse("it is told to be at the other side than its command")),
     };
     ended.map_err(Failure::trouble)
 }

@@ -29,7 +29,7 @@ use super::watch::{Limit, Model, Screen};
 use super::{CircuitPolicy, Common, either, fingerprints, memory, platform, read};
 use crate::failure::Failure;
 
-const MEMORY_MB: usize = 512;
+pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
 /// Bytes a second if nobody says: as good as without limit (C tor's figure).
 const RATE: u64 = 1 << 30;
@@ -125,8 +125,9 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Megabytes that waiting cells may take, with those that wait in sets for other circuits: from
-    /// half of it on those sets rest, and at the end what waits longest, or most, is closed
-    /// [default: 512]
+    /// half of it on those sets rest, and at the end what waits longest, or most, is closed. Links
+    /// of a bridge's own transport may have half as much beside it, as 'pt server --memory' says,
+    /// and as it is at the start [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Threads that carry cells, each with its share of the links and of --memory [default: one for
@@ -166,8 +167,8 @@ pub(crate) struct RelayArgs {
     #[arg(long)]
     bridge: bool,
     /// A transport of the bridge: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The
-    /// transport anabranch is ours and needs no program; its keys are profile, site and pictures
-    /// (repeatable)
+    /// transport anabranch is ours and needs no program; its keys are profile, site, pictures,
+    /// covers and shapes (repeatable)
     #[arg(long, value_name = "LINE")]
     pt: Vec<String>,
 }
@@ -211,7 +212,8 @@ impl RelayArgs {
         };
         let dirclient = DirClient::start(dirclient, rng).map_err(Failure::misuse)?;
         let description = live.description.clone();
-        let offered = offers.map(|offers| offers.start(&data)).transpose()?;
+        let memory = live.memory;
+        let offered = offers.map(|offers| offers.start(&data, memory)).transpose()?;
         let (bridge, _running) = offered.unzip();
         let settings = Settings {
             live,
@@ -307,6 +309,11 @@ impl RelayArgs {
     pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
+        let told = |at: &SocketAddr| {
+            Failure::misuse(format!("--listen {at}: others are told its port, so it needs one"))
+        };
+        // The first one is announced, and the first of IPv6 beside it (`Self::v6`).
+        self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
             false => ExitPolicy::parse(&self.exit).map_err(Failure::misuse)?,

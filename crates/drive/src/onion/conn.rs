@@ -1,7 +1,7 @@
 //! One link: a TCP connection and what makes a link of it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use anabranch_links::utls::Origin;
@@ -387,7 +387,7 @@ impl TapState {
 }
 
 /// A TCP connection that is on its way.
-pub(crate) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
+pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
 
@@ -398,8 +398,19 @@ pub(super) fn connecting_by(
     prepare: impl FnOnce(&Socket),
 ) -> io::Result<TcpStream> {
     let socket = tcp.socket(address)?;
-    socket.set_nonblocking(true)?;
     prepare(&socket);
+    begin(socket, address)
+}
+
+/// The same from this address of ours, where one is named.
+pub(crate) fn connecting_from(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = TcpKind::Single.socket(address)?;
+    from.map_or(Ok(()), |from| socket.bind(&SocketAddr::new(from, 0).into()))?;
+    begin(socket, address)
+}
+
+fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
+    socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),

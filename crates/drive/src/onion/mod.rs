@@ -52,7 +52,7 @@ pub use anabranch_links::quic::Congestion as QuicCongestion;
 pub use mptcp::MptcpCounts;
 pub use quic::{QuicCounts, QuicLinking};
 
-pub(crate) use conn::{connecting, is_passing};
+pub(crate) use conn::{connecting_from, is_passing};
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

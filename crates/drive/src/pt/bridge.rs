@@ -10,11 +10,14 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 
 use crate::entropy::generator;
 use crate::onion::store::{StoreError, replace};
+use crate::toml_keys::hint;
 
 /// The name of our transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
 /// What connections look like if a bridge line does not say.
 pub const PROFILE: &str = "nosteg";
+/// What a bridge line of our transport may say.
+const KEYS: [&str; 3] = ["key", "profile", "host"];
 
 /// A server of our transport, as a client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,11 @@ pub enum BridgeFault {
     Line(BridgeError),
     /// It is of another transport, or of none.
     Transport(String),
-    /// It has no key, or one that is none.
+    /// It says what no line of ours does, or says it twice.
+    Args(KeyFault),
+    /// It has no key.
+    NoKey,
+    /// What stands behind `key=` is no bridge's key.
     Key,
     /// It names a profile that there is not.
     Profile(ProfileError),
@@ -51,7 +58,13 @@ impl fmt::Display for BridgeFault {
             BridgeFault::Transport(name) => {
                 write!(out, "it is a bridge of '{name}', and {TRANSPORT} is what is spoken here")
             }
-            BridgeFault::Key => out.write_str("key=, with the bridge's 43 characters, is missing"),
+            BridgeFault::Args(fault) => fault.fmt(out),
+            BridgeFault::NoKey => {
+                out.write_str("key=, with the bridge's 43 characters, is missing")
+            }
+            BridgeFault::Key => out.write_str(
+                "what stands behind key= is no bridge's key: take the 43 characters as they are told",
+            ),
             BridgeFault::Profile(error) => error.fmt(out),
             BridgeFault::Host(text) => write!(out, "host={text}: no request names that"),
         }
@@ -60,13 +73,59 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
+/// Why our transport is told something that it does not know: it would do something else than its
+/// user believes, such as show random bytes where a word is misspelt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyFault {
+    /// There is no such key; and those that there are.
+    Unknown(String, &'static [&'static str]),
+    /// It is there twice.
+    Twice(String),
+}
+
+impl fmt::Display for KeyFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyFault::Unknown(key, known) => {
+                let near = hint(key, known.iter().copied());
+                write!(out, "unknown key `{}`{near}", key.escape_debug())?;
+                match near.is_empty() {
+                    true => write!(out, "; there are {}", known.join(", ")),
+                    false => Ok(()),
+                }
+            }
+            KeyFault::Twice(key) => write!(out, "{key}= is there twice"),
+        }
+    }
+}
+
+impl std::error::Error for KeyFault {}
+
+/// Refuses keys that are not among these, and those that come twice.
+///
+/// # Errors
+/// [`KeyFault`]
+pub(super) fn check_keys(args: &Args, known: &'static [&'static str]) -> Result<(), KeyFault> {
+    for (place, (key, _)) in args.0.iter().enumerate() {
+        if !known.contains(&&**key) {
+            return Err(KeyFault::Unknown(key.clone(), known));
+        }
+        if args.0[..place].iter().any(|(other, _)| other == key) {
+            return Err(KeyFault::Twice(key.clone()));
+        }
+    }
+    Ok(())
+}
+
 impl Bridge {
     /// What the arguments of a bridge line say of the server at an address.
     ///
     /// # Errors
     /// [`BridgeFault`]
     pub fn of(address: SocketAddr, args: &Args) -> Result<Bridge, BridgeFault> {
-        let key = args.get("key").and_then(|key| key.parse().ok()).ok_or(BridgeFault::Key)?;
+        check_keys(args, &KEYS).map_err(BridgeFault::Args)?;
+        let key = args.get("key").ok_or(BridgeFault::NoKey)?;
+        let key = key.parse().map_err(|_| BridgeFault::Key)?;
         let profile = args.get("profile").unwrap_or(PROFILE);
         let profile = profile.parse().map_err(BridgeFault::Profile)?;
         let host = args.get("host").map(str::to_owned);
@@ -137,6 +196,16 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
     Ok((pictures, refused))
 }
 
+/// What is told of so many files that are no pictures of use; nothing of none.
+#[must_use]
+pub fn told_of_pictures(refused: usize) -> Option<String> {
+    match refused {
+        0 => None,
+        1 => Some("1 file is no baseline JPEG that could hide anything".to_owned()),
+        _ => Some(format!("{refused} files are no baseline JPEGs that could hide anything")),
+    }
+}
+
 /// The shapes of connections in a file (`docs/formats.md`).
 ///
 /// # Errors
@@ -200,8 +269,14 @@ mod tests {
     fn every_mistake_in_a_line_is_told() {
         let key = "A".repeat(42) + "E";
         let wrong = |line: &str| Bridge::parse(line).unwrap_err();
-        assert_eq!(wrong("anabranch 192.0.2.1:443"), BridgeFault::Key);
-        assert_eq!(wrong("anabranch 192.0.2.1:443 key=x"), BridgeFault::Key);
+        assert_eq!(wrong("anabranch 192.0.2.1:443"), BridgeFault::NoKey);
+        // Too short, of the right length and nobody's, with bits behind its end, another alphabet.
+        for none in ["", "AAAA", &"A".repeat(43), &("A".repeat(42) + "B"), &("+".repeat(42) + "E")]
+        {
+            let fault = wrong(&format!("anabranch 192.0.2.1:443 key={none}"));
+            assert_eq!(fault, BridgeFault::Key, "{none}");
+            assert!(!fault.to_string().contains("missing"), "{fault}");
+        }
         assert!(matches!(wrong("192.0.2.1:443"), BridgeFault::Transport(_)));
         assert!(wrong("obfs4 192.0.2.1:443 cert=x").to_string().contains("'obfs4'"));
         let line = format!("anabranch 192.0.2.1:443 key={key} profile=x");
@@ -213,5 +288,21 @@ mod tests {
         assert_eq!(wrong(&line), BridgeFault::Host("a/b".to_owned()));
         let plain = Bridge::parse(line.strip_suffix(" host=a/b").unwrap()).unwrap();
         assert_eq!(plain.called(), "[2001:db8::1]");
+    }
+
+    #[test]
+    fn a_line_that_says_what_is_not_known_or_says_it_twice_is_refused_with_the_key() {
+        let key = format!("key={}E", "A".repeat(42));
+        let told = |rest: &str| {
+            let line = format!("anabranch 192.0.2.1:443 {key} {rest}");
+            Bridge::parse(&line).map(drop).map_err(|fault| fault.to_string())
+        };
+        let near = "unknown key `profil`; did you mean `profile`?";
+        assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
+        let far = "unknown key `cert`; there are key, profile, host";
+        assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
+        assert_eq!(told(&key), Err("key= is there twice".to_owned()));
+        assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is there twice".to_owned()));
+        assert_eq!(told("host=a profile=nosteg"), Ok(()));
     }
 }

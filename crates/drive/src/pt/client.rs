@@ -9,14 +9,14 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
-use anabranch_pt::Args;
+use anabranch_pt::{Args, Outbound};
 use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
 use rand_chacha::ChaCha20Rng;
 
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, carry, listen, wall};
+use super::{Ends, LISTENERS, PtEvent, Station, bound, carry, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
@@ -118,7 +118,7 @@ impl ClientStation {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
         for (token, (at, entrance)) in (LISTENERS..).zip(settings.listen) {
-            let listener = listen(at)?;
+            let listener = bound(at)?;
             poller.add(&listener, token)?;
             listeners.push((listener, entrance));
         }
@@ -138,6 +138,31 @@ impl ClientStation {
             touched: BTreeSet::new(),
             events: Vec::new(),
         })
+    }
+
+    /// The same, whose own connections come from these addresses.
+    #[must_use]
+    pub fn coming_from(mut self, outbound: Outbound) -> ClientStation {
+        self.wires.outbound = outbound;
+        self
+    }
+
+    /// Opens a link for a program that has the other end of this socket.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn adopt(&mut self, socket: TcpStream, bridge: &Bridge) -> io::Result<()> {
+        let now = self.clock.now();
+        self.next += 1;
+        self.poller.add(&socket, LOCALS + self.next)?;
+        self.open(now, self.next, (socket, None), bridge);
+        self.work(now);
+        Ok(())
+    }
+
+    /// Whether it has nothing to do: all links are over, and what they brought was taken.
+    pub(super) fn is_idle(&self) -> bool {
+        self.links.is_empty() && self.leaving.is_empty() && self.wires.len() == 0
     }
 
     /// Where it listens.
@@ -385,6 +410,13 @@ impl ClientStation {
         if let Some(local) = link.local {
             self.leaving.add(&self.poller, number, local, ending);
         }
+    }
+}
+
+impl Drop for ClientStation {
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.links).into_values();
+        links.filter_map(|link| link.local).for_each(Local::cut);
     }
 }
 

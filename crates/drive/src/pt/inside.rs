@@ -16,9 +16,7 @@ use crate::onion::ways::Transports;
 
 /// A station that runs in a thread, and ends with its owner.
 pub struct Inside {
-    /// Its end is what the thread waits for.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    _thread: StationThread,
 }
 
 impl Inside {
@@ -54,11 +52,40 @@ impl Inside {
         })
     }
 
-    /// Runs the station that `open` gives, in the thread that opened it: it cannot change threads.
     fn start<S: Station, T: Send + 'static>(
         transports: Transports,
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
     ) -> io::Result<(Inside, T)> {
+        let told = transports.clone();
+        let watch = move |event| {
+            if let PtEvent::Trouble(why) = event {
+                told.say(format!("transport {TRANSPORT}: {why}"));
+            }
+        };
+        let broken = move |error| {
+            transports.gone(TRANSPORT);
+            transports.say(format!("transport {TRANSPORT} has ended: {error}"));
+        };
+        let (thread, about) = StationThread::start(open, watch, broken)?;
+        Ok((Inside { _thread: thread }, about))
+    }
+}
+
+/// A station's thread, which ends with this.
+pub(super) struct StationThread {
+    /// Its end is what the thread waits for.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StationThread {
+    /// Runs the station that `open` gives, in the thread that opened it: it cannot change threads.
+    /// `watch` is told what happens, and `broken` why it has ended by itself.
+    pub(super) fn start<S: Station, T: Send + 'static>(
+        open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
+        mut watch: impl FnMut(PtEvent) + Send + 'static,
+        broken: impl FnOnce(io::Error) + Send + 'static,
+    ) -> io::Result<(StationThread, T)> {
         let (stop, told) = UnixStream::pair()?;
         let (opened, news) = channel();
         let run = move || {
@@ -71,23 +98,17 @@ impl Inside {
                 Err(error) => return drop(opened.send(Err(error))),
             };
             let ends = Ends { stop: &told, with_input: false };
-            let mut watch = |event| {
-                if let PtEvent::Trouble(why) = event {
-                    transports.say(format!("transport {TRANSPORT}: {why}"));
-                }
-            };
             if let Err(error) = carry(&mut station, &ends, &mut watch) {
-                transports.gone(TRANSPORT);
-                transports.say(format!("transport {TRANSPORT} has ended: {error}"));
+                broken(error);
             }
         };
         let thread = thread::Builder::new().name("transport".into()).spawn(run)?;
         let about = news.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok((Inside { stop: Some(stop), thread: Some(thread) }, about))
+        Ok((StationThread { stop: Some(stop), thread: Some(thread) }, about))
     }
 }
 
-impl Drop for Inside {
+impl Drop for StationThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         let _ = self.thread.take().map(JoinHandle::join);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -12,13 +12,37 @@ use socket2::SockRef;
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
-use crate::onion::{connecting, is_passing};
+use crate::onion::{connecting_from, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a local connection: its link's number added to this.
 pub(super) const LOCALS: u64 = 1 << 62;
 /// Bytes read and written at once.
 const PIECE: usize = 64 << 10;
+
+/// A stream that a client has opened, and where the first connection that carried it came from.
+#[derive(Debug)]
+pub struct Taken {
+    pub(super) socket: TcpStream,
+    pub(super) from: Option<SocketAddr>,
+}
+
+/// The two ends of a connection on this machine that nobody else has. A pair of Unix sockets would
+/// not tell the end of a stream from a cut.
+pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    near.set_nodelay(true)?;
+    let own = near.local_addr()?;
+    loop {
+        let (far, peer) = listener.accept()?;
+        if peer == own {
+            far.set_nodelay(true)?;
+            far.set_nonblocking(true)?;
+            return Ok((near, far));
+        }
+    }
+}
 
 /// The end of a link that a local connection belongs to.
 pub(super) trait LinkEnd {
@@ -56,12 +80,20 @@ impl Local {
         Local::new(socket, None, SocketWatch::of(Interest::READ))
     }
 
-    /// A connection to this address; `greeting` is said first.
+    /// The same of a connection that nobody watches yet.
+    pub(super) fn unwatched(socket: TcpStream) -> Local {
+        Local::new(socket, None, SocketWatch::default())
+    }
+
+    /// A connection to this address, from one of ours if that is named; `greeting` is said first.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn connect(to: SocketAddr, greeting: Option<ExtOrClient>) -> io::Result<Local> {
-        let socket = connecting(to)?;
+    pub(super) fn connect(
+        (to, from): (SocketAddr, Option<IpAddr>),
+        greeting: Option<ExtOrClient>,
+    ) -> io::Result<Local> {
+        let socket = connecting_from(to, from)?;
         socket.set_nodelay(true)?;
         Ok(Local { connected: false, ..Local::new(socket, greeting, SocketWatch::default()) })
     }
@@ -146,7 +178,7 @@ impl Local {
     }
 
     /// Ends it by a reset: a plain end would pass for that of all its bytes.
-    fn cut(self) {
+    pub(super) fn cut(self) {
         // Where that is refused, the plain end is all there is.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
@@ -239,6 +271,11 @@ impl Leaving {
         }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The socket of one of them is ready.
     pub(super) fn ready(&mut self, link: u64) {
         if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
@@ -254,10 +291,15 @@ impl Leaving {
     }
 }
 
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.0).into_values().for_each(Local::cut);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::net::TcpListener;
 
     use super::*;
 

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::fs::DirBuilder;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anabranch_multipath::schedule::Spec;
-use anabranch_pt::{self as pt, Environment, Line, Protocol, Side};
+use anabranch_pt::{self as pt, Environment, Line, Outbound, Protocol, Side};
 use anabranch_stego::{Covers, Shapes, Site};
 
-use super::bridge::{Bridge, PROFILE, TRANSPORT, pictures, server_key, shapes};
+use super::bridge::{
+    Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, told_of_pictures,
+};
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{Onward, ServerSettings, ServerStation};
 use crate::crawl;
@@ -21,6 +23,9 @@ use crate::onion::store::replace;
 const KEY_FILE: &str = "anabranch-bridge.key";
 /// The file with what its operator gives to clients.
 const LINE_FILE: &str = "anabranch-bridgeline.txt";
+
+/// What a bridge's operator may tell our transport.
+const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
 /// A station that its parent wanted, and whether it ends with its standard input.
 pub enum Managed {
@@ -58,14 +63,14 @@ impl Default for Limits {
 }
 
 /// Talks to the parent by `out`: reads what it wants from its environment (`get` has a variable),
-/// and opens what it asks for. A client's connections have these shapes, a server's those of its
-/// options.
+/// and opens what it asks for, at the side that the command is for. A client's connections have
+/// these shapes, a server's those of its options.
 ///
 /// # Errors
 /// It wants nothing of ours, or what it wants cannot be had.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
-    out: &mut dyn Write,
+    (out, at_client): (&mut dyn Write, bool),
     (schedule, shapes): (&Spec, Shapes),
     limits: Limits,
 ) -> Result<Managed, ManagedFailure> {
@@ -73,19 +78,38 @@ pub fn managed(
         Ok(environment) => environment,
         Err(error) => return Err(refuse(out, &error.0)),
     };
+    if matches!(environment.side, Side::Client(_)) != at_client {
+        let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
+        let why = format!("this command is for a {here}, and it is told to be at a {there}");
+        return Err(refuse(out, &Line::EnvError(why)));
+    }
+    let outbound = environment.outbound;
+    is_to_be_had(outbound).map_err(|why| refuse(out, &Line::EnvError(why)))?;
     tell(out, &Line::Version("1".to_owned()))?;
     let ends = environment.ends_with_input;
     match environment.side {
         Side::Client(wanted) => {
-            let station = client(&wanted, out, (schedule, shapes))?;
+            let station = client(&wanted, out, (schedule, shapes))?.coming_from(outbound);
             Ok(Managed::Client(Box::new(station), ends))
         }
         Side::Server(wanted) => {
             let state = Path::new(&environment.state);
-            let station = server(&wanted, state, out, (schedule, limits))?;
+            let station = server(&wanted, state, out, (schedule, limits))?.coming_from(outbound);
             Ok(Managed::Server(Box::new(station), ends))
         }
     }
+}
+
+/// Whether connections can come from there. Else each would fail later, and nobody be told why.
+fn is_to_be_had(outbound: Outbound) -> Result<(), String> {
+    let named = [
+        ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", outbound.v4.map(IpAddr::V4)),
+        ("TOR_PT_OUTBOUND_BIND_ADDRESS_V6", outbound.v6.map(IpAddr::V6)),
+    ];
+    for (name, at) in named.into_iter().filter_map(|(name, at)| Some((name, at?))) {
+        UdpSocket::bind((at, 0)).map_err(|error| format!("{name}: {at}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Tells the parent what its user may want to know.
@@ -143,8 +167,9 @@ fn server(
     let mut station = None;
     for method in &wanted.methods {
         let name = method.name.clone();
+        let mut warnings = Vec::new();
         let line = match name.as_str() {
-            TRANSPORT => match bridge(wanted, method, state, own) {
+            TRANSPORT => match bridge((wanted, method), state, own, &mut warnings) {
                 Ok(opened) => {
                     let bridge = opened.bridge();
                     let line = Line::ServerMethod(name, bridge.address, bridge.args());
@@ -155,17 +180,21 @@ fn server(
             },
             _ => Line::ServerMethodError(name, unknown()),
         };
+        for words in warnings {
+            tell(out, &Line::Log(pt::Severity::Warning, words))?;
+        }
         tell(out, &line)?;
     }
     tell(out, &Line::ServerMethodsDone)?;
     station.ok_or_else(|| ManagedFailure("nothing that was wanted could be had".to_owned()))
 }
 
+/// Opens what is wanted; what its operator is to know besides is a warning.
 fn bridge(
-    wanted: &pt::Server,
-    method: &pt::ServerMethod,
+    (wanted, method): (&pt::Server, &pt::ServerMethod),
     state: &Path,
     (schedule, limits): (&Spec, Limits),
+    warnings: &mut Vec<String>,
 ) -> Result<ServerStation, String> {
     // A transport makes the folder itself, and it may be another's, too (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
@@ -177,7 +206,8 @@ fn bridge(
     };
     let listen = method.address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
     let own = (schedule.clone(), limits);
-    let settings = server_settings((listen, onward), &method.options, state, own)?;
+    let (settings, warning) = server_settings((listen, onward), &method.options, state, own)?;
+    warnings.extend(warning);
     let station = ServerStation::new(settings).map_err(|error| error.to_string())?;
     let line = format!("{}\n", told_to_clients(station.bridge()));
     replace(&state.join(LINE_FILE), line.as_bytes()).map_err(|error| error.to_string())?;
@@ -185,16 +215,18 @@ fn bridge(
 }
 
 /// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`,
-/// `covers`, `shapes`), whose key is in the folder `state`.
+/// `covers`, `shapes`), whose key is in the folder `state`; and what its operator is to be warned
+/// of.
 ///
 /// # Errors
-/// An option makes no sense, or a file cannot be had: one line.
+/// An option makes no sense, is unknown or there twice, or a file cannot be had: one line.
 pub fn server_settings(
     (listen, onward): (SocketAddr, Onward),
     options: &pt::Args,
     state: &Path,
     (schedule, limits): (Spec, Limits),
-) -> Result<ServerSettings, String> {
+) -> Result<(ServerSettings, Option<String>), String> {
+    check_keys(options, &OPTIONS).map_err(|fault| fault.to_string())?;
     let profile = options.get("profile").unwrap_or(PROFILE);
     let profile = profile.parse().map_err(|error: super::ProfileError| error.to_string())?;
     let key = server_key(&state.join(KEY_FILE)).map_err(|error| error.to_string())?;
@@ -202,7 +234,7 @@ pub fn server_settings(
     let site = site.map_err(|_| "site= is no ADDRESS:PORT".to_owned())?;
     let folder = options.get("pictures").map(Path::new);
     let found = folder.map(pictures).transpose().map_err(|error| error.to_string())?;
-    let pictures = found.map(|(pictures, _)| pictures).unwrap_or_default();
+    let (pictures, refused) = found.unwrap_or_default();
     let set = options.get("shapes").map(Path::new).map(shapes).transpose();
     let shapes = set.map_err(|error| error.to_string())?.unwrap_or_default();
     let objects = match options.get("covers").map(Path::new) {
@@ -211,7 +243,9 @@ pub fn server_settings(
     };
     let covers = Covers { pictures, site: objects, shapes };
     let Limits { memory, links } = limits;
-    Ok(ServerSettings { listen, key, profile, onward, site, schedule, memory, links, covers })
+    let settings =
+        ServerSettings { listen, key, profile, onward, site, schedule, memory, links, covers };
+    Ok((settings, told_of_pictures(refused)))
 }
 
 /// What the operator gives to clients: he knows his address and fingerprint, we may not.
@@ -249,6 +283,11 @@ mod tests {
     const LIMITS: Limits = Limits { memory: 16 << 20, links: 10 };
 
     fn said(pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
+        let names = |side: &str| pairs.iter().any(|(name, _)| name.contains(side));
+        said_at(names("CLIENT"), pairs)
+    }
+
+    fn said_at(at_client: bool, pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("pt_state").display().to_string();
         let usual = [("TOR_PT_MANAGED_TRANSPORT_VER", "1"), ("TOR_PT_STATE_LOCATION", &*folder)];
@@ -257,7 +296,7 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let (mut out, schedule) = (Vec::new(), Spec::over_windows(super::super::SCHEDULE).unwrap());
-        let station = managed(of, &mut out, (&schedule, Shapes::default()), LIMITS);
+        let station = managed(of, (&mut out, at_client), (&schedule, Shapes::default()), LIMITS);
         let text = String::from_utf8(out).unwrap();
         (station.is_ok(), text.lines().map(str::to_owned).collect())
     }
@@ -268,6 +307,10 @@ mod tests {
         assert!(open && lines[0] == "VERSION 1" && lines[3] == "CMETHODS DONE", "{lines:?}");
         assert!(lines[1].starts_with("CMETHOD-ERROR obfs4 "), "{lines:?}");
         assert!(lines[2].starts_with("CMETHOD anabranch socks5 127.0.0.1:"), "{lines:?}");
+        // A station for each name would drop the one before.
+        let twice = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch,anabranch");
+        let (open, lines) = said(&[twice]);
+        assert!(open && lines.len() == 3 && lines[2] == "CMETHODS DONE", "{lines:?}");
         let (open, lines) = said(&[("TOR_PT_CLIENT_TRANSPORTS", "obfs4")]);
         assert!(!open && lines.len() == 3, "{lines:?}");
         let proxy = ("TOR_PT_PROXY", "socks5://127.0.0.1:9");
@@ -287,9 +330,70 @@ mod tests {
         let Some(Line::ServerMethod(_, address, args)) = line else { panic!("{lines:?}") };
         let bridge = super::super::Bridge::of(address, &args).unwrap();
         assert_eq!(bridge.profile.to_string(), "nosteg-short");
-        let wrong = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", "anabranch:profile=x");
-        let (open, lines) = said(&[ours, relay, at, wrong]);
-        assert!(!open && lines[1].starts_with("SMETHOD-ERROR anabranch no profile"), "{lines:?}");
+        let cases = [
+            ("anabranch:profile=x", "no profile"),
+            ("anabranch:profil=http-opaque", "unknown key `profil`; did you mean `profile`?"),
+            ("anabranch:profile=nosteg;anabranch:profile=embed", "profile= is there twice"),
+        ];
+        for (options, why) in cases {
+            let wrong = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", options);
+            let (open, lines) = said(&[ours, relay, at, wrong]);
+            let told = format!("SMETHOD-ERROR anabranch {why}");
+            assert!(!open && lines[1].starts_with(&told), "{lines:?}");
+        }
+        // What is said to others' transports is nothing of ours.
+        let others = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", "obfs4:iat-mode=1");
+        assert!(said(&[ours, relay, at, others]).0);
+    }
+
+    #[test]
+    fn pictures_that_hide_nothing_are_told_to_the_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let picture = include_bytes!("../../../stego/testdata/colour.jpg");
+        std::fs::write(folder.path().join("good.jpg"), picture).unwrap();
+        std::fs::write(folder.path().join("broken.jpg"), &picture[..picture.len() / 2]).unwrap();
+        let options = format!(
+            "anabranch:profile=http-image;anabranch:site=127.0.0.1\\:9;anabranch:pictures={}",
+            folder.path().display()
+        );
+        let wanted = [
+            ("TOR_PT_SERVER_TRANSPORTS", "anabranch"),
+            ("TOR_PT_ORPORT", "127.0.0.1:9"),
+            ("TOR_PT_SERVER_BINDADDR", "anabranch-127.0.0.1:0"),
+            ("TOR_PT_SERVER_TRANSPORT_OPTIONS", &*options),
+        ];
+        let (open, lines) = said(&wanted);
+        let words = "1 file is no baseline JPEG that could hide anything";
+        assert_eq!(lines[1], format!("LOG SEVERITY=warning MESSAGE=\"{words}\""));
+        assert!(open && lines[2].starts_with("SMETHOD anabranch "), "{lines:?}");
+        // That all are none is told before what cannot be had for it.
+        std::fs::remove_file(folder.path().join("good.jpg")).unwrap();
+        let (open, lines) = said(&wanted);
+        assert!(lines[1].contains(words) && !open, "{lines:?}");
+        assert_eq!(lines[2], "SMETHOD-ERROR anabranch http-image wants pictures");
+    }
+
+    #[test]
+    fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
+        let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
+        let told = "ENV-ERROR this command is for a client, and it is told to be at a bridge";
+        assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
+        let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
+        let told = "ENV-ERROR this command is for a bridge, and it is told to be at a client";
+        assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
+    }
+
+    #[test]
+    fn an_address_to_come_from_that_is_none_or_not_ours_is_refused() {
+        let ours = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch");
+        let from = "TOR_PT_OUTBOUND_BIND_ADDRESS_V4";
+        assert!(said(&[ours, (from, "127.0.0.1")]).0);
+        for (value, why) in [("here", "'here' is no IPv4 address"), ("192.0.2.77", "192.0.2.77: ")]
+        {
+            let (open, lines) = said(&[ours, (from, value)]);
+            assert!(!open && lines.len() == 1, "{lines:?}");
+            assert!(lines[0].starts_with(&format!("ENV-ERROR {from}: {why}")), "{lines:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!   bridge.
 //! * [`ServerStation`]: the links of all clients, each led to a relay or another server.
 //! * [`Plugin`]: a program of somebody's with transports, started and kept running; `inside`: ours
-//!   without a program.
+//!   without a program; `stream`: streams for a program that calls us ([`dial`], [`listen`]).
 //! * `wires`: the connections that carry links. `local`: those whose bytes links carry.
 //!
 //! Each station is one thread and one `epoll` set.
@@ -20,6 +20,7 @@ mod managed;
 mod plugin;
 mod server;
 mod socket_watch;
+mod stream;
 mod wires;
 
 #[cfg(test)]
@@ -36,14 +37,21 @@ use crate::clock::Clock;
 use crate::onion::is_passing;
 use crate::poller::{Poller, Ready};
 
-pub use anabranch_pt::{BridgeLine, OfferLine, PluginLine, PluginPlace};
-pub use anabranch_stego::{Covers, Ending, Profile, ProfileError, Shape, ShapeFault, Shapes, Site};
-pub use bridge::{Bridge, BridgeFault, PROFILE, TRANSPORT, pictures, server_key, shapes};
+pub use anabranch_pt::{BridgeLine, OfferLine, Outbound, PluginLine, PluginPlace};
+pub use anabranch_stego::{
+    Covers, Ending, Profile, ProfileError, ServerKey, Shape, ShapeFault, Shapes, Site,
+};
+pub use bridge::{
+    Bridge, BridgeFault, KeyFault, PROFILE, TRANSPORT, pictures, server_key, shapes,
+    told_of_pictures,
+};
 pub use client::{ClientSettings, ClientStation, Entrance};
 pub use inside::Inside;
+pub use local::Taken;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
 pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
+pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
 /// Which connection takes the next chunk: the one that has most room.
 pub const SCHEDULE: &str = "pull";
@@ -130,6 +138,16 @@ fn carry<S: AsFd>(
     ends: &Ends<'_, S>,
     watch: &mut dyn FnMut(PtEvent),
 ) -> io::Result<()> {
+    carry_while(station, ends, watch, |_| true)
+}
+
+/// The same as long as it `goes_on`, which it is asked each [`TICK`] at least.
+fn carry_while<S: AsFd, T: Station>(
+    station: &mut T,
+    ends: &Ends<'_, S>,
+    watch: &mut dyn FnMut(PtEvent),
+    mut goes_on: impl FnMut(&T) -> bool,
+) -> io::Result<()> {
     ends.watch(station.poller())?;
     let clock = station.clock();
     let mut swept = clock.now();
@@ -150,6 +168,9 @@ fn carry<S: AsFd>(
         }
         station.work(now);
         station.events().into_iter().for_each(&mut *watch);
+        if !goes_on(station) {
+            return Ok(());
+        }
     }
 }
 
@@ -160,7 +181,7 @@ fn wall(clock: Clock) -> u64 {
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()
 }
 
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+fn bound(at: SocketAddr) -> io::Result<TcpListener> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
     let listener = TcpListener::bind(at).map_err(named)?;
     listener.set_nonblocking(true)?;

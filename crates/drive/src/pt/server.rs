@@ -7,10 +7,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
-use anabranch_pt::{ConnectionInfo, ExtOrClient};
+use anabranch_pt::{ConnectionInfo, ExtOrClient, Outbound};
 use anabranch_stego::{
     ConnId, Covers, Ending, Input, LinkId, Profile, Server, ServerConfig, ServerKey, ServerOutput,
 };
@@ -18,9 +19,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::local::{LOCALS, Leaving, LinkEnd, Local};
+use super::local::{LOCALS, Leaving, LinkEnd, Local, Taken, pair};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, carry, listen, wall};
+use super::{Ends, LISTENERS, PtEvent, Station, bound, carry, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
@@ -37,12 +38,14 @@ use visitors::Visitors;
 const MOST: u64 = 60_000;
 
 /// Where links lead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Onward {
     /// To a relay's ORPort, or any other server.
     Plain(SocketAddr),
     /// To a relay's Extended ORPort: its address, and the file with the cookie for it.
     Extended(SocketAddr, PathBuf),
+    /// To the program that the station is part of.
+    Program(Sender<Taken>),
 }
 
 /// What a server's station is made of.
@@ -139,7 +142,7 @@ impl ServerStation {
             return Err(io::Error::other(format!("{} wants covers", settings.profile)));
         }
         let (poller, clock) = (Poller::new(1024)?, Clock::start());
-        let listener = listen(settings.listen)?;
+        let listener = bound(settings.listen)?;
         poller.add(&listener, LISTENERS)?;
         let (key, profile) = (settings.key.public(), settings.profile);
         let config = ServerConfig {
@@ -173,6 +176,13 @@ impl ServerStation {
             touched: BTreeSet::new(),
             events: Vec::new(),
         })
+    }
+
+    /// The same, whose own connections come from these addresses.
+    #[must_use]
+    pub fn coming_from(mut self, outbound: Outbound) -> ServerStation {
+        self.wires.outbound = outbound;
+        self
     }
 
     /// What clients are told of it.
@@ -254,8 +264,11 @@ impl ServerStation {
     fn fail(&mut self, link: LinkId, error: &io::Error) {
         self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
         self.core.reset(link);
-        let (Onward::Plain(to) | Onward::Extended(to, _)) = &self.onward;
-        self.events.push(PtEvent::Trouble(format!("{to}: {error}")));
+        let why = match &self.onward {
+            Onward::Plain(to) | Onward::Extended(to, _) => format!("{to}: {error}"),
+            Onward::Program(_) => error.to_string(),
+        };
+        self.events.push(PtEvent::Trouble(why));
     }
 
     fn obey(&mut self, now: Time, output: ServerOutput) {
@@ -282,6 +295,7 @@ impl ServerStation {
         match local {
             Ok(local) => {
                 self.hosts.insert(link, Some(local));
+                self.touched.insert(link);
                 self.events.push(PtEvent::Up);
             }
             Err(error) => self.fail(link, &error),
@@ -289,8 +303,9 @@ impl ServerStation {
     }
 
     fn connect(&mut self, user: Option<SocketAddr>) -> io::Result<Local> {
+        let from = |to: &SocketAddr| (*to, self.wires.outbound.towards(to.ip()));
         match &self.onward {
-            Onward::Plain(to) => Local::connect(*to, None),
+            Onward::Plain(to) => Local::connect(from(to), None),
             Onward::Extended(to, cookie) => {
                 let mut nonce = [0; 32];
                 self.rng.fill_bytes(&mut nonce);
@@ -301,7 +316,13 @@ impl ServerStation {
                 let file = fs::read(cookie).map_err(|error| named(&error))?;
                 let greeting = ExtOrClient::new(&file, nonce, info);
                 let none = || named(&"it holds no cookie");
-                Local::connect(*to, Some(greeting.ok_or_else(none)?))
+                Local::connect(from(to), Some(greeting.ok_or_else(none)?))
+            }
+            Onward::Program(taker) => {
+                let (socket, ours) = pair()?;
+                let taken = taker.send(Taken { socket, from: user });
+                taken.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+                Ok(Local::unwatched(ours))
             }
         }
     }
@@ -327,6 +348,13 @@ impl ServerStation {
         if let Some(local) = host {
             self.leaving.add(&self.poller, link.0, local, ending);
         }
+    }
+}
+
+impl Drop for ServerStation {
+    fn drop(&mut self) {
+        let hosts = std::mem::take(&mut self.hosts).into_values();
+        hosts.flatten().for_each(Local::cut);
     }
 }
 

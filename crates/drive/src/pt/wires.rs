@@ -6,11 +6,12 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_pt::Outbound;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
-use crate::onion::{connecting, is_passing};
+use crate::onion::{connecting_from, is_passing};
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a wire: its number added to this.
@@ -67,6 +68,8 @@ pub(super) struct WireNews {
 pub(super) struct Wires {
     wires: BTreeMap<u64, Wire>,
     next: u64,
+    /// Where those that we open come from.
+    pub(super) outbound: Outbound,
     buffer: Vec<u8>,
     /// Those that may have more room than their core knows of.
     changed: BTreeSet<u64>,
@@ -76,7 +79,8 @@ impl Wires {
     /// None.
     pub(super) fn new() -> Wires {
         let (wires, changed) = (BTreeMap::new(), BTreeSet::new());
-        Wires { wires, next: 0, buffer: vec![0; PIECE], changed }
+        let outbound = Outbound::default();
+        Wires { wires, next: 0, outbound, buffer: vec![0; PIECE], changed }
     }
 
     /// How many there are.
@@ -89,7 +93,8 @@ impl Wires {
     /// # Errors
     /// The kernel's.
     pub(super) fn dial(&mut self, poller: &Poller, peer: SocketAddr) -> io::Result<u64> {
-        self.add(poller, (connecting(peer)?, false))
+        let from = self.outbound.towards(peer.ip());
+        self.add(poller, (connecting_from(peer, from)?, false))
     }
 
     /// Takes a connection that was opened to us: its number.

@@ -142,3 +142,51 @@ fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     server.sweep(now);
     assert!(comes_up(&mut client, &mut server));
 }
+
+/// Who connects to a listener while a station works.
+fn comes_from(listener: &TcpListener, station: &mut impl Station) -> String {
+    for _ in 0..1_000 {
+        turn(station);
+        if let Ok((_, peer)) = listener.accept() {
+            return peer.ip().to_string();
+        }
+    }
+    panic!("nobody connects");
+}
+
+#[test]
+fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_machine() {
+    let named = Outbound { v4: "127.0.0.9".parse().ok(), v6: None };
+    // The kernel takes 0.0.0.0 for this machine, and it is no loopback address.
+    for (to, from) in [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.9")] {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let to = SocketAddr::new(to.parse().unwrap(), port);
+        let mut server = station("http-opaque", to).coming_from(named);
+        let _visitor = visit(&server);
+        assert_eq!(comes_from(&listener, &mut server), from, "a bridge's to its site");
+        let _link = server.connect(None).unwrap();
+        assert_eq!(comes_from(&listener, &mut server), from, "a bridge's to its relay");
+        let bridge = Bridge { address: to, ..server.bridge().clone() };
+        let settings = ClientSettings {
+            listen: vec![("127.0.0.1:0".parse().unwrap(), Entrance::Bridge(Box::new(bridge)))],
+            schedule: Spec::over_windows(SCHEDULE).unwrap(),
+            shapes: Shapes::default(),
+        };
+        let mut client = ClientStation::new(settings).unwrap().coming_from(named);
+        let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
+        assert_eq!(comes_from(&listener, &mut client), from, "a client's to its bridge");
+    }
+}
+
+#[test]
+fn nothing_leaves_by_another_address_where_the_named_one_is_not_to_be_had() {
+    let nobodys = Outbound { v4: "192.0.2.77".parse().ok(), v6: None };
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut server = station("nosteg", "192.0.2.1:9".parse().unwrap()).coming_from(nobodys);
+    let error = server.connect(None).err().unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable);
+    server.onward = Onward::Plain(site.local_addr().unwrap());
+    assert!(server.connect(None).is_ok());
+}

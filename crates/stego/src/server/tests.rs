@@ -1,0 +1,222 @@
+//! What clients that keep to nothing make a server hold.
+
+use anabranch_multipath::seed::{Stream, stream};
+
+use super::*;
+use crate::block::{Opener, Sealer};
+use crate::client::{Client, ClientConfig, ClientOutput};
+use crate::frame::{Ack, Frame};
+use crate::handshake::Greeting;
+use crate::outbox::LEAST_WINDOW;
+
+const WALL: u64 = 1_800_000_000;
+/// What a socket takes at a time.
+const ROOM: usize = 32 << 10;
+/// The honest client's connections have these numbers and greater ones.
+const HONEST: u64 = 1_000;
+/// Far more than any window.
+const GREEDY: u64 = 1 << 60;
+
+/// A server, and what it has said by each connection.
+struct World {
+    now: Time,
+    server: Server<Stream>,
+    said: BTreeMap<ConnId, Vec<u8>>,
+    opened: Vec<LinkId>,
+}
+
+impl World {
+    fn new(memory: usize) -> World {
+        let config = ServerConfig {
+            key: ServerKey::generate(&mut stream(1, 1, "key")),
+            profile: "nosteg".parse().unwrap(),
+            schedule: Spec::over_windows("pull").unwrap(),
+            wall: WALL,
+            aes: true,
+            memory,
+            links: 100,
+            covers: Covers::default(),
+        };
+        World {
+            now: Time::from_secs(1),
+            server: Server::new(config, stream(1, 2, "server")),
+            said: BTreeMap::new(),
+            opened: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, id: ConnId, bytes: &[u8]) {
+        self.server.handle(self.now, Input::Bytes(id, bytes));
+        self.act();
+    }
+
+    /// All sockets take what the server says.
+    fn act(&mut self) {
+        while let Some(output) = self.server.poll(self.now) {
+            match output {
+                ServerOutput::Send(id, bytes) => {
+                    self.said.entry(id).or_default().extend(bytes);
+                    self.server.handle(self.now, Input::Room(id, ROOM));
+                }
+                ServerOutput::Opened(link) => self.opened.push(link),
+                ServerOutput::Stranger(id, _) => panic!("{id:?} is taken for a stranger's"),
+                ServerOutput::Close(_) | ServerOutput::Ready(_) | ServerOutput::Over(..) => {}
+            }
+        }
+    }
+
+    fn open(&mut self, id: ConnId) {
+        self.server.handle(self.now, Input::Opened(id));
+        self.server.handle(self.now, Input::Room(id, ROOM));
+    }
+
+    /// Gives a link as much as it takes.
+    fn fill(&mut self, link: LinkId) {
+        while self.server.write(link, &[7; 64 << 10]) > 0 {
+            self.act();
+        }
+    }
+
+    /// Bytes that wait for clients or have not come, and what is left of the budget.
+    fn kept(&self) -> (usize, usize) {
+        let waiting = self.server.links.values().map(|host| host.link.waiting());
+        (waiting.sum(), self.server.budget.left())
+    }
+}
+
+/// A client that allows its server more than any window, and acknowledges what it likes.
+struct Greedy {
+    id: ConnId,
+    link: LinkId,
+    aes: bool,
+    sealer: Sealer,
+    opener: Opener,
+    /// What came and is no whole block, and the first chunk that has not come.
+    partial: Vec<u8>,
+    next: u64,
+}
+
+impl Greedy {
+    fn join(world: &mut World, number: u64) -> Greedy {
+        let (id, key) = (ConnId(number), world.server.config.key.public());
+        let (minute, mut hello) = (u32::try_from(WALL / 60).unwrap(), Vec::new());
+        let mut rng = stream(2, number, "greedy");
+        let greeting = Greeting::begin(&key, minute, (true, 0), &mut rng, &mut hello).unwrap();
+        world.open(id);
+        world.hear(id, &hello);
+        let said = world.said.remove(&id).unwrap();
+        let (answer, rest) = said.split_first_chunk::<ANSWER>().unwrap();
+        let (secrets, padding) = greeting.finish(answer).unwrap();
+        let mut greedy = Greedy {
+            id,
+            link: *world.opened.last().unwrap(),
+            aes: secrets.aes,
+            sealer: Sealer::new(&secrets.up, secrets.aes),
+            opener: Opener::new(&secrets.down, secrets.aes),
+            partial: rest[padding.into()..].to_vec(),
+            next: 0,
+        };
+        greedy.ack(world);
+        greedy
+    }
+
+    /// Reads what has come.
+    fn listen(&mut self, world: &mut World) {
+        self.partial.extend(world.said.remove(&self.id).unwrap_or_default());
+        let (mut start, mut frames) = (0, Vec::new());
+        while let Some(length) = self.opener.open(&self.partial[start..], &mut frames).unwrap() {
+            start += length;
+            let mut rest = &frames[..];
+            while let Some(frame) = Frame::read(&mut rest).unwrap() {
+                if let Frame::Data { chunk, .. } = frame {
+                    self.next = self.next.max(chunk + 1);
+                }
+            }
+        }
+        self.partial.drain(..start);
+    }
+
+    fn ack(&mut self, world: &mut World) {
+        let ack = Ack { next: self.next, limit: GREEDY, ..Ack::default() };
+        let mut block = Vec::new();
+        self.sealer.seal(self.aes, &mut block, |out| Frame::Ack(ack).write(out));
+        world.hear(self.id, &block);
+    }
+}
+
+/// Carries bytes to a client that keeps to the protocol: how many came within a minute.
+fn carried(world: &mut World, bytes: usize) -> usize {
+    let config = ClientConfig {
+        key: world.server.config.key.public(),
+        profile: world.server.config.profile,
+        host: String::new(),
+        schedule: Spec::over_windows("pull").unwrap(),
+        wall: WALL,
+        aes: true,
+        covers: Covers::default(),
+    };
+    let mut client = Client::new(config, stream(1, 3, "client"));
+    let (links, until) = (world.opened.len(), world.now + Duration::from_secs(60));
+    let (mut written, mut came) = (0, 0);
+    while came < bytes && world.now < until {
+        while let Some(output) = client.poll(world.now) {
+            match output {
+                ClientOutput::Dial(id) => {
+                    world.open(ConnId(HONEST + id.0));
+                    client.handle(world.now, Input::Opened(id));
+                    client.handle(world.now, Input::Room(id, ROOM));
+                }
+                ClientOutput::Send(id, bytes) => {
+                    world.hear(ConnId(HONEST + id.0), &bytes);
+                    client.handle(world.now, Input::Room(id, ROOM));
+                }
+                _ => {}
+            }
+        }
+        if let Some(&link) = world.opened.get(links) {
+            written += world.server.write(link, &vec![1; bytes - written]);
+        }
+        world.act();
+        for (id, said) in world.said.extract_if(ConnId(HONEST).., |_, _| true) {
+            client.handle(world.now, Input::Bytes(ConnId(id.0 - HONEST), &said));
+        }
+        came +=
+            std::iter::from_fn(|| client.read(world.now)).map(|piece| piece.len()).sum::<usize>();
+        world.now += Duration::from_millis(20);
+    }
+    came
+}
+
+#[test]
+fn who_allows_much_and_acknowledges_nothing_is_kept_a_mebibyte() {
+    let memory = 64 << 20;
+    let mut world = World::new(memory);
+    for number in 0..8 {
+        let greedy = Greedy::join(&mut world, number);
+        world.fill(greedy.link);
+    }
+    assert_eq!(world.kept(), (8 * LEAST_WINDOW, memory), "the budget is others'");
+}
+
+#[test]
+fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
+    let memory = 6 << 20;
+    let mut world = World::new(memory);
+    let mut all: Vec<Greedy> = (0..5).map(|number| Greedy::join(&mut world, number)).collect();
+    for greedy in &mut all {
+        // It takes two windows, and would then be kept five.
+        for _ in 0..2 {
+            world.fill(greedy.link);
+            greedy.listen(&mut world);
+            greedy.ack(&mut world);
+        }
+    }
+    all.iter().for_each(|greedy| world.fill(greedy.link));
+    assert_eq!(world.kept(), (5 * LEAST_WINDOW + memory, 0));
+    assert_eq!(carried(&mut world, 3_000_000), 3_000_000);
+    assert_eq!(world.kept().1, 0);
+    // They fall silent, and are over after a while.
+    world.now += SURVIVES;
+    world.act();
+    assert_eq!((world.server.links(), world.kept()), (0, (0, memory)));
+}
