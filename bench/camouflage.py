@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
 """Goodput and bytes of `anabranch pt` over the line of StegoTorus' paper, profile by profile.
 
-Usage: bench/camouflage.py [--anabranch FILE] [--runs 5] [--delay 42.5ms] [PROFILE...]
+Usage: bench/camouflage.py [--anabranch FILE] [--runs 5] [--delay 42.5ms] [--bytes N]
+       [--hostile frozen|killed] [PROFILE...]
 
 Client and server stand in namespaces, joined by a link of .7 Mbit/s up and 5.6 Mbit/s down
-(Weinberg et al., CCS 2012, section 6). Each run fetches 1,000,000 random bytes by a new
+(Weinberg et al., CCS 2012, section 6). Each run fetches random bytes, a million, by a new
 connection of the program, whose link is not up before: `all_s` counts its handshake, `goodput`
 the time from the first byte to the last. Bytes are those of IP packets that crossed the link,
 both directions apart, for each byte of payload. Medians. `direct` is TCP without us. `http-image`
 hides in the JPEGs of the folder that PICTURES names, and is left out without it. It needs root.
+
+With `--hostile` each run is made twice, one after the other, the second time over a line that does
+what censors do: `frozen`, nothing passes any more, and nobody is told, by a connection that has
+brought 15,000 bytes of IP packets down, those that were sent again among them; `killed`, all
+connections are reset at both ends every 20 s, and a run fetches 20 MB, so that it meets that. Then
+`alone` and `hostile` are goodputs in kB/s, medians with least and greatest, and `ratio` is that of
+hostile and alone within rounds.
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,14 +35,32 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop"))
 
 from harness.net import Network
-from harness.report import table
+from harness.report import median_and_spread, table
 from harness.tools import anabranch
 
 LENGTH = 1_000_000
+KILLED_LENGTH = 20_000_000
+KILLED_EVERY_S = 20.0
 PROFILES = (
     "direct", "nosteg", "nosteg-short", "http-opaque", "http-opaque-short", "http-text",
     "http-text-short", "http-image", "nosteg-rr", "embed",
 )  # fmt: skip
+
+HOSTILE_PROFILES = (
+    "nosteg", "nosteg-short", "http-opaque", "http-opaque-short", "http-text", "http-text-short",
+)  # fmt: skip
+FREEZE = """\
+table inet hostile {
+  chain down {
+    type filter hook output priority 0;
+    tcp sport 80 ct reply bytes > 15000 drop
+  }
+  chain up {
+    type filter hook input priority 0;
+    tcp dport 80 ct reply bytes > 15000 drop
+  }
+}
+"""
 
 LINE = """\
 [[host]]
@@ -85,11 +112,12 @@ class Run:
     all_s: float
     up: float
     down: float
+    length: int
 
     @property
     def goodput(self) -> float:
         """Kilobytes a second from the first byte to the last."""
-        return LENGTH / 1000 / (self.all_s - self.first_s)
+        return self.length / 1000 / (self.all_s - self.first_s)
 
 
 @contextmanager
@@ -115,26 +143,93 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
             yield "127.0.0.1", 7000
 
 
-def measured(network: Network, at: tuple[str, int]) -> Run:
+@contextmanager
+def hostile(network: Network, what: str) -> Iterator[None]:
+    """The server's end of the line freezes connections meanwhile, or kills them."""
+    with frozen(network) if what == "frozen" else killed(network):
+        yield
+
+
+@contextmanager
+def frozen(network: Network) -> Iterator[None]:
+    """Connections freeze meanwhile."""
+    network.server.must(["nft", "-f", "-"], text=FREEZE)
+    # Of connections from now on the kernel counts bytes.
+    network.server.must(["sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1"])
+    try:
+        yield
+    finally:
+        network.server.must(["nft", "delete", "table", "inet", "hostile"])
+
+
+@contextmanager
+def killed(network: Network) -> Iterator[None]:
+    """All connections are killed every 20 s meanwhile."""
+    over = threading.Event()
+    said: list[str] = []
+
+    def kill() -> None:
+        while not over.wait(KILLED_EVERY_S):
+            said.append(network.server.run(["ss", "-HK", "-tn", "sport", "=", ":80"]).stdout)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        killer.join()
+    # Kernels may be built without this (INET_DIAG_DESTROY), and ss is content.
+    if not any(said):
+        raise SystemExit("no connection was killed")
+
+
+def measured(network: Network, at: tuple[str, int], length: int) -> Run:
     """One download, and what crossed the link for it."""
     before = network.stats()["line"]
-    command = [sys.executable, "-c", FETCH, at[0], str(at[1]), str(LENGTH)]
-    came, first, whole = network.client.must(command, timeout=300).split()
-    if int(came) != LENGTH:
-        raise SystemExit(f"{came} of {LENGTH} bytes came")
+    command = [sys.executable, "-c", FETCH, at[0], str(at[1]), str(length)]
+    came, first, whole = network.client.must(command, timeout=600).split()
+    if int(came) != length:
+        raise SystemExit(f"{came} of {length} bytes came")
     crossed = network.stats()["line"] - before
-    up, down = crossed.up_bytes / LENGTH, crossed.down_bytes / LENGTH
-    return Run(float(first), float(whole), up, down)
+    up, down = crossed.up_bytes / length, crossed.down_bytes / length
+    return Run(float(first), float(whole), up, down, length)
+
+
+def alone(network: Network, at: tuple[str, int], runs: int, length: int) -> list[str]:
+    """What a profile costs."""
+    done = [measured(network, at, length) for _ in range(runs)]
+    names = ("first_s", "all_s", "goodput", "down", "up")
+    medians = (statistics.median(getattr(run, name) for run in done) for name in names)
+    return [f"{value:.3g}" for value in medians]
+
+
+def beside_hostile(
+    network: Network, at: tuple[str, int], runs: int, length: int, what: str
+) -> list[str]:
+    """A profile's goodput, over a hostile line, and the ratio of both."""
+    quiet, struck = [], []
+    for _ in range(runs):
+        quiet.append(measured(network, at, length).goodput)
+        with hostile(network, what):
+            struck.append(measured(network, at, length).goodput)
+    ratios = [one / other for one, other in zip(struck, quiet, strict=True)]
+    return [median_and_spread(quiet), median_and_spread(struck), median_and_spread(ratios, 3)]
 
 
 def main() -> None:
     """Runs each profile, and prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("profiles", nargs="*", default=PROFILES, metavar="PROFILE")
+    parser.add_argument("profiles", nargs="*", metavar="PROFILE")
     parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--delay", default="42.5ms", help="one way")
+    parser.add_argument("--hostile", choices=("frozen", "killed"), help="beside such a line")
+    parser.add_argument("--bytes", type=int, help="of a run")
     options = parser.parse_args()
+    if options.hostile and "direct" in options.profiles:
+        parser.error("TCP alone does not outlive a hostile line")
+    length = options.bytes or (KILLED_LENGTH if options.hostile == "killed" else LENGTH)
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch
     rows = []
@@ -143,18 +238,20 @@ def main() -> None:
         network = stack.enter_context(Network(LINE.replace("DELAY", options.delay)))
         source = network.server.start([sys.executable, "-c", SOURCE])
         stack.enter_context(source).wait_bound(9000, "tcp")
-        for profile in options.profiles:
+        for profile in options.profiles or (HOSTILE_PROFILES if options.hostile else PROFILES):
             if profile == "http-image" and "PICTURES" not in os.environ:
                 continue
             with ends(network, profile, folder) as at:
-                runs = [measured(network, at) for _ in range(options.runs)]
-            median = {
-                name: statistics.median(getattr(run, name) for run in runs)
-                for name in ("first_s", "all_s", "goodput", "down", "up")
-            }
-            rows.append([profile, *(f"{value:.3g}" for value in median.values())])
+                if options.hostile:
+                    row = beside_hostile(network, at, options.runs, length, options.hostile)
+                else:
+                    row = alone(network, at, options.runs, length)
+            rows.append([profile, *row])
             print(" ".join(rows[-1]), file=sys.stderr)
-    print(table(["profile", "first_s", "all_s", "kB/s", "down", "up"], rows))
+    if options.hostile:
+        print(table(["profile", "alone", "hostile", "ratio"], rows))
+    else:
+        print(table(["profile", "first_s", "all_s", "kB/s", "down", "up"], rows))
 
 
 if __name__ == "__main__":

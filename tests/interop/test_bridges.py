@@ -1,4 +1,4 @@
-"""Bridges, ours at one end and stock at the other, by plain links, obfs4proxy and our transport."""
+"""Bridges, ours at one end and stock at the other, by plain links and by transports."""
 
 from __future__ import annotations
 
@@ -11,22 +11,42 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
+from harness.disk import contents, fill, small_disk
 from harness.seeded import MIB
-from harness.tools import anabranch, tool, wait_for
+from harness.tools import Background, anabranch, tool, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurClient, OurRelay
+from harness.transports import WebFront
 from harness.webfiles import FileServer, fetch, interrupted
 
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
 
 LENGTHS = (1, 514, 100_000, 3 * MIB)
+LONG = 50 * MIB
+#: How our client reaches a bridge, and how many programs it starts for that.
+BY = {
+    "plain": 0,
+    "obfs4": 1,
+    "webtunnel": 1,
+    "anabranch": 0,
+    "anabranch's program": 1,
+}
 #: Nobody's words: our one leg is told, as a set has no second bridge.
 ONE_LEG = "circuits have 1 of 2 legs"
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, Node]]:
-    """A network with a stock bridge that takes plain links, obfs4 and our transport."""
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebFront]:
+    """A server of the web before webtunnel's, of the stock bridge and of ours."""
+    with WebFront(tmp_path_factory.mktemp("front") / "nginx", 2) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def stock(
+    tmp_path_factory: pytest.TempPathFactory, front: WebFront
+) -> Iterator[tuple[TorNetwork, Node]]:
+    """A network with a stock bridge that takes plain links, obfs4, webtunnel and our transport."""
     ports = free_ports(2)
     with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
         network.start()
@@ -36,6 +56,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork
             f"ServerTransportListenAddr obfs4 127.0.0.1:{ports[0]}",
             f"ServerTransportPlugin anabranch exec {anabranch()} pt server",
             f"ServerTransportListenAddr anabranch 127.0.0.1:{ports[1]}",
+            f"ServerTransportPlugin webtunnel exec {tool('webtunnel-server')}",
+            f"ServerTransportListenAddr webtunnel 127.0.0.1:{front.ports[0]}",
+            f"ServerTransportOptions webtunnel url={front.url(0)}",
         )
         yield network, bridge
 
@@ -53,32 +76,46 @@ def lines(bridge: Node) -> dict[str, str]:
     return found
 
 
+def lengths(by: str) -> tuple[int, ...]:
+    """Of files that are fetched: by our transport a long one, too."""
+    return (*LENGTHS, LONG) if by == "anabranch" else LENGTHS
+
+
 def _listens(bridge: Node, transport: str) -> str:
     word = f"ServerTransportListenAddr {transport} 127.0.0.1:"
     return (bridge.folder / "torrc").read_text().partition(word)[2].split()[0]
 
 
-def options(bridge: Node, transport: str) -> list[str]:
+def options(bridge: Node, by: str, front: WebFront | None = None) -> list[str]:
     """How our client is told of the bridge."""
+    if by == "webtunnel":
+        assert front is not None, "it is before the bridge"
+        # Its line is the operator's to write; it goes by the URL, and the address is nobody's.
+        line = f"webtunnel 192.0.2.3:1 {bridge.fingerprint} url={front.url(0)} ver=0.0.2"
+        return ["--bridge", line, "--pt", f"webtunnel exec {front.client}"]
+    transport, _, program = by.partition("'")
     told = ["--bridge", lines(bridge)[transport]]
     if transport == "obfs4":
         told += ["--pt", f"obfs4 exec {tool('obfs4proxy')}"]
+    if program:
+        told += ["--pt", f"anabranch exec {anabranch()} pt client"]
     return told
 
 
-@pytest.mark.parametrize("transport", ["plain", "obfs4", "anabranch"])
+@pytest.mark.parametrize("by", BY)
 def test_our_client_enters_by_a_stock_bridge_and_asks_nobody_else(
-    stock: tuple[TorNetwork, Node], tmp_path: Path, results: Results, transport: str
+    stock: tuple[TorNetwork, Node], front: WebFront, tmp_path: Path, results: Results, by: str
 ) -> None:
     """Files of any length arrive; every circuit and every document comes by the bridge."""
     network, bridge = stock
-    told = options(bridge, transport)
+    told = options(bridge, by, front)
     with OurClient(network, tmp_path, *told) as client, FileServer() as server:
         client.wait_ready()
-        for length in LENGTHS:
-            got = fetch(server.url(length), client.proxy, tmp_path / "got", 120.0)
+        assert len(_children(client.process.pid)) == BY[by]
+        for length in lengths(by):
+            got = fetch(server.url(length), client.proxy, tmp_path / "got", 300.0)
             assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
-            results.add("our client by a stock bridge", transport=transport, bytes=length,
+            results.add("our client by a stock bridge", by=by, bytes=length,
                         seconds=f"{got.seconds:.2f}")  # fmt: skip
         assert {path[0] for path in client.paths()} == {bridge.name}
         asked = client.events("directory")
@@ -136,17 +173,21 @@ def _children(pid: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, OurRelay]]:
-    """A stock network with a bridge of ours: its port, our transport inside, and obfs4proxy."""
+def ours(
+    tmp_path_factory: pytest.TempPathFactory, front: WebFront
+) -> Iterator[tuple[TorNetwork, OurRelay]]:
+    """A stock network with a bridge of ours: its port, our transport inside, and two programs."""
     folder, ports = tmp_path_factory.mktemp("tor"), free_ports(2)
     with TorNetwork(folder) as network:
         network.start()
         network.wait_for_all()
         told = ["--bridge", "--pt", f"anabranch 127.0.0.1:{ports[0]} profile=nosteg-short"]
         told += ["--pt", f"obfs4 127.0.0.1:{ports[1]} exec {tool('obfs4proxy')}", "--threads", "2"]
+        web = f"webtunnel 127.0.0.1:{front.ports[1]} url={front.url(1)}"
+        told += ["--pt", f"{web} exec {tool('webtunnel-server')}"]
         with OurRelay(network, folder / "ours", "ourbridge", *told) as bridge:
             lines = bridge.data / "bridgelines.txt"
-            there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 3  # noqa: E731
+            there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 4  # noqa: E731
             bridge.process.wait_until("its lines", there, 30.0)
             yield network, bridge
 
@@ -159,9 +200,13 @@ def line_of(bridge: OurRelay, transport: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("transport", ["plain", "anabranch", "obfs4"])
+@pytest.mark.parametrize("transport", ["plain", "anabranch", "obfs4", "webtunnel"])
 def test_a_stock_client_enters_by_our_bridge(
-    ours: tuple[TorNetwork, OurRelay], tmp_path: Path, results: Results, transport: str
+    ours: tuple[TorNetwork, OurRelay],
+    front: WebFront,
+    tmp_path: Path,
+    results: Results,
+    transport: str,
 ) -> None:
     """It comes up by nothing else, and files of any length arrive."""
     network, bridge = ours
@@ -169,12 +214,13 @@ def test_a_stock_client_enters_by_our_bridge(
         "plain": [],
         "anabranch": [f"ClientTransportPlugin anabranch exec {anabranch()} pt client"],
         "obfs4": [f"ClientTransportPlugin obfs4 exec {tool('obfs4proxy')}"],
+        "webtunnel": [f"ClientTransportPlugin webtunnel exec {front.client}"],
     }
     told = ["UseBridges 1", f"Bridge {line_of(bridge, transport)}", "ConfluxEnabled 0"]
     node = network.client(f"by{transport}", *told, *programs[transport])
     with FileServer() as server:
-        for length in LENGTHS:
-            got = fetch(server.url(length), node.proxy, tmp_path / "got", 120.0)
+        for length in lengths(transport):
+            got = fetch(server.url(length), node.proxy, tmp_path / "got", 300.0)
             assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
             results.add("stock client by our bridge", transport=transport, bytes=length,
                         seconds=f"{got.seconds:.2f}")  # fmt: skip
@@ -201,3 +247,83 @@ def test_our_client_enters_by_our_bridge_of_which_no_authority_hears(
     assert "ourbridge" not in consensus
     for authority in network.of("auth"):
         assert "ourbridge" not in "\n".join(authority.log("details"))
+
+
+def test_our_own_program_is_managed_at_both_ends_as_a_strangers(
+    ours: tuple[TorNetwork, OurRelay], tmp_path: Path
+) -> None:
+    """A bridge and a client of ours each start it, and it ends with them."""
+    network, _ = ours
+    (port,) = free_ports(1)
+    program = f"exec {anabranch()} pt"
+    told = ["--bridge", "--pt", f"anabranch 127.0.0.1:{port} profile=nosteg-short {program} server"]
+    with OurRelay(network, tmp_path / "bridge", "managing", *told) as bridge:
+        lines = bridge.data / "bridgelines.txt"
+        there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 2  # noqa: E731
+        bridge.process.wait_until("its lines", there, 30.0)
+        own = ["--bridge", line_of(bridge, "anabranch"), "--pt", f"anabranch {program} client"]
+        with OurClient(network, tmp_path / "client", *own) as client, FileServer() as server:
+            client.wait_ready()
+            started = [*_children(bridge.process.pid), *_children(client.process.pid)]
+            assert len(started) == 2
+            got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 120.0)
+            assert not got.fault(MIB), got.fault(MIB)
+            assert {path[0] for path in client.paths()} == {"managing"}
+    gone = lambda: not any(Path(f"/proc/{pid}").exists() for pid in started)  # noqa: E731
+    wait_for("the end of both programs", gone, 10.0)
+
+
+def test_a_bridge_on_a_full_disk_tells_its_line_and_leaves_no_half_of_it(
+    ours: tuple[TorNetwork, OurRelay], tmp_path: Path
+) -> None:
+    """It says that the line was not kept, and clients come by it all the same."""
+    network, _ = ours
+    with (
+        small_disk(tmp_path / "disk", 4096) as disk,
+        OurRelay(network, disk / "relay", "fullbridge", "--bridge") as bridge,
+    ):
+        file = bridge.data / "bridgelines.txt"
+        bridge.process.wait_until("its line", file.exists, 30.0)
+        (line,) = file.read_text().splitlines()
+        bridge.close()
+        file.unlink()
+        fill(disk)
+        bridge.start()
+
+        def notes() -> list[str]:
+            return [str(event["what"]) for event in bridge.events("note")]
+
+        told = f"bridge line: {line}"
+        bridge.process.wait_until("its line", lambda: told in notes(), 30.0)
+        (why,) = [note for note in notes() if file.name in note]
+        assert "No space left" in why
+        assert not file.exists()
+        assert [half for half in bridge.data.iterdir() if half.suffix == ".new"] == []
+        with OurClient(network, tmp_path / "client", "--bridge", line) as client:
+            client.wait_ready()
+            with FileServer() as server:
+                got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 120.0)
+                assert not got.fault(MIB), got.fault(MIB)
+            assert {path[0] for path in client.paths()} == {"fullbridge"}
+
+
+def test_a_bridge_on_a_full_disk_ends_where_its_transports_would_be_lost(tmp_path: Path) -> None:
+    """Without a cookie no transport can bring clients: one line tells it, and nothing is half."""
+    authorities = tmp_path / "authorities"
+    nobody = f"127.0.0.1:9 {'B' * 40}"
+    authorities.write_text(f"DirAuthority x orport=1 no-v2 v3ident={'A' * 40} {nobody}\n")
+    orport, port = free_ports(2)
+    with small_disk(tmp_path / "disk", 1024) as disk:
+        command = [anabranch(), "relay", "--json", "--nickname", "fullbridge", "--bridge"]
+        command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{orport}"]
+        command += ["--data", str(disk), "--authorities", str(authorities), "--allow-private"]
+        command += ["--grace", "0", "--pt", f"anabranch 127.0.0.1:{port}"]
+        with Background(command) as first:
+            first.wait_until("its lines", (disk / "bridgelines.txt").exists, 30.0)
+        before = contents(disk)
+        fill(disk)
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert said.returncode == 1
+        assert len(said.stderr.splitlines()) == 1
+        assert "No space left" in said.stderr
+        assert contents(disk) == before

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.seeded import MIB
+from harness.losing import LENGTHS, LIMIT, PATIENCE
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
 from harness.torours import BACK, OurClient, OurRelay
 from harness.webfiles import fetch_all
 
-pytestmark = [pytest.mark.links, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-LENGTHS = (1, 514, 100_000, MIB)
 #: Users of the client, each with a circuit of its own.
 USERS = 12
 
@@ -55,7 +54,7 @@ def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
         add = partial(results.add, "a link for each circuit, between stock tors")
         for user in range(USERS):
             proxy = client.proxy.replace("//", f"//user{user}:user{user}@")
-            fetch_all(proxy, tmp_path, add, LENGTHS if user == 0 else LENGTHS[:2])
+            fetch_all(proxy, tmp_path, add, LENGTHS if user == 0 else LENGTHS[:2], PATIENCE)
         links = series(middle, "dedicated_links")
         results.add("a link for each circuit", circuits=USERS, links=links)
         assert links >= USERS

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import Results
 from harness.capture import Tcpdump
+from harness.disk import small_disk
 from harness.net import Host
 from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, anabranch, tool, wait_for
@@ -204,15 +205,10 @@ def test_files_come_in_the_shapes_of_recorded_connections(
 
 def test_a_full_disk_leaves_no_half_of_covers(www: Path, tmp_path: Path) -> None:
     """One line tells it, and nothing stands where the covers were to be."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", 64) as disk:
         command = [anabranch(), "pt", "crawl", str(www), "--out", str(disk / "own")]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
         assert said.returncode == 1, said.stderr
         assert len(said.stderr.splitlines()) == 1
         assert "No space left" in said.stderr
         assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)

@@ -7,24 +7,30 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from harness.chromium import Chromium
+from harness.meddler import LIVES, Meddler
+from harness.net import Host
 from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, anabranch, tool, wait_for
 from harness.tornet import free_ports
 from harness.webfiles import FileServer, fetch
+from harness.website import pictures_of, write_site
 
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(120)]
 
-PROFILES = ("http-opaque", "http-text")
+PROFILES = ("http-opaque", "http-text", "http-site")
 #: After so many seconds nginx hangs up on who says nothing, or half a request.
 PATIENCE_S = 2
 #: By how much its time-outs may come later through ours; machines are busy.
 LATE_S = 0.7
+OBJECTS, HEIGHT = 40, 16
 
 NGINX = """\
 daemon off;
@@ -153,6 +159,7 @@ class Site:
     folder: Path
     before: dict[str, int]
     lines: dict[str, str]
+    pictures: dict[str, str]
 
     def visits(self) -> str:
         """What nginx wrote of its visitors."""
@@ -168,13 +175,17 @@ def files() -> Iterator[FileServer]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterator[Site]:
-    """One with a page, a style sheet, a folder and 300 kB of noise."""
+    """One with a page, a style sheet, a folder, 300 kB of noise, what hides bytes, an album."""
     folder = tmp_path_factory.mktemp("site")
     folder.chmod(0o755)
     (folder / "www/sub").mkdir(parents=True)
     (folder / "www/index.html").write_text("<!doctype html><title>A</title><p>Nothing.")
     (folder / "www/style.css").write_text("body { color: red; margin: 0 }\n" * 200)
     (folder / "www/big").write_bytes(seeded_bytes(300_000))
+    (folder / "www/film.ts").write_bytes(seeded_bytes(60_000))
+    pictures = write_site(folder / "www/album", OBJECTS, HEIGHT)
+    crawl = [anabranch(), "pt", "crawl", str(folder / "www"), "--out", str(folder / "covers")]
+    subprocess.run(crawl, check=True, capture_output=True)
     port, *ports = free_ports(1 + len(PROFILES))
     settings = NGINX.replace("FOLDER", str(folder)).replace("PORT", str(port))
     (folder / "nginx.conf").write_text(settings.replace("PATIENCE", str(PATIENCE_S)))
@@ -186,9 +197,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterato
         for profile, own in zip(PROFILES, ports, strict=True):
             command = [anabranch(), "pt", "server", "--json", "--profile", profile, "--to", to]
             command += ["--listen", f"127.0.0.1:{own}", "--key", str(folder / f"{profile}.key")]
+            if profile == "http-site":
+                command += ["--covers", str(folder / "covers")]
             server = Background([*command, "--site", f"127.0.0.1:{port}"])
             lines[profile] = bridge_line(stack.enter_context(server))
-        yield Site(port, folder, dict(zip(PROFILES, ports, strict=True)), lines)
+        yield Site(port, folder, dict(zip(PROFILES, ports, strict=True)), lines, pictures)
 
 
 def bridge_line(server: Background) -> str:
@@ -236,3 +249,64 @@ def test_nginx_never_hears_of_a_client(
     subprocess.run([tool("curl"), "-sS", "-o", str(tmp_path / "style"), place], check=True)
     assert (tmp_path / "style").read_bytes() == (site.folder / "www/style.css").read_bytes()
     wait_for("nginx's line", lambda: site.visits().count("/style.css") > before.count("/style.css"))
+
+
+def by_own_client(site: Site, files: FileServer, profile: str, into: Path) -> Meddler:
+    """What a client and the server of a profile said first by each connection of a download."""
+    (near,) = free_ports(1)
+    own = site.before[profile]
+    with Meddler(own, lambda _: LIVES) as between:
+        line = site.lines[profile].replace(f":{own} ", f":{between.port} ")
+        command = [anabranch(), "pt", "client", "--listen", f"127.0.0.1:{near}", "--bridge", line]
+        with Background(command):
+            wait_for("the client", lambda: listens(near))
+            through = ["--connect-to", f"::127.0.0.1:{near}"]
+            got = fetch(files.url(MIB), "", into, 60.0, *through)
+            assert not got.fault(MIB), got.fault(MIB)
+    return between
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_replayed_first_request_is_nginxs_to_answer(
+    site: Site, files: FileServer, profile: str, tmp_path: Path
+) -> None:
+    """Whoever says a client's HELLO again, or its token, gets what nginx alone says to these bytes.
+
+    At once and later, in pieces, with more behind: and not what the client got.
+    """
+    said = by_own_client(site, files, profile, tmp_path / "got")
+    for number in (0, 1):  # The first begins with a HELLO, all others with a token each.
+        request = said.up[number]
+        assert request.startswith((b"GET ", b"POST ")), request[:80]
+        half = len(request) // 2
+        replays: list[Said] = [
+            [request],
+            [request],
+            [request[:half], 0.1, request[half:]],
+            [request, None],
+            [request, GET + CLOSE],
+            [request[:half], None],
+        ]
+        for replay in replays:
+            with ThreadPoolExecutor(2) as pool:
+                ports = (site.port, site.before[profile])
+                alone, through = pool.map(ask, ports, (replay, replay))
+            assert (through.came, through.ended) == (alone.came, alone.ended)
+            assert abs(through.seconds - alone.seconds) < LATE_S, (alone.seconds, through.seconds)
+            assert re.sub(rb"Date: [^\r]*", b"Date:", said.down[number])[:1_000] not in alone.came
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_chromium_shows_the_sites_own_page(site: Site, profile: str) -> None:
+    """A browser that visits ours has every object of the page as nginx alone gives it."""
+    shown = []
+    for port in (site.port, site.before[profile]):
+        with Chromium(Host("here")) as browser:
+            browser.show(f"http://127.0.0.1:{port}/album/index.html", seconds=60.0)
+            shown.append((pictures_of(browser), browser.ask("document.documentElement.outerHTML")))
+            assert browser.complaints == []
+    alone, through = shown
+    assert through == alone
+    assert through[0] == {
+        f"album/{name}": (sha256, HEIGHT) for name, sha256 in site.pictures.items()
+    }

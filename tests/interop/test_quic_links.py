@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
-from harness.losing import LENGTHS, LIMIT, LONGEST, PATIENCE, Losing
+from harness.losing import LENGTHS, LIMIT, LONGEST, PATIENCE, Losing, Reordering
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
@@ -26,16 +26,43 @@ KINDS = {"quic0": "quic", "quic1": "quic", "quic2": "quic,utls", "utls0": "utls"
 EXITS = ("quic1", "quic2")
 # More circuits than a client builds ahead.
 SPARE = 6
-# Who stands where, first hop first; hops of ours by name, stock relays by "stock".
-PATHS = {
-    "QUIC throughout": ("quic0", "quic1", "quic2"),
-    "QUIC, stock": ("quic0", "quic1", "stock"),
-    "stock between": ("quic0", "stock", "quic1"),
-    "unordered, then ordered": ("utls0", "tls0", "quic2"),
-}
-# The same of relays with one thread each, whose circuits move.
-MOVING = ("quic0", "quic2", "stock")
 
+
+@dataclass(frozen=True)
+class Way:
+    """Who stands where, first hop first (relays of ours by name, stock ones by "stock"), and of
+    which kind the client's links are.
+    """
+
+    names: tuple[str, ...]
+    link: str = "quic"
+
+    def shared(self) -> list[set[str]]:
+        """Of which kinds each hop's link may be, the client's first: those that both ends want."""
+        kinds = [self.link, *(KINDS.get(name, "tls") for name in self.names)]
+        return [set(near.split(",")) & set(far.split(",")) for near, far in pairwise(kinds)]
+
+    def quic(self) -> list[bool]:
+        """Which hops' circuits go by QUIC links."""
+        return ["quic" in kinds for kinds in self.shared()]
+
+    def unordered(self) -> list[bool]:
+        """Which go by unordered links: whoever has both here wants QUIC more."""
+        return ["utls" in kinds and "quic" not in kinds for kinds in self.shared()]
+
+
+PATHS = {
+    "QUIC throughout": Way(("quic0", "quic1", "quic2")),
+    "QUIC, stock": Way(("quic0", "quic1", "stock")),
+    "stock between": Way(("quic0", "stock", "quic1")),
+    "unordered, then ordered": Way(("utls0", "tls0", "quic2"), "utls"),
+    "unordered, then QUIC": Way(("utls0", "quic2", "quic1"), "utls"),
+    "QUIC, unordered, ordered": Way(("quic2", "utls0", "quic1"), "quic,utls"),
+}
+# By whom circuits move: by relays with one thread each, and with two.
+MOVING = {"one thread": ("quic0", "quic2", "stock"), "two threads": ("quic0", "quic1", "stock")}
+MOVED = max(60 * MIB, LONGEST)
+"""Bytes of a download that is still under way when UDP is blocked."""
 
 # What a stock exit says of a circuit that stood still until it moved (15 s are what an end waits
 # before it takes UDP for blocked), and of its next cell, "1 vs 15001".
@@ -65,6 +92,10 @@ class World:
     def series(self, name: str, which: str) -> int:
         """What a relay tells of its QUIC links; 0 if it has none."""
         return int(self.ours[name].scrape().get(f"anabranch_relay_quic_{which}", 0))
+
+    def early(self) -> dict[str, int]:
+        """Records that relays of ours opened before their turn."""
+        return {name: relay.number("early_records") for name, relay in self.ours.items()}
 
     def has_quic(self, name: str) -> bool:
         """Whether a relay has any QUIC link."""
@@ -100,9 +131,15 @@ def pinned(world: World, names: tuple[str, ...], link: str = "quic") -> list[str
 
 
 def quic(client: OurClient, what: str) -> int:
-    """How many QUIC links a client has, or circuits on them."""
+    """How many QUIC links a client has, or circuits on them; 0 if it wants none."""
     numbers = client.events("numbers")
-    return int(str(numbers[-1][f"quic_{what}"])) if numbers else 0
+    return int(str(numbers[-1][f"quic_{what}"] or 0)) if numbers else 0
+
+
+def early(client: OurClient) -> int:
+    """How many records a client opened before their turn."""
+    numbers = client.events("numbers")
+    return int(str(numbers[-1]["early_records"])) if numbers else 0
 
 
 def anew(client: OurClient, name: str) -> str:
@@ -134,14 +171,16 @@ def check(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
+def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_reorder(
     world: World, path: str, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 20 MiB with the right hash, at 5 % loss, by QUIC wherever two neighbours have it."""
-    names = PATHS[path]
-    has_quic = [names[0].startswith("quic")]
-    has_quic += [all(name.startswith("quic") for name in pair) for pair in pairwise(names)]
-    with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
+    """1 B to 20 MiB with the right hash, at 5 % loss and 2 % of packets late, by QUIC wherever two
+    neighbours have it, else by unordered links wherever they have these.
+    """
+    way = PATHS[path]
+    names, has_quic, is_unordered = way.names, way.quic(), way.unordered()
+    before = world.early()
+    with OurClient(world.network, tmp_path / "client", *pinned(world, names, way.link)) as client:
         client.wait_ready()
         # QUIC links come up beside those of the first circuit.
         if has_quic[0]:
@@ -149,19 +188,53 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
         for hop, near in enumerate(names[:-1]):
             if has_quic[hop + 1]:
                 wait_for(f"a QUIC link of {near}", partial(world.has_quic, near), 60)
-        with Losing(world.ports(), protocols=("tcp", "udp")) as losing:
-            add = partial(results.add, "QUIC links, 5 % loss", path=path)
+        ports, both = world.ports(), ("tcp", "udp")
+        with (
+            Losing(ports, protocols=both) as losing,
+            Reordering(ports, protocols=both) as reordering,
+        ):
+            add = partial(results.add, "QUIC links, 5 % loss, 2 % late", path=path)
             fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS, PATIENCE)
             assert losing.lost() > 200
+            assert reordering.held > 80
         circuits = {name: world.series(name, "circuits") for name in world.ours}
         results.add(
             "circuits on QUIC links", path=path, client=quic(client, "circuits"), **circuits
         )
         assert (quic(client, "circuits") > 0) == has_quic[0]
-        for near, far in pairwise(names):
-            if near.startswith("quic") and far.startswith("quic"):
+        for (near, far), by_quic in zip(pairwise(names), has_quic[1:], strict=True):
+            if by_quic:
                 assert circuits[near] > 0, circuits
                 assert circuits[far] > 0, circuits
+        grown = {name: count - before[name] for name, count in world.early().items()}
+        results.add("records before their turn", path=path, client=early(client), **grown)
+        # Bytes go down: to who stands before an unordered link.
+        opened = [early(client), *(grown.get(name, 0) for name in names)]
+        for count, expected in zip(opened, is_unordered, strict=False):
+            assert count > 50 or not expected, opened
+    check(world)
+
+
+def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """A client and its guard want both: so their link protocol is 102."""
+    way = PATHS["QUIC, unordered, ordered"]
+    ports, add = world.ports(), partial(results.add, "unordered, and QUIC later")
+    with OurClient(
+        world.network, tmp_path / "client", *pinned(world, way.names, way.link)
+    ) as client:
+        with Losing(ports, one_in=1, protocols=("udp",)) as blocked, Losing(ports):
+            client.wait_ready()
+            fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS[:4], PATIENCE)
+            assert blocked.lost() > 0
+            assert quic(client, "links") == 0
+            # Numbers are told each second.
+            wait_for("records before their turn", lambda: early(client) > 50, 5)
+        # The next attempt is a minute after the first was given up.
+        wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
+        fetch_all(later(client, tmp_path), tmp_path, add, LENGTHS[:4], PATIENCE)
+        assert quic(client, "circuits") > 0
     check(world)
 
 
@@ -169,7 +242,7 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked(
     world: World, tmp_path: Path, results: Results
 ) -> None:
     """Nothing but a count tells of it; once UDP passes, QUIC is used."""
-    names = PATHS["QUIC throughout"]
+    names = PATHS["QUIC throughout"].names
     ports, add = world.ports(), partial(results.add, "QUIC links, UDP blocked")
     with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
         with Losing(ports, one_in=1, protocols=("udp",)) as blocked:
@@ -188,7 +261,7 @@ def test_a_stock_client_goes_by_quic_links_between_relays(
     world: World, tmp_path: Path, results: Results
 ) -> None:
     """It and its guard have a usual link."""
-    hops = world.path(PATHS["QUIC throughout"])
+    hops = world.path(PATHS["QUIC throughout"].names)
     wait_for("a QUIC link", lambda: world.has_quic("quic0"), 60)
     client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
     with Losing(world.ports(), protocols=("tcp", "udp")):
@@ -199,18 +272,20 @@ def test_a_stock_client_goes_by_quic_links_between_relays(
     check(world)
 
 
+@pytest.mark.parametrize("threads", MOVING)
 def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
-    world: World, tmp_path: Path, results: Results
+    world: World, threads: str, tmp_path: Path, results: Results
 ) -> None:
     """60 MiB have the right hash: some came by QUIC, and the rest, after a pause, by TLS.
 
-    It is the last of them: QUIC links come back only a minute later.
+    They are the last tests of all: QUIC links come back only a minute later.
     """
-    with OurClient(world.network, tmp_path / "client", *pinned(world, MOVING)) as client:
+    names = MOVING[threads]
+    with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
         client.wait_ready()
-        wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 60)
-        wait_for("a QUIC link of the guard", lambda: world.series(MOVING[1], "links") > 0, 60)
-        moved = {name: world.series(name, "moved_circuits_total") for name in MOVING[:2]}
+        wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
+        wait_for("a QUIC link of the guard", lambda: world.series(names[1], "links") > 0, 150)
+        moved = {name: world.series(name, "moved_circuits_total") for name in names[:2]}
         proxy = later(client, tmp_path)
 
         def received() -> int:
@@ -220,8 +295,8 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
         # Losses have it take a while.
         with Losing(world.ports(), protocols=("tcp", "udp")), ThreadPoolExecutor(1) as pool:
             before = received()
-            add = partial(results.add, "QUIC links, UDP blocked under a download")
-            done = pool.submit(fetch_all, proxy, tmp_path, add, (3 * LONGEST,), 3 * PATIENCE)
+            add = partial(results.add, "QUIC links, UDP blocked under a download", relays=threads)
+            done = pool.submit(fetch_all, proxy, tmp_path, add, (MOVED,), 3 * PATIENCE)
             wait_for("some of it", lambda: received() > before + 2 * MIB, 60)
             on_quic = quic(client, "circuits")
             with Losing(world.ports(), one_in=1, protocols=("udp",)) as blocked:

@@ -5,25 +5,34 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from harness.closing import Closing
 
 PIECE = 16384
 
 
+#: More bytes than any connection brings.
+ANY = 1 << 62
+
+
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a connection once it has brought so many bytes down."""
+    """What becomes of a connection once it has brought so many bytes down, or when time is up."""
 
     down: int
     #: Closed at both ends; otherwise nothing passes any more, and nobody is told.
     killed: bool
+    #: Seconds between the moments at which it meets its fate together with all that live then,
+    #: counted from the meddler's start; 0: it is not a matter of time.
+    every: float = 0.0
 
 
 #: It lives, as long as both ends want it to.
-LIVES = Fate(down=1 << 62, killed=False)
+LIVES = Fate(down=ANY, killed=False)
 #: Nothing ever passes.
 HOLE = Fate(down=0, killed=False)
 
@@ -38,6 +47,11 @@ class Meddler(Closing):
         self._to, self._fate = to, fate
         #: Connections that came, and those that met their fate.
         self.came = self.struck = 0
+        #: What was said first by each, up and down, by its number.
+        self.up: dict[int, bytes] = {}
+        self.down: dict[int, bytes] = {}
+        self._began = time.monotonic()
+        self._count = threading.Lock()
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -56,32 +70,53 @@ class Meddler(Closing):
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                fate = self._fate(self.came)
+                number, fate = self.came, self._fate(self.came)
                 self.came += 1
-                threading.Thread(target=self._carry, args=(near, fate), daemon=True).start()
+                threading.Thread(target=self._carry, args=(number, near, fate), daemon=True).start()
 
-    def _carry(self, near: socket.socket, fate: Fate) -> None:
+    def _carry(self, number: int, near: socket.socket, fate: Fate) -> None:
         far = socket.create_connection(("127.0.0.1", self._to))
-        frozen = threading.Event()
+        frozen, ended = threading.Event(), threading.Event()
+        if fate.every:
+            clock = threading.Thread(
+                target=self._wait_and_strike, args=(near, far, fate, frozen, ended), daemon=True
+            )
+            clock.start()
         if fate.down == 0:
             self._strike(near, far, fate, frozen)
-        up = threading.Thread(target=_pump, args=(near, far, frozen), daemon=True)
+        said = partial(self.up.setdefault, number)
+        up = threading.Thread(target=_pump, args=(near, far, frozen, said), daemon=True)
         up.start()
         left = fate.down
         while left > 0 and (piece := _read(far, min(PIECE, left))):
             left -= len(piece)
-            if not _write(near, piece):
+            self.down.setdefault(number, piece)
+            if not frozen.is_set() and not _write(near, piece):
                 break
         if left <= 0 < fate.down:
             self._strike(near, far, fate, frozen)
-        elif left > 0:
+        elif left > 0 and not frozen.is_set():
             _shut(near)
         up.join()
+        ended.set()
+
+    def _wait_and_strike(
+        self,
+        near: socket.socket,
+        far: socket.socket,
+        fate: Fate,
+        frozen: threading.Event,
+        ended: threading.Event,
+    ) -> None:
+        lived = time.monotonic() - self._began
+        if not ended.wait(fate.every - lived % fate.every):
+            self._strike(near, far, fate, frozen)
 
     def _strike(
         self, near: socket.socket, far: socket.socket, fate: Fate, frozen: threading.Event
     ) -> None:
-        self.struck += 1
+        with self._count:
+            self.struck += 1
         frozen.set()
         if fate.killed:
             # A close alone would wait for the thread that reads.
@@ -92,8 +127,14 @@ class Meddler(Closing):
             self._over.wait()
 
 
-def _pump(source: socket.socket, sink: socket.socket, frozen: threading.Event) -> None:
+def _pump(
+    source: socket.socket,
+    sink: socket.socket,
+    frozen: threading.Event,
+    said: Callable[[bytes], object],
+) -> None:
     while piece := _read(source, PIECE):
+        said(piece)
         if not frozen.is_set() and not _write(sink, piece):
             return
     if not frozen.is_set():

@@ -6,11 +6,16 @@ standard output, a bridge's arguments as user and password of SOCKS5.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
+from harness import pages
+from harness.closing import Closing
 from harness.net import Host
-from harness.tools import Background
+from harness.tools import Background, MissingPeer, PeerFailed, tool
+from harness.tornet import free_ports
 
 
 class Transport:
@@ -63,3 +68,85 @@ def _variables(folder: Path) -> dict[str, str]:
 
 OBFS4 = Transport("obfs4", "obfs4proxy", "obfs4proxy")
 WEBTUNNEL = Transport("webtunnel", "webtunnel-server", "webtunnel-client")
+
+
+class WebFront(Closing):
+    """nginx with TLS before webtunnel servers, as their makers have it, for tors on loopback.
+
+    webtunnel's client goes to no loopback and to no private address: loopback has one of those that
+    are for documentation, too, until this is closed.
+    """
+
+    ADDRESS = "198.51.100.1"
+    SETTINGS = """\
+daemon off;
+user root;
+worker_processes 1;
+pid FOLDER/pid;
+error_log FOLDER/errors;
+events { worker_connections 512; }
+http {
+  access_log off;
+  client_body_temp_path FOLDER/body;
+  proxy_temp_path FOLDER/proxy;
+  fastcgi_temp_path FOLDER/fastcgi;
+  uwsgi_temp_path FOLDER/uwsgi;
+  scgi_temp_path FOLDER/scgi;
+  proxy_http_version 1.1;
+  proxy_set_header Upgrade $http_upgrade;
+  proxy_set_header Connection "upgrade";
+  proxy_buffering off;
+  server {
+    listen HERE ssl;
+    ssl_certificate FOLDER/tls.pem;
+    ssl_certificate_key FOLDER/tls.key;
+    PLACES
+  }
+}
+"""
+
+    def __init__(self, folder: Path, servers: int):
+        """Starts it before so many servers; its files go to ``folder``.
+
+        Raises:
+            MissingPeer: nobody but root may give loopback an address.
+        """
+        if os.geteuid() != 0:
+            raise MissingPeer("an address that webtunnel goes to, which needs root here")
+        folder.mkdir(parents=True)
+        #: Where the servers have to listen, at 127.0.0.1.
+        self.ports = free_ports(servers)
+        (port,) = free_ports(1)
+        self._at, self._trust = f"{self.ADDRESS}:{port}", folder / "tls.pem"
+        subprocess.run(pages.certificate(folder, tool("openssl")), check=True, capture_output=True)
+        places = [
+            f"location /secret{number} {{ proxy_pass http://127.0.0.1:{behind}; }}"
+            for number, behind in enumerate(self.ports)
+        ]
+        settings = self.SETTINGS.replace("FOLDER", str(folder)).replace("HERE", self._at)
+        (folder / "nginx.conf").write_text(settings.replace("PLACES", "\n".join(places)))
+        self._address("replace")
+        self._nginx = Background([tool("nginx"), "-c", str(folder / "nginx.conf")])
+        try:
+            self._nginx.wait_bound(port, "tcp")
+        except PeerFailed:
+            self.close()
+            raise
+
+    def url(self, number: int) -> str:
+        """Where clients find one of the servers."""
+        return f"https://{self._at}/secret{number}"
+
+    @property
+    def client(self) -> str:
+        """The command of a client that trusts this nginx."""
+        return f"{tool('env')} SSL_CERT_FILE={self._trust} {tool('webtunnel-client')}"
+
+    def _address(self, what: str) -> None:
+        command = [tool("ip"), "address", what, f"{self.ADDRESS}/32", "dev", "lo"]
+        subprocess.run(command, check=True)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._nginx.stop()
+        self._address("del")

@@ -1,0 +1,47 @@
+"""A disk of a test's own that is small, and then full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.tools import MissingPeer, tool
+
+BLOCK = 4096
+FILLER = "filler"
+
+
+@contextmanager
+def small_disk(at: Path, kilobytes: int) -> Iterator[Path]:
+    """A folder on a file system of this size, while the block lasts.
+
+    Raises:
+        MissingPeer: nobody but root may mount one.
+    """
+    if os.geteuid() != 0:
+        raise MissingPeer("a file system of a test's own, which needs root here")
+    at.mkdir()
+    mount = [tool("mount"), "-t", "tmpfs", "-o", f"size={kilobytes}k,mode=0700", "tmpfs", str(at)]
+    subprocess.run(mount, check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run([tool("umount"), str(at)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leaves no byte free: files can be made, and nothing written to them."""
+    with (disk / FILLER).open("ab", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(bytes(BLOCK)):
+            pass
+
+
+def contents(disk: Path) -> dict[str, bytes]:
+    """All files in any folder of it, the filler and locks aside, by their names."""
+    files = [file for file in disk.rglob("*") if file.is_file()]
+    kept = [file for file in files if file.name not in (FILLER, "lock")]
+    return {str(file.relative_to(disk)): file.read_bytes() for file in kept}
