@@ -24,6 +24,9 @@ use crate::emulate::Namespace;
 const MADE: u64 = 1_800_000_000;
 /// Bytes of a cell's record on the wire: header, type and tag around it (RFC 8446, 5.2).
 const RECORD: u64 = NUMBERED_CELL as u64 + 22;
+/// Cells in one write of those that go as fast as they can.
+#[cfg(test)]
+const WRITTEN: u32 = 60;
 /// How long nothing is looked at.
 const NAP: Duration = Duration::from_micros(200);
 /// A handshake takes no longer.
@@ -69,7 +72,12 @@ impl LinkPair {
         let place = place.ok_or(ErrorKind::PermissionDenied)?;
         let link = Box::new(context.accept().map_err(io::Error::other)?);
         let accepted = Conn::accepted(socket, peer, link, place, other)?;
-        let mut pair = LinkPair { conns: [dialled, accepted], taps, begun: Instant::now() };
+        LinkPair::of([dialled, accepted], taps)
+    }
+
+    /// Of a connection's two ends, each with its tap.
+    pub(super) fn of(conns: [Conn; 2], taps: [Tap; 2]) -> io::Result<LinkPair> {
+        let mut pair = LinkPair { conns, taps, begun: Instant::now() };
         pair.shake_hands()?;
         Ok(pair)
     }
@@ -175,6 +183,41 @@ impl LinkPair {
             Some((number, CellDelays { came: came.since(sent), in_order: given.since(sent) }))
         });
         Ok(delays.collect())
+    }
+
+    /// Sends cells from the end `from` to the other, as fast as they go, and waits until all have
+    /// come, `patience` at most: how many bytes the other end has read since the connection began.
+    #[cfg(test)]
+    pub(super) fn pour(&mut self, from: usize, cells: u32, patience: Duration) -> io::Result<u64> {
+        let (to, begun) = (1 - from, Instant::now());
+        let mut plain = [Vec::new(), Vec::new()];
+        // All numbers before `next` have come, and those of `ahead`.
+        let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
+        while next < cells {
+            if begun.elapsed() > patience {
+                return Err(io::Error::other(format!("cell {next} of {cells} has not come")));
+            }
+            while sent < cells && self.conns[from].has_room() {
+                let (some, now) = (sent..cells.min(sent + WRITTEN), self.now());
+                sent = some.end;
+                let cells: Vec<u8> = some.flat_map(timed_cell).collect();
+                self.conns[from].seal(&cells);
+                self.conns[from].flush(now)?;
+            }
+            self.turn(&mut plain)?;
+            for cell in plain[to].chunks(NUMBERED_CELL) {
+                let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
+                let is_new = (next..sent).contains(&number) && ahead.insert(number);
+                if !is_new || cell != timed_cell(number) {
+                    return Err(io::Error::other(format!("cell {number}: not sent, or twice")));
+                }
+            }
+            plain[to].clear();
+            while ahead.remove(&next) {
+                next += 1;
+            }
+        }
+        Ok(self.conns[to].carried[0])
     }
 }
 

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 
 use anabranch_links::EarlyCounts;
 use anabranch_links::utls::Origin;
+use socket2::Socket;
 
 use super::*;
 use crate::emulate::{self, Network, Topology};
 use crate::onion::conn::connecting_by;
 use crate::onion::link_pair::{CellDelays, LinkPair};
 use crate::onion::mptcp::TcpKind;
+
+mod wrap_tests;
 
 /// For what is sure to come, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,12 +43,23 @@ struct TappedPair {
 }
 
 impl TappedPair {
-    fn new(mut tap: Tap, host: &str, dialled: bool) -> TappedPair {
+    fn new(tap: Tap, host: &str, dialled: bool) -> TappedPair {
+        TappedPair::prepared(tap, host, dialled, |_| ())
+    }
+
+    /// The same, and something is done to the socket that dials.
+    fn prepared(
+        mut tap: Tap,
+        host: &str,
+        dialled: bool,
+        prepare: impl FnOnce(&Socket),
+    ) -> TappedPair {
         let listener = TcpListener::bind(host).unwrap();
         save_syns(&listener).unwrap();
         let peer: SocketAddr = listener.local_addr().unwrap();
         let mut cookie = None;
         let near = connecting_by(peer, TcpKind::Single, |socket| {
+            prepare(socket);
             cookie = if dialled { tap.attach(socket.as_fd()) } else { None };
         });
         let near = near.unwrap();
@@ -241,29 +255,37 @@ fn carried(pair: &mut LinkPair, from: usize) -> Vec<CellDelays> {
 /// How a tap of a kind is made.
 type Open = fn() -> io::Result<Kind>;
 
+/// The taps that can be had here, by name.
+fn openers() -> Vec<(&'static str, Open)> {
+    let kinds: [(&str, Open); 2] = [
+        ("socket filter", || Filter::open().map(Kind::Filter)),
+        ("packets", || Packets::open().map(Kind::Packets)),
+    ];
+    let had = kinds.into_iter().filter(|(name, open)| {
+        open().inspect_err(|error| eprintln!("skipped: {name}: {error}")).is_ok()
+    });
+    had.collect()
+}
+
 /// The hosts and their line, unless this machine cannot have them.
 fn lossy() -> Option<Network> {
+    network(LOSSY)
+}
+
+fn network(text: &str) -> Option<Network> {
     for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
         if let Some(why) = need.missing {
             eprintln!("skipped: no {}: {why}", need.what);
             return None;
         }
     }
-    Some(Network::start(&Topology::parse(LOSSY, "test").unwrap()).unwrap())
+    Some(Network::start(&Topology::parse(text, "test").unwrap()).unwrap())
 }
 
 #[test]
 fn over_a_line_that_loses_cells_come_early_and_all_of_them_once() {
     let Some(network) = lossy() else { return };
-    let kinds: [(&str, Open); 2] = [
-        ("socket filter", || Filter::open().map(Kind::Filter)),
-        ("packets", || Packets::open().map(Kind::Packets)),
-    ];
-    for (name, open) in kinds {
-        if let Err(error) = open() {
-            eprintln!("skipped: {name}: {error}");
-            continue;
-        }
+    for (name, open) in openers() {
         let mut pair = pair(&network, open);
         for from in [0, 1] {
             let cells = carried(&mut pair, from);
