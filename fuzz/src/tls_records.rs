@@ -1,5 +1,9 @@
 //! Our record layer of TLS 1.3 under a peer that has the keys: what it seals in order arrives in
-//! order and once, what it must not say ends the link, and what we say to it can be read.
+//! order and once, what it must not say ends the link, and what we say to it can be read. And a
+//! link that a tap shows records to before their turn, whatever they hold: to it happens in order
+//! what happens to one without a tap.
+
+use std::collections::BTreeSet;
 
 use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
 use anabranch_links::{Link, State, Tls};
@@ -27,14 +31,19 @@ struct Play<'a> {
     lost: bool,
 }
 
-/// The first bytes choose the suite and who is attacked; then come steps.
+/// The first bytes choose the suite, whether a tap shows anything, and who is attacked; then come
+/// steps.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let suite = input.below(SUITE_COUNT);
+    let choice = input.below(2 * SUITE_COUNT);
+    let suite = choice % SUITE_COUNT;
     let (own, other) = match input.coin() {
         true => (Role::Client, Role::Server),
         false => (Role::Server, Role::Client),
     };
+    if choice >= SUITE_COUNT {
+        return Tapped::new(input, suite, [own, other]).run();
+    }
     let mut play = Play {
         input,
         link: open_link(own, suite, Some(5)),
@@ -141,6 +150,144 @@ impl Play<'_> {
         if self.link.state() == State::Open {
             answer.expect("what we say can be read");
             assert_eq!(plain, b"x");
+        }
+    }
+}
+
+/// Bytes of a unit, which is what a record holds that may come before its turn.
+const UNIT: usize = 20;
+
+/// A link with a tap, its twin that is told the same in order, and the peer of both.
+struct Tapped<'a> {
+    input: Input<'a>,
+    /// The one with a tap first.
+    links: [Tls; 2],
+    forger: Forger,
+    /// What the peer has said, and how much of it came in order.
+    stream: Vec<u8>,
+    head: usize,
+    units: u32,
+    came: [BTreeSet<u32>; 2],
+    /// Something was said that may end the link.
+    spoilt: bool,
+}
+
+impl<'a> Tapped<'a> {
+    fn new(input: Input<'a>, suite: usize, [own, other]: [Role; 2]) -> Tapped<'a> {
+        let links = [(); 2].map(|()| {
+            let mut link = open_link(own, suite, Some(5));
+            link.open_early(Time::ZERO, UNIT).expect("it is open");
+            link
+        });
+        let forger = Forger::new(other, suite);
+        let (stream, came) = Default::default();
+        Tapped { input, links, forger, stream, head: 0, units: 0, came, spoilt: false }
+    }
+
+    fn run(mut self) {
+        while !self.input.is_empty() {
+            self.step();
+            self.look();
+        }
+        self.deliver(usize::MAX);
+        self.look();
+        let [tapped, twin] = &self.came;
+        assert!(tapped.is_superset(twin), "earliness has cost a unit");
+        if !self.spoilt {
+            assert_eq!(self.links[0].state(), State::Open, "an honest peer was refused");
+            assert!(tapped.iter().copied().eq(0..self.units), "honest units are missing");
+        }
+    }
+
+    fn step(&mut self) {
+        match self.input.below(9) {
+            0..=2 => self.say_units(),
+            3 => {
+                let padded = self.input.below(UNIT + 1);
+                self.forger.pad_updates(padded);
+                let requested = self.input.coin();
+                let update = self.forger.update(requested);
+                self.stream.extend(update);
+                // Data between updates: else they are a storm.
+                self.say_units();
+            }
+            4 => self.say_what_is_no_unit(),
+            5 => self.show(0),
+            6 => {
+                let change = self.input.byte();
+                self.show(change);
+            }
+            _ => {
+                let length = 2 * self.input.below(256);
+                self.deliver(length);
+            }
+        }
+    }
+
+    fn say_units(&mut self) {
+        for _ in 0..=self.input.below(5) {
+            let mut unit = [self.units as u8; UNIT];
+            unit[..4].copy_from_slice(&self.units.to_be_bytes());
+            let record = self.forger.record(DATA, &unit, 0);
+            self.stream.extend(record);
+            self.units += 1;
+        }
+    }
+
+    /// Any content that is shorter than a unit, of any type, in a record of any length: nothing, an
+    /// alert, a KeyUpdate behind which keys do not change.
+    fn say_what_is_no_unit(&mut self) {
+        let kind = self.input.pick(&[DATA, ALERT, HANDSHAKE, 0, 20, 24]);
+        let length = self.input.below(UNIT);
+        let content = self.input.take(length);
+        let padding = match self.input.coin() {
+            true => UNIT - content.len(),
+            false => self.input.below(UNIT),
+        };
+        let record = self.forger.record(kind, content, padding);
+        self.stream.extend(record);
+        self.spoilt |= kind != DATA || !content.is_empty();
+    }
+
+    /// The tap shows some of what the kernel holds back, maybe with a byte changed.
+    fn show(&mut self, change: u8) {
+        let from = (self.head + 2 * self.input.below(256)).min(self.stream.len());
+        let to = (from + 1 + 2 * self.input.below(256)).min(self.stream.len());
+        let mut bytes = self.stream[from..to].to_vec();
+        if !bytes.is_empty() {
+            let place = self.input.below(256) % bytes.len();
+            bytes[place] ^= change;
+        }
+        self.links[0].receive_early(Time::ZERO, from as u64, &bytes);
+    }
+
+    /// The kernel gives out bytes in order.
+    fn deliver(&mut self, length: usize) {
+        let end = self.stream.len().min(self.head.saturating_add(length));
+        let bytes = &self.stream[self.head..end];
+        let [tapped, twin] = self.links.each_mut().map(|link| link.receive(Time::ZERO, bytes));
+        assert_eq!(tapped, twin, "what comes early changes what comes in order");
+        self.head = end;
+    }
+
+    /// Both are in the same state and say the same; units come whole, and once.
+    fn look(&mut self) {
+        let [tapped, twin] = self.links.each_mut().map(|link| {
+            let mut wire = Vec::new();
+            link.transmit(Time::ZERO, &mut wire);
+            (link.state(), wire)
+        });
+        assert_eq!(tapped, twin);
+        for (link, came) in self.links.iter_mut().zip(&mut self.came) {
+            let mut plain = Vec::new();
+            link.read(&mut plain);
+            assert!(plain.len().is_multiple_of(UNIT), "units come whole");
+            for unit in plain.chunks(UNIT) {
+                let number = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]);
+                assert!(number < self.units, "a unit that nobody sent");
+                assert!(unit[4..].iter().all(|byte| *byte == number as u8), "a changed unit");
+                assert!(came.insert(number), "a unit came twice");
+            }
         }
     }
 }

@@ -63,6 +63,11 @@ impl Forger {
         self.taken()
     }
 
+    /// From now on KeyUpdates have so many bytes of content, with zeros, if that is more.
+    pub fn pad_updates(&mut self, content: usize) {
+        self.0.send_fixed(content);
+    }
+
     /// A KeyUpdate; what follows has new keys.
     pub fn update(&mut self, requested: bool) -> Vec<u8> {
         self.0.update(requested);

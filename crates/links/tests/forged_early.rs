@@ -1,0 +1,319 @@
+//! Records before their turn under a peer that has the keys and says what it must not: that costs
+//! nothing but earliness, or ends the link once its turn has come.
+
+#![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
+use std::ops::Range;
+
+use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
+use anabranch_links::{EarlyCounts, Fault, Link, State, Tls};
+use anabranch_multipath::Time;
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+/// Bytes of a record's content, and of the record.
+const UNIT: usize = 40;
+const RECORD: usize = UNIT + 22;
+/// A KeyUpdate that asks for another.
+const UPDATE: [u8; 5] = [24, 0, 0, 1, 1];
+/// Records that may fail to open at once.
+const AT_ONCE: u64 = 1_024;
+
+/// A server whose client has the keys, and the client's stream.
+struct Play {
+    link: Tls,
+    peer: Forger,
+    stream: Vec<u8>,
+    head: usize,
+    now: Time,
+}
+
+/// One for each suite.
+fn each(mut check: impl FnMut(Play)) {
+    for suite in 0..SUITE_COUNT {
+        let mut link = open_link(Role::Server, suite, None);
+        link.open_early(Time::ZERO, UNIT).unwrap();
+        let mut peer = Forger::new(Role::Client, suite);
+        peer.pad_updates(UNIT);
+        check(Play { link, peer, stream: Vec::new(), head: 0, now: Time::ZERO });
+    }
+}
+
+impl Play {
+    /// The peer says this in a record of the agreed size.
+    fn say(&mut self, kind: u8, content: &[u8]) {
+        self.say_padded(kind, content, UNIT - content.len());
+    }
+
+    fn say_padded(&mut self, kind: u8, content: &[u8], padding: usize) {
+        let record = self.peer.record(kind, content, padding);
+        self.stream.extend(record);
+    }
+
+    fn say_units(&mut self, numbers: Range<u8>) {
+        numbers.for_each(|number| self.say(DATA, &[number; UNIT]));
+    }
+
+    /// The peer changes its keys, by a record of the agreed size or by a short one.
+    fn update(&mut self, is_padded: bool) {
+        self.peer.pad_updates(if is_padded { UNIT } else { 0 });
+        let record = self.peer.update(true);
+        self.stream.extend(record);
+    }
+
+    /// The tap shows all that the kernel holds back, if one record is missing: which units came.
+    fn show(&mut self) -> Vec<u8> {
+        let from = self.head + RECORD;
+        self.link.receive_early(self.now, from as u64, &self.stream[from..]);
+        self.units()
+    }
+
+    /// The kernel gives out all that it holds.
+    fn deliver(&mut self) -> Result<Vec<u8>, Fault> {
+        let came = self.link.receive(self.now, &self.stream[self.head..]);
+        self.head = self.stream.len();
+        let units = self.units();
+        came.map(|()| units)
+    }
+
+    /// The numbers of the units that came, in that order.
+    fn units(&mut self) -> Vec<u8> {
+        let mut came = Vec::new();
+        self.link.read(&mut came);
+        assert!(came.len().is_multiple_of(UNIT), "units come whole");
+        assert!(came.chunks(UNIT).all(|unit| unit.iter().all(|byte| *byte == unit[0])));
+        came.chunks(UNIT).map(|unit| unit[0]).collect()
+    }
+
+    /// Bytes that the link has to say.
+    fn answer(&mut self) -> usize {
+        let mut wire = Vec::new();
+        self.link.transmit(self.now, &mut wire);
+        wire.len()
+    }
+
+    fn counts(&self) -> EarlyCounts {
+        self.link.early_counts().unwrap()
+    }
+
+    /// Two more units: the second comes early.
+    fn is_early_again(&mut self) {
+        self.say_units(70..72);
+        assert_eq!(self.show(), [71]);
+        assert_eq!(self.deliver().unwrap(), [70]);
+        assert_eq!(self.link.state(), State::Open);
+    }
+
+    /// The link has ended, and takes no more from either side.
+    fn is_over(&mut self) {
+        assert_eq!(self.link.state(), State::Ended);
+        let counts = self.counts();
+        self.say_units(80..83);
+        assert!(self.show().is_empty());
+        assert!(self.deliver().unwrap_or_default().is_empty());
+        assert_eq!((self.link.state(), self.counts()), (State::Ended, counts));
+    }
+}
+
+#[test]
+fn records_that_hold_nothing_cost_earliness_at_most() {
+    each(|mut play| {
+        play.say_units(0..1);
+        play.say(DATA, b"");
+        play.say_units(1..4);
+        assert_eq!(play.show(), [1, 2, 3]);
+        assert_eq!(play.deliver().unwrap(), [0]);
+        // Shorter ones: what is behind them is not where it is looked for, until they were read.
+        play.say_units(4..5);
+        play.say_padded(DATA, b"", 0);
+        play.say_units(5..9);
+        assert!(play.show().is_empty());
+        assert!(play.counts().failed > 0);
+        assert_eq!(play.deliver().unwrap(), [4, 5, 6, 7, 8]);
+        play.is_early_again();
+    });
+}
+
+#[test]
+fn an_alert_waits_for_its_turn_whatever_came_before_it() {
+    for (description, padding) in [(0, UNIT - 2), (0, 0), (40, UNIT - 2), (40, 0)] {
+        each(|mut play| {
+            play.say_units(0..1);
+            play.say_padded(ALERT, &[1, description], padding);
+            play.say_units(1..3);
+            // What a peer says behind its goodbye is its own affair: it may come, and once.
+            let early: &[u8] = if padding == 0 { &[] } else { &[1, 2] };
+            assert_eq!(play.show(), early);
+            assert_eq!((play.link.state(), play.answer()), (State::Open, 0));
+            match play.deliver() {
+                Ok(units) => assert_eq!((description, units), (0, vec![0])),
+                Err(fault) => {
+                    assert_eq!(description, 40);
+                    assert!(fault.to_string().contains("fatal alert"), "{fault}");
+                }
+            }
+            assert_eq!(play.answer(), 0, "none answers an alert");
+            play.is_over();
+        });
+    }
+}
+
+#[test]
+fn what_is_no_data_waits_for_its_turn_and_ends_the_link_then() {
+    let hello = [1, 0, 0, 2, 3, 3];
+    let cases: [(u8, &[u8]); 9] = [
+        (0, b""),
+        (1, b"old"),
+        (20, b"\x01"),
+        (24, b"beat"),
+        (255, b"?"),
+        (HANDSHAKE, b""),
+        (HANDSHAKE, &hello),
+        // Data of another length.
+        (DATA, &[7; UNIT - 1]),
+        (DATA, &[7]),
+    ];
+    for (kind, content) in cases {
+        each(|mut play| {
+            play.say_units(0..1);
+            play.say(kind, content);
+            play.say_units(1..3);
+            assert_eq!(play.show(), [1, 2], "{kind}");
+            assert_eq!((play.link.state(), play.answer()), (State::Open, 0), "{kind}");
+            assert_eq!(play.counts(), EarlyCounts { opened: 2, failed: 0 }, "{kind}");
+            // Shown again, and again: it is known by then.
+            for _ in 0..10 {
+                assert!(play.show().is_empty());
+            }
+            assert_eq!(play.counts().failed, 0, "{kind}");
+            assert!(matches!(play.deliver(), Err(Fault::Peer(_))), "{kind}");
+            assert_eq!(play.answer(), 24, "{kind}: an alert");
+            play.is_over();
+        });
+    }
+}
+
+#[test]
+fn half_a_message_has_no_data_behind_it_though_that_came_early() {
+    each(|mut play| {
+        play.say_units(0..1);
+        play.say(HANDSHAKE, &UPDATE[..3]);
+        play.say_units(1..2);
+        assert_eq!(play.show(), [1]);
+        play.say(HANDSHAKE, &UPDATE[3..]);
+        assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
+        play.is_over();
+    });
+}
+
+#[test]
+fn new_keys_that_come_by_a_short_record_cost_earliness() {
+    for is_padded in [true, false] {
+        each(|mut play| {
+            play.say_units(0..1);
+            play.update(is_padded);
+            play.say_units(1..4);
+            // Under new keys, and not where they are looked for behind a short record.
+            assert!(play.show().is_empty());
+            assert_eq!(play.counts().opened, 0);
+            assert_eq!(play.answer(), 0, "it is not its turn");
+            assert_eq!(play.deliver().unwrap(), [0, 1, 2, 3], "{is_padded}");
+            assert_eq!(play.answer(), 27, "a KeyUpdate");
+            play.is_early_again();
+        });
+    }
+}
+
+#[test]
+fn data_under_keys_that_have_passed_ends_the_link() {
+    each(|mut play| {
+        play.say_units(0..1);
+        // It says that its keys change, and keeps them.
+        play.say(HANDSHAKE, &UPDATE);
+        play.say_units(1..3);
+        assert_eq!(play.show(), [1, 2]);
+        assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
+        play.is_over();
+    });
+}
+
+#[test]
+fn a_record_that_came_early_is_passed_over_whatever_the_stream_has_in_its_place() {
+    each(|mut play| {
+        play.say_units(0..1);
+        let other = {
+            // Under the same number, as no honest peer seals.
+            let mut twin = Forger::new(Role::Client, 0);
+            twin.record(DATA, &[0; UNIT], 0);
+            twin.record(DATA, &[9; UNIT], 0)
+        };
+        play.say(HANDSHAKE, &UPDATE);
+        play.link.receive_early(play.now, RECORD as u64, &other);
+        let early = play.units();
+        let answer = play.deliver().unwrap();
+        assert_eq!(answer, [0]);
+        assert_eq!(play.link.state(), State::Open);
+        if early == [9] {
+            // The KeyUpdate was never read, so what is sealed as if it had not been comes.
+            assert_eq!(play.answer(), 0);
+            play.is_early_again();
+        } else {
+            assert!(early.is_empty(), "another suite's");
+            assert_eq!(play.answer(), 27);
+        }
+    });
+}
+
+#[test]
+fn a_storm_of_key_updates_is_none_before_its_turn() {
+    each(|mut play| {
+        play.say_units(0..1);
+        (0..33).for_each(|_| play.update(true));
+        for _ in 0..20 {
+            assert!(play.show().is_empty());
+        }
+        assert_eq!((play.link.state(), play.answer()), (State::Open, 0));
+        // All but the first are under keys to come.
+        let failed = play.counts().failed;
+        assert_eq!(failed, 20 * 32);
+        // In order 32 of them are answered once, and one more is a storm.
+        let last = play.stream.len() - RECORD;
+        play.link.receive(play.now, &play.stream[..last]).unwrap();
+        play.head = last;
+        assert_eq!((play.units(), play.answer()), (vec![0], 27));
+        assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
+        play.is_over();
+    });
+    // Under one key: the second does not open any more.
+    each(|mut play| {
+        play.say_units(0..1);
+        (0..40).for_each(|_| play.say(HANDSHAKE, &UPDATE));
+        assert!(play.show().is_empty());
+        assert_eq!((play.counts().failed, play.answer()), (0, 0));
+        assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
+        play.is_over();
+    });
+}
+
+#[test]
+fn new_keys_buy_no_more_failures_in_a_second() {
+    each(|mut play| {
+        for number in 0..3 {
+            play.say_units(number..number + 1);
+            for _ in 0..2 * AT_ONCE {
+                play.link.receive_early(play.now, play.stream.len() as u64, &[7; RECORD]);
+            }
+            assert_eq!(play.counts().failed, AT_ONCE, "{number}");
+            play.update(true);
+            play.deliver().unwrap();
+        }
+        // What comes in its turn is read as ever, and a second later what comes before it, too.
+        play.say_units(10..14);
+        assert!(play.show().is_empty());
+        assert_eq!(play.deliver().unwrap(), [10, 11, 12, 13]);
+        play.now = Time::from_secs(1);
+        play.is_early_again();
+    });
+}
