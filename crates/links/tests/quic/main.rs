@@ -1,11 +1,12 @@
-//! QUIC links in memory: two endpoints over lines that lose, delay and double, and strangers.
+//! QUIC links in memory: two endpoints over lines that lose, delay, double and change, and
+//! strangers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
+mod conformance;
 mod hostile;
 mod world;
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -17,60 +18,6 @@ use anabranch_netem::{LinkSettings, Loss};
 use world::{DATA, ENDS, MAKES, NOW, UNIT, World, line, unit, units_of};
 
 const DELAY: Duration = Duration::from_millis(50);
-
-fn carriers() -> Vec<(&'static str, LinkSettings)> {
-    let jitter = Duration::from_millis(20);
-    vec![
-        ("ordered", line(DELAY)),
-        ("lossy", LinkSettings { loss: Loss::Bernoulli(0.05), ..line(DELAY) }),
-        ("reordering", LinkSettings { jitter, reorder: true, ..line(DELAY) }),
-        (
-            "all of it",
-            LinkSettings { jitter, reorder: true, loss: Loss::Bernoulli(0.1), ..line(DELAY) },
-        ),
-    ]
-}
-
-/// Both ends say 60 units on each of 10 lanes that either has made; all come, each once, a lane's
-/// in order.
-#[test]
-fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
-    for (name, settings) in carriers() {
-        for doubles in [false, true] {
-            let mut world = World::open(&settings, 3);
-            world.doubles = doubles;
-            let lanes: Vec<u32> = (1..=5).flat_map(|n| [n, 0x8000_0000 | n]).collect();
-            for lane in &lanes {
-                let maker = usize::from(lane & 0x8000_0000 != 0);
-                world.write(maker, &unit(*lane, MAKES, 0));
-            }
-            world.write(0, &unit(0, DATA, 0));
-            world.run(Duration::from_secs(2));
-            for number in 1..60 {
-                for end in 0..2 {
-                    let batch: Vec<u8> =
-                        lanes.iter().flat_map(|lane| unit(*lane, DATA, number)).collect();
-                    world.write(end, &batch);
-                }
-                world.run(Duration::from_millis(10));
-            }
-            world.run(Duration::from_secs(60));
-            for end in 0..2 {
-                let mut by_lane = BTreeMap::<u32, Vec<u32>>::new();
-                for (lane, _, number) in units_of(&world.came[end]) {
-                    by_lane.entry(lane).or_default().push(number);
-                }
-                by_lane.remove(&0);
-                assert_eq!(by_lane.len(), 10, "{name}");
-                for (lane, numbers) in by_lane {
-                    let made_here = usize::from(lane & 0x8000_0000 != 0) == end;
-                    let first = u32::from(made_here);
-                    assert!(numbers.into_iter().eq(first..60), "{name}: lane {lane:#x}");
-                }
-            }
-        }
-    }
-}
 
 /// The datagram with a unit of the first of ten lanes is lost: the nine others' units, sent behind
 /// it, come after one way, the lost one's after it was sent again.
@@ -153,14 +100,8 @@ fn by_bbr_losses_cost_little_of_the_rate_and_by_cubic_most_of_it() {
 }
 
 #[test]
-fn both_ends_have_the_same_keys_and_another_link_has_others() {
+fn the_end_that_opens_a_link_is_shown_the_others_certificate() {
     let mut world = World::open(&line(DELAY), 1);
-    let mut other = World::open(&line(DELAY), 2);
-    let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
-    let export = |world: &mut World, end| world.link(end).export(label, b"id").unwrap();
-    let secret = export(&mut world, 0);
-    assert_eq!(secret, export(&mut world, 1));
-    assert_ne!(secret, export(&mut other, 0));
     let shown = world.link(0).peer_certificate().map(<[u8]>::to_vec);
     assert_eq!(shown.as_deref(), Some(world.link(1).own_certificate()));
     assert_eq!(world.link(1).peer_certificate(), None, "a client shows none");

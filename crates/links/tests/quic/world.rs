@@ -6,7 +6,10 @@ use std::time::Duration;
 use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, Place, QuicLink, Units};
 use anabranch_links::{Context, State};
 use anabranch_multipath::Time;
+use anabranch_multipath::seed::stream;
 use anabranch_netem::{Link, LinkSettings};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
 
 pub(crate) const NOW: u64 = 1_800_000_000;
 pub(crate) const UNIT: usize = 514;
@@ -73,6 +76,9 @@ pub(crate) struct World {
     pub(crate) bytes: [u64; 2],
     /// Every datagram comes twice.
     pub(crate) doubles: bool,
+    /// Of a thousand datagrams, these come with a byte changed.
+    pub(crate) changed: u32,
+    dice: ChaCha8Rng,
 }
 
 pub(crate) fn address(end: usize) -> SocketAddr {
@@ -119,6 +125,8 @@ impl World {
             lose: Vec::new(),
             bytes: [0; 2],
             doubles: false,
+            changed: 0,
+            dice: stream(seed, 0, "changes"),
         }
     }
 
@@ -174,9 +182,13 @@ impl World {
             return;
         }
         for _ in 0..1 + usize::from(self.doubles) {
+            let mut bytes = datagram.to_vec();
+            if self.dice.random_range(0..1_000) < self.changed {
+                let place = self.dice.random_range(0..bytes.len());
+                bytes[place] ^= self.dice.random_range(1..=255u8);
+            }
             // A line that drops it has lost it.
-            let load = (address(end), datagram.to_vec());
-            let _ = self.ways[end].push(self.now, load, datagram.len());
+            let _ = self.ways[end].push(self.now, (address(end), bytes), datagram.len());
         }
     }
 

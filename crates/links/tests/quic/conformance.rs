@@ -1,0 +1,179 @@
+//! What `tests/conformance.rs` has of links over a stream, as far as links of datagrams promise it:
+//! over lines that keep datagrams' order, lose, delay, double and change them. A goodbye does not
+//! wait for units here, and a changed datagram is a lost one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_links::{Fault, State};
+use anabranch_netem::{LinkSettings, Loss};
+
+use crate::world::{DATA, MAKES, World, line, unit, units_of};
+
+const DELAY: Duration = Duration::from_millis(50);
+/// The lanes in use: either end has made five.
+const LANES: [u32; 10] =
+    [1, 2, 3, 4, 5, 0x8000_0001, 0x8000_0002, 0x8000_0003, 0x8000_0004, 0x8000_0005];
+
+/// What stands between two ends.
+struct Carrier {
+    name: &'static str,
+    settings: LinkSettings,
+    doubles: bool,
+    /// Of a thousand datagrams, these have a byte changed.
+    changed: u32,
+}
+
+fn carriers() -> Vec<Carrier> {
+    let jitter = Duration::from_millis(20);
+    let ordered = || line(DELAY);
+    let lossy = |of_all| LinkSettings { loss: Loss::Bernoulli(of_all), ..line(DELAY) };
+    let delaying = |settings| LinkSettings { jitter, reorder: true, ..settings };
+    let carrier = |name, settings, doubles, changed| Carrier { name, settings, doubles, changed };
+    vec![
+        carrier("ordered", ordered(), false, 0),
+        carrier("lossy", lossy(0.05), false, 0),
+        carrier("delaying", delaying(ordered()), false, 0),
+        carrier("doubling", ordered(), true, 0),
+        carrier("changing", ordered(), false, 100),
+        carrier("lossy, delaying and doubling", delaying(lossy(0.1)), true, 0),
+        carrier("all of it", delaying(lossy(0.05)), true, 100),
+    ]
+}
+
+impl Carrier {
+    /// A link with all lanes, whose first units have come.
+    fn world(&self, seed: u64) -> World {
+        let mut world = World::open(&self.settings, seed);
+        (world.doubles, world.changed) = (self.doubles, self.changed);
+        for lane in LANES {
+            world.write(maker(lane), &unit(lane, MAKES, 0));
+        }
+        world.write(0, &unit(0, DATA, 0));
+        world.run(Duration::from_secs(5));
+        world
+    }
+}
+
+/// Who made a lane.
+fn maker(lane: u32) -> usize {
+    usize::from(lane & 0x8000_0000 != 0)
+}
+
+/// Both ends say these units on every lane.
+fn say(world: &mut World, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        for end in 0..2 {
+            let batch: Vec<u8> = LANES.iter().flat_map(|lane| unit(*lane, DATA, number)).collect();
+            world.write(end, &batch);
+        }
+        world.run(Duration::from_millis(10));
+    }
+}
+
+/// How many units of each lane came to an end: its first ones, in order, each once, and all data
+/// but that which makes the lane.
+fn fronts(world: &World, end: usize, name: &str) -> Vec<u32> {
+    let mut by_lane: BTreeMap<u32, Vec<u32>> = LANES.map(|lane| (lane, Vec::new())).into();
+    for (lane, command, number) in units_of(&world.came[end]).into_iter().filter(|u| u.0 != 0) {
+        assert_eq!(command, if number == 0 { MAKES } else { DATA }, "{name}: lane {lane:#x}");
+        by_lane.get_mut(&lane).unwrap().push(number);
+    }
+    let front = |(lane, numbers): (u32, Vec<u32>)| {
+        let first = u32::from(maker(lane) == end);
+        let next = first + numbers.len() as u32;
+        assert!(numbers.into_iter().eq(first..next), "{name}: lane {lane:#x}");
+        next
+    };
+    by_lane.into_iter().map(front).collect()
+}
+
+#[test]
+fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
+    for carrier in carriers() {
+        let mut world = carrier.world(3);
+        say(&mut world, 1..60);
+        world.run(Duration::from_secs(60));
+        for end in 0..2 {
+            assert_eq!(fronts(&world, end, carrier.name), [60; 10], "{}", carrier.name);
+            assert_eq!(world.state(end), Some(State::Open), "{}", carrier.name);
+        }
+    }
+}
+
+/// The line is cut in one direction: what came was said, and nothing says goodbye until the silence
+/// is too long.
+#[test]
+fn a_cut_line_gives_nothing_false() {
+    for carrier in carriers() {
+        let mut world = carrier.world(4);
+        say(&mut world, 1..20);
+        world.ways[0].change(world.now, |settings| settings.down = true);
+        say(&mut world, 20..40);
+        world.run(Duration::from_secs(5));
+        let came = fronts(&world, 1, carrier.name);
+        assert!(came.iter().all(|front| (1..40).contains(front)), "{}: {came:?}", carrier.name);
+        assert_eq!(world.state(1), Some(State::Open), "{}", carrier.name);
+        world.run(Duration::from_secs(120));
+        assert_eq!(fronts(&world, 1, carrier.name), came, "{}", carrier.name);
+        for end in 0..2 {
+            fronts(&world, end, carrier.name);
+            assert_eq!(world.state(end), Some(State::Ended), "{}", carrier.name);
+            assert!(matches!(world.link(end).fault(), Some(Fault::Peer(_))), "{}", carrier.name);
+        }
+    }
+}
+
+/// A line that changes every datagram brings nothing; what was said comes once it changes none.
+#[test]
+fn changed_datagrams_bring_nothing_and_end_no_link() {
+    for carrier in carriers() {
+        let mut world = carrier.world(5);
+        say(&mut world, 1..10);
+        world.run(Duration::from_secs(30));
+        let before = [0, 1].map(|end| fronts(&world, end, carrier.name));
+        assert_eq!(before, [[10; 10], [10; 10]], "{}", carrier.name);
+        world.changed = 1_000;
+        say(&mut world, 10..20);
+        world.run(Duration::from_secs(4));
+        for end in 0..2 {
+            assert_eq!(fronts(&world, end, carrier.name), [10; 10], "{}", carrier.name);
+            assert_eq!(world.state(end), Some(State::Open), "{}", carrier.name);
+        }
+        world.changed = 0;
+        world.run(Duration::from_secs(60));
+        for end in 0..2 {
+            assert_eq!(fronts(&world, end, carrier.name), [20; 10], "{}", carrier.name);
+        }
+    }
+}
+
+#[test]
+fn a_goodbye_ends_the_link_behind_what_came() {
+    for carrier in carriers() {
+        let mut world = carrier.world(6);
+        say(&mut world, 1..10);
+        world.run(Duration::from_secs(30));
+        let id = world.ids[0].unwrap();
+        say(&mut world, 10..15);
+        world.ends[0].close(world.now, id);
+        world.run(Duration::from_secs(120));
+        assert_eq!(world.state(1), Some(State::Ended), "{}", carrier.name);
+        let came = fronts(&world, 1, carrier.name);
+        assert!(came.iter().all(|front| (10..=15).contains(front)), "{}: {came:?}", carrier.name);
+    }
+}
+
+#[test]
+fn keys_are_the_same_at_both_ends_and_anothers_are_others() {
+    let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
+    let export = |world: &mut World, end| world.link(end).export(label, b"id").unwrap();
+    let mut secrets = Vec::new();
+    for (seed, carrier) in carriers().into_iter().enumerate() {
+        let mut world = carrier.world(seed as u64);
+        let secret = export(&mut world, 0);
+        assert_eq!(secret, export(&mut world, 1), "{}", carrier.name);
+        assert!(!secrets.contains(&secret), "{}", carrier.name);
+        secrets.push(secret);
+    }
+}
