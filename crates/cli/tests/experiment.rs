@@ -15,6 +15,11 @@ fn experiment(name: &str, folder: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// Prose as one line, wherever it was wrapped.
+fn unwrapped(prose: &str) -> String {
+    prose.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn overhead(folder: &Path, words: &[&str]) -> Command {
     experiment("overhead", folder, words)
 }
@@ -118,7 +123,7 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     let (page, notes) = reported("overhead", folder.path(), &others);
     let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; where it splits, \
                 `anabranch split` was given `--in-order 30ms` too.";
-    assert!(notes.contains(told), "{notes}");
+    assert!(unwrapped(&notes).contains(told), "{notes}");
     for wanted in [
         "2 downloads, 6 s each",
         "<code>anabranch split --in-order 30ms</code>",
@@ -203,7 +208,7 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
          `anabranch split` was given `--in-order 30ms` too.",
         origin,
     ] {
-        assert!(notes.contains(wanted), "{wanted}\n{notes}");
+        assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
     }
     let page = fs::read_to_string(folder.path().join("circumvention.html")).unwrap();
     assert!(page.contains(origin) && page.contains("0 of 2 came through"), "{page}");
