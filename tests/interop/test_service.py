@@ -27,6 +27,7 @@ PATHS = 3
 DROP_INS = PACKAGING / "drop-ins"
 NONE = ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
 PACKETS = ": CAP_BPF would do better"
+KEPT = "; the capability for it is kept, as capset(2) is refused"
 # Their bits (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 
@@ -149,3 +150,15 @@ def test_a_relay_takes_its_tap_by_the_drop_in_and_no_thread_keeps_the_capability
         wait_for("the metric of its tap", lambda: relay.has_metric(line), 30)
         held = relay.capabilities()
     assert held == {"CapPrm": {0}, "CapEff": {0}, "CapBnd": {granted}}
+
+
+def test_a_capability_that_cannot_be_given_up_is_told(tmp_path: Path) -> None:
+    """The twin: without capset(2) among the drop-in's calls all threads keep it."""
+    text = (DROP_INS / "unordered.conf").read_text()
+    assert "\nSystemCallFilter=bpf capset\n" in text
+    drop_in = tmp_path / "unordered.conf"
+    drop_in.write_text(text.replace("=bpf capset", "=bpf"))
+    with confined_relay(drop_in) as relay:
+        assert relay.tap() == "socket filter" + KEPT
+        held = relay.capabilities()
+    assert held == {"CapPrm": {CAP_BPF}, "CapEff": {CAP_BPF}, "CapBnd": {CAP_BPF}}

@@ -186,7 +186,7 @@ fn agree(design: &str) -> Value {
 }
 
 #[test]
-fn a_trace_replaces_no_file_and_memory_has_a_least() {
+fn what_a_client_is_not_to_do_is_refused() {
     let folder = TempDir::new().unwrap();
     let trace = folder.path().join("old.parquet");
     fs::write(&trace, "old").unwrap();
@@ -207,5 +207,7 @@ fn a_trace_replaces_no_file_and_memory_has_a_least() {
     assert!(
         refused(&["--metrics", "192.0.2.1:1"]).contains("--metrics: cannot listen on 192.0.2.1:1")
     );
+    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is no silence"));
+    assert!(refused(&["--redraw", "1s"]).contains("--redraw goes with --schedule"));
     assert_eq!(fs::read(&trace).unwrap(), b"old");
 }

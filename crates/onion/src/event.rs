@@ -45,6 +45,8 @@ pub enum Violation {
 /// A fault of a whole link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkFault {
+    /// A fault in what carries the link.
+    Carrier(CarrierFault),
     /// A fault in the link's own handshake.
     Handshake(Fault),
     /// The handshake was not done in time.
@@ -61,6 +63,21 @@ pub enum LinkFault {
     TooLong,
     /// A neighbour who makes us answer, and does not read.
     Deaf,
+}
+
+/// A fault in what carries a link: TLS records or QUIC streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarrierFault {
+    /// A record that does not open: changed, doubled or left out.
+    Unopened,
+    /// A record of another length than both have agreed on.
+    Length,
+    /// New keys again and again, with no data between them.
+    KeyUpdates,
+    /// Another record that must not come.
+    Record,
+    /// What a QUIC link's streams must not carry.
+    Stream,
 }
 
 /// A fault of one circuit.
@@ -117,6 +134,7 @@ impl fmt::Display for Violation {
 impl fmt::Display for LinkFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            LinkFault::Carrier(fault) => return fault.fmt(f),
             LinkFault::Handshake(fault) => {
                 return write!(f, "a fault in the link's handshake: {fault}");
             }
@@ -127,6 +145,18 @@ impl fmt::Display for LinkFault {
             LinkFault::NoCircuit => "a cell without a circuit",
             LinkFault::TooLong => "a cell that is too long",
             LinkFault::Deaf => "answers that were asked for and not read",
+        })
+    }
+}
+
+impl fmt::Display for CarrierFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CarrierFault::Unopened => "a record of a link that does not open",
+            CarrierFault::Length => "a record of another length than was agreed on",
+            CarrierFault::KeyUpdates => "a link's keys changed again and again, without data",
+            CarrierFault::Record => "a record of a link that must not come",
+            CarrierFault::Stream => "a QUIC link's stream that breaks the rules of streams",
         })
     }
 }

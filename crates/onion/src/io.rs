@@ -7,6 +7,7 @@ use anabranch_multipath::{LinkView, Time};
 
 use crate::channel::Start;
 use crate::channels::LinkId;
+use crate::event::CarrierFault;
 use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
@@ -59,6 +60,13 @@ pub enum LinkInput<'a> {
     Closed {
         /// The link.
         link: LinkId,
+    },
+    /// A link is gone, as the neighbour broke the protocol of what carries it.
+    Broken {
+        /// The link.
+        link: LinkId,
+        /// What the neighbour did.
+        fault: CarrierFault,
     },
     /// Nothing comes by a QUIC link any more, and nobody has closed it: its circuits go on by the
     /// link beside which it stood, where they can, or it is gone.

@@ -398,6 +398,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::NoneBeside { link } => self.none_beside(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.carrier_closed(now, link),
+            LinkInput::Broken { link, fault } => self.carrier_broke(now, link, fault),
             LinkInput::Lost { link } => self.carrier_lost(now, link),
             LinkInput::Sibling { link, first, shard } => {
                 self.channels.join(link, Channel::sibling(first), shard);

@@ -132,7 +132,8 @@ impl LinkWishes {
     }
 }
 
-/// What of links that may be unordered is to be said in the log: which tap is at work.
+/// What of links that may be unordered is to be said in the log: which tap is at work, and whether
+/// the capabilities for it could not be given up.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
@@ -142,7 +143,11 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         TapKind::Packets => ": CAP_BPF would do better",
         TapKind::SocketFilter => "",
     };
-    Some(format!("links may be unordered; tap: {kind}{hint}"))
+    let kept = match Tap::keeps_capabilities() {
+        true => "; the capability for it is kept, as capset(2) is refused",
+        false => "",
+    };
+    Some(format!("links may be unordered; tap: {kind}{hint}{kept}"))
 }
 
 /// A kind, several with commas between, or a list, in a file.

@@ -7,8 +7,10 @@ use std::os::fd::AsFd;
 use anabranch_links::utls::Origin;
 use anabranch_links::{Fault, Link, State};
 use anabranch_multipath::{LinkView, Time};
+use anabranch_onion::CarrierFault;
 use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::extend::Target;
+use rustls::{Error, PeerMisbehaved};
 use socket2::{SockRef, Socket};
 
 use super::mptcp::{self, TcpKind};
@@ -50,6 +52,8 @@ pub(super) struct Conn {
     pub(super) opening: Option<Time>,
     /// The core knows of it.
     pub(super) told: bool,
+    /// What the neighbour did that ended the link, if it broke the link's protocol.
+    pub(super) fault: Option<CarrierFault>,
     /// The core has something to send.
     pub(super) wants: bool,
     /// To be closed once all is sent.
@@ -166,6 +170,7 @@ impl Conn {
             is_multipath,
             opening: None,
             told: false,
+            fault: None,
             wants: false,
             closing: false,
             watched: false,
@@ -308,7 +313,10 @@ impl Conn {
         let received = self.link.receive(now, came);
         self.link.read(plain);
         match received {
-            Err(Fault::Peer(text)) => SocketRead::End(Some(text)),
+            Err(Fault::Peer(text)) => {
+                self.fault = carrier_fault(&text);
+                SocketRead::End(Some(text))
+            }
             Err(Fault::Misuse(text)) => SocketRead::End(Some(text.to_owned())),
             Ok(()) if self.link.state() == State::Ended => SocketRead::End(None),
             Ok(()) => SocketRead::Bytes,
@@ -415,6 +423,21 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),
     }
+}
+
+/// What a neighbour did, by the TLS library's words for it. The kinds are few, so that the lines
+/// about them are few, too. An alert tells of a fault of ours, or on the way: `None`.
+fn carrier_fault(text: &str) -> Option<CarrierFault> {
+    let is = |error: Error| text == error.to_string();
+    if text.starts_with("received fatal alert") {
+        return None;
+    }
+    Some(match text {
+        _ if is(Error::DecryptError) => CarrierFault::Unopened,
+        _ if is(PeerMisbehaved::TooManyKeyUpdateRequests.into()) => CarrierFault::KeyUpdates,
+        _ if text.contains("data of another length") => CarrierFault::Length,
+        _ => CarrierFault::Record,
+    })
 }
 
 /// Whether an error says no more than "not now".

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::LinkId;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
+use anabranch_onion::{CarrierFault, LinkId};
 
 use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
@@ -72,6 +72,8 @@ pub(super) struct News<'a> {
     pub(super) bytes: &'a [u8],
     /// The link is gone.
     pub(super) ended: bool,
+    /// What the neighbour did that ended it, if the core knows of the link.
+    pub(super) fault: Option<CarrierFault>,
 }
 
 /// A link whose TLS handshake is done.
@@ -346,7 +348,7 @@ impl Links {
         ready: Ready,
     ) -> News<'_> {
         self.plain.clear();
-        let nothing = News { opened: None, bytes: &[], ended: false };
+        let nothing = News { opened: None, bytes: &[], ended: false, fault: None };
         let Some(conn) = self.conns.get_mut(&link) else { return nothing };
         let was_open = conn.told;
         let mut ended = false;
@@ -386,7 +388,8 @@ impl Links {
                 && conn.link().can_be_unordered(),
             straight: !conn.by_transport && self.ways.is_none(),
         });
-        News { opened, bytes: &self.plain, ended }
+        let fault = conn.fault.filter(|_| conn.told);
+        News { opened, bytes: &self.plain, ended, fault }
     }
 
     /// The core has something to send on a link.

@@ -146,6 +146,8 @@ struct QuicConn {
     /// When it was begun.
     begun: Time,
     told: bool,
+    /// The neighbour broke the rules of streams.
+    broken: bool,
     /// It has ended, and nobody has closed it.
     lost: bool,
     /// The core has something to send.
@@ -177,6 +179,8 @@ pub(super) struct QuicOpened {
 pub(super) enum QuicEnd {
     /// The core knew of it.
     Closed,
+    /// The same, and the neighbour broke the rules of streams.
+    Broken,
     /// The same, and neither end has closed it.
     Lost,
     /// It was to be opened beside this one.
@@ -351,9 +355,10 @@ impl QuicLinks {
         self.last += 1;
         let id = LinkId(self.last);
         let admitted = self.slots.remove(&(port, conn));
-        let (told, lost, wants) = (false, false, false);
-        let conn_of = QuicConn { port, conn, peer, target, admitted, begun, told, lost, wants };
-        self.links.insert(id, conn_of);
+        let (told, broken, lost, wants) = (false, false, false, false);
+        let link =
+            QuicConn { port, conn, peer, target, admitted, begun, told, broken, lost, wants };
+        self.links.insert(id, link);
         self.by_conn.insert((port, conn), id);
         id
     }
@@ -506,6 +511,7 @@ impl QuicLinks {
         let is_at_fault = quic.read(plain).is_err();
         self.faults += u64::from(is_at_fault);
         let ended = is_at_fault || quic.state() == State::Ended;
+        conn.broken |= is_at_fault;
         conn.lost = ended && !is_at_fault && quic.fault().is_some();
         let is_open = quic.state() == State::Open;
         let opened = (is_open && !conn.told).then(|| QuicOpened {
@@ -633,6 +639,7 @@ impl QuicLinks {
                 self.failed += 1;
                 QuicEnd::Unopened(beside)
             }
+            _ if conn.told && conn.broken => QuicEnd::Broken,
             _ if conn.told && conn.lost => QuicEnd::Lost,
             _ if conn.told => QuicEnd::Closed,
             _ => QuicEnd::Unknown,

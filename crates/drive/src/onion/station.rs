@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::channel::{LinkKind, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
+use anabranch_onion::{CarrierFault, Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
@@ -251,6 +251,10 @@ impl<C: Core> Station<C> {
         }
         match end {
             QuicEnd::Lost => self.core.handle_link(now, LinkInput::Lost { link }),
+            QuicEnd::Broken => {
+                let fault = CarrierFault::Stream;
+                self.core.handle_link(now, LinkInput::Broken { link, fault });
+            }
             QuicEnd::Closed => self.core.handle_link(now, LinkInput::Closed { link }),
             QuicEnd::Unopened(link) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
             QuicEnd::Unknown => {}
@@ -368,7 +372,11 @@ impl<C: Core> Station<C> {
         if !news.bytes.is_empty() {
             self.core.handle_link(now, LinkInput::Bytes { link, bytes: news.bytes });
         }
-        let ended = news.ended;
+        let (ended, fault) = (news.ended, news.fault);
+        if let Some(fault) = fault {
+            // The socket may be gone as well, which is found when the alert goes.
+            self.core.handle_link(now, LinkInput::Broken { link, fault });
+        }
         self.flush(now, link);
         if ended {
             self.gone(now, link);

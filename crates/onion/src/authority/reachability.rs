@@ -209,7 +209,9 @@ impl Core for Reachability {
         match input {
             LinkInput::Opened { link, target, start } => self.open(link, target, start),
             LinkInput::Bytes { link, bytes } => self.receive(link, bytes),
-            LinkInput::Closed { link } | LinkInput::Lost { link } => self.closed(link),
+            LinkInput::Closed { link }
+            | LinkInput::Broken { link, .. }
+            | LinkInput::Lost { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
             // A client proves nothing, asks for no look, and there is but one of us.
             LinkInput::Exported { .. }

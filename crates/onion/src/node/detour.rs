@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use super::{Node, NodeRole, Timer};
 use crate::channel::Fault;
 use crate::channels::{Lane, LinkId};
-use crate::event::LinkFault;
+use crate::event::{CarrierFault, LinkFault};
 use crate::io::LinkOutput;
 use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
@@ -95,7 +95,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// What carried a link broke: its circuits go on by the one beside it, where they can.
+    /// The neighbour broke the protocol of what carried a link: no circuit moves from it.
+    pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
+        if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
+            self.violated(id, LinkFault::Carrier(fault));
+            self.closed(now, id);
+        }
+    }
+
+    /// What carried a link was lost: its circuits go on by the one beside it, where they can.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {

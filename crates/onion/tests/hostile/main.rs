@@ -28,7 +28,8 @@ use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 use anabranch_onion::{
-    CircuitFault, Core, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey, Violation,
+    CarrierFault, CircuitFault, Core, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey,
+    Violation,
 };
 use rand::RngExt;
 use world::{Setting, World};
@@ -513,6 +514,24 @@ fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
             neighbour.cell(world, 1 << 31 | circuit, Command::CREATE, &[]);
         }
     });
+}
+
+#[test]
+fn a_fault_in_what_carries_a_link_ends_it_and_is_told_once() {
+    let mut world = World::new(Setting::default());
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    assert_eq!(world.relays[0].core.stats().circuits, 1);
+    let (link, fault) = (neighbour.link, CarrierFault::Unopened);
+    for _ in 0..2 {
+        let relay = &mut world.relays[0].core;
+        relay.handle_link(world.now, LinkInput::Broken { link, fault });
+        relay.handle_link(world.now, LinkInput::Closed { link });
+    }
+    let (_, _, violations) = neighbour.outcome(&mut world);
+    assert_eq!(violations, [LinkFault::Carrier(fault).into()]);
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.violations, stats.circuits), (1, 0));
 }
 
 #[test]

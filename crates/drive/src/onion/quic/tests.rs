@@ -184,3 +184,21 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
     }
     assert_eq!(shards.map(|shard| shard.links.len()), [3, 3]);
 }
+
+#[test]
+fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
+    let ([mut far], at) = shards::<1>();
+    let (clock, mut near, mut none) = (Clock::start(), End::new(), Vec::new());
+    let to = (Target { addresses: vec![at], ..Target::default() }, None);
+    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+    // VERSIONS, and a CERTS cell that is longer than any may be.
+    let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
+    cell::put_variable(&mut sending, Width::Four, Command::CERTS, &[0; 9_000]);
+    let until = clock.now() + PATIENCE;
+    while far.links.counts().endpoints.broken == 0 && clock.now() < until {
+        near.turn(clock, &mut sending);
+        far.turn(clock, &mut none);
+    }
+    let link = far.link.unwrap();
+    assert_eq!(far.links.close(clock.now(), link), QuicEnd::Broken);
+}

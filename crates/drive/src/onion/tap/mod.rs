@@ -86,6 +86,13 @@ impl Tap {
         taps
     }
 
+    /// Whether the calling thread still has what taps need, though [`Tap::open_all`] was to give it
+    /// up: whatever confines the program has refused that.
+    #[must_use]
+    pub fn keeps_capabilities() -> bool {
+        capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))
+    }
+
     /// The best that there is.
     #[must_use]
     pub fn open() -> Tap {
@@ -181,7 +188,7 @@ fn renounce() {
     };
     let [effective, permitted, inheritable] =
         [effective, permitted, inheritable].map(|set| set.difference(NEEDED));
-    // Fewer are always granted.
+    // Fewer are always granted, unless the call itself is forbidden: `Tap::keeps_capabilities`.
     let _ = set_capabilities(None, CapabilitySets { effective, permitted, inheritable });
 }
 
