@@ -3,6 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
+use anabranch_drive::onion::client::Status;
 use anabranch_onion::LegNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
@@ -23,8 +24,9 @@ use crate::text::{age, scaled, share, sparks};
 const CIRCUITS: u16 = 12;
 /// Of these, lines that sets leave to circuits.
 const ALONE: u16 = 3;
-/// Lines about the whole.
-const HEAD: u16 = 4;
+/// Lines about the whole, the one of links that are not as everybody's among them; circuits have
+/// its room where there are none.
+const HEAD: u16 = 5;
 
 /// What a line of circuits shows.
 enum CircuitLine {
@@ -102,9 +104,9 @@ impl Picture for Model {
 
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
         let ink = look.palette;
-        let head = HEAD.min(area.height);
-        let whole = Paragraph::new(whole(self, area.width, ink));
-        frame.render_widget(whole, Rect { height: head, ..area });
+        let whole = whole(self, area.width, ink);
+        let head = area.height.min(whole.height() as u16);
+        frame.render_widget(Paragraph::new(whole), Rect { height: head, ..area });
         let sets = set_lines(self, look);
         let lines = if sets.is_empty() { 0 } else { sets.len() as u16 + 1 };
         let lines = lines.min(area.height - head);
@@ -122,28 +124,35 @@ impl Picture for Model {
     }
 }
 
-/// The client in four lines.
+/// The client in a few lines.
 fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let status = &model.status;
     let [received, sent] = status.padding;
-    let tap = status.tap.map(|tap| format!(" · tap: {tap}")).unwrap_or_default();
-    let quic =
-        status.quic.map(|[links, circuits]| format!(" · QUIC: {links}, {circuits} circuits"));
     let progress = if model.ready { ink.good() } else { ink.doubtful() };
     let state = Line::from(vec![
         Span::styled(format!("client  {:.0} s", status.now.secs_f64()), ink.head()),
         " · ".into(),
         Span::styled(model.progress(), progress),
         format!(" · padding cells: {received} down, {sent} up").into(),
-        tap.into(),
-        quic.unwrap_or_default().into(),
     ]);
     let (built, building) = status.circuits();
     let numbers = format!(
         "programs: {}; streams: {}; circuits: {built} and {building} being built; links: {}",
         status.programs, status.streams, status.links
     );
-    Text::from(vec![state, Line::raw(numbers), rates(model, width, ink), guards(model, ink)])
+    let links = links(status).map(Line::raw);
+    let first = [state, Line::raw(numbers)].into_iter().chain(links);
+    first.chain([rates(model, width, ink), guards(model, ink)]).collect()
+}
+
+/// What is known of links that are not as everybody's, if there may be any.
+fn links(status: &Status) -> Option<String> {
+    let tap = status.tap.map(|tap| format!("tap: {tap}; early records: {}", status.early.opened));
+    let quic = status
+        .quic
+        .map(|[links, circuits]| format!("QUIC links: {links} with {circuits} circuits"));
+    let told: Vec<String> = tap.into_iter().chain(quic).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// What goes over all links now and went in the last seconds: a half of the line for each way.
@@ -325,17 +334,21 @@ fn whole_ms(rtt: Option<Duration>) -> String {
 mod tests {
     use anabranch_drive::onion::client::{CircuitStatus, ClientEvent, SetStatus};
 
-    use super::super::model::tests::{status, with_set};
+    use super::super::model::tests::{status, with_links, with_set};
     use super::*;
     use crate::screen::frame::tests::words;
     use crate::screen::golden::check;
 
     /// Half a minute, in which the second circuit carries more and more; `more` spare ones.
     fn model(more: u64) -> Model {
+        model_and(more, |now| now)
+    }
+
+    fn model_and(more: u64, change: fn(Status) -> Status) -> Model {
         let mut model = Model::default();
         model.take(&ClientEvent::Ready(9));
         for second in 1..=30 {
-            let mut now = status(second, [second * second * 1500, second * 250]);
+            let mut now = change(status(second, [second * second * 1500, second * 250]));
             let spare = now.circuits[0].clone();
             let more = (10..10 + more).map(|number| CircuitStatus { number, ..spare.clone() });
             now.circuits.extend(more);
@@ -347,9 +360,14 @@ mod tests {
     }
 
     fn model_of_sets(sets: u64) -> Model {
+        model_of_sets_and(sets, |now| now)
+    }
+
+    fn model_of_sets_and(sets: u64, change: fn(Status) -> Status) -> Model {
         let mut model = Model::default();
         for second in 1..=30 {
-            let mut now = with_set(second, [second * 150_000, second * second * 250]);
+            let now = with_set(second, [second * 150_000, second * second * 250]);
+            let mut now = change(now);
             let set = now.sets[0].clone();
             now.sets = (4..4 + sets).map(|number| SetStatus { number, ..set.clone() }).collect();
             model.take(&ClientEvent::Status(Box::new(now)));
@@ -361,20 +379,24 @@ mod tests {
     fn a_client_looks_as_it_did() {
         check("client", &model(0));
         check("client-sets", &model_of_sets(1));
+        check("client-links", &model_and(0, with_links));
     }
 
     #[test]
     fn many_sets_leave_lines_to_circuits() {
         let text = words(&model_of_sets(4), 80);
         assert!(text.contains("and 5 more lines"), "{text}");
+        assert!(text.contains("2 guard2 middle2 exit2") && !text.contains("and 2 more"), "{text}");
+        let text = words(&model_of_sets_and(4, with_links), 80);
+        assert!(text.contains("and 5 more lines"), "{text}");
         assert!(text.contains("2 guard2 middle2 exit2") && text.contains("and 2 more"), "{text}");
     }
 
     #[test]
     fn circuits_that_find_no_line_are_counted() {
-        let text = words(&model(9), 100);
+        let text = words(&model(10), 100);
         assert!(text.contains("and 2 more"), "{text}");
-        assert!(!words(&model(8), 100).contains("more"));
+        assert!(!words(&model(9), 100).contains("more"));
     }
 
     #[test]

@@ -159,6 +159,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use anabranch_drive::onion::client::{LegPlace, RelayName};
+    use anabranch_drive::onion::tap::TapKind;
     use anabranch_onion::conflux::Design;
     use anabranch_onion::guards::Reach;
     use anabranch_onion::{LegNumbers, SetNumbers};
@@ -239,6 +240,14 @@ pub(super) mod tests {
             legs: vec![linked, linking],
         };
         status.sets = vec![SetStatus { number: 4, seen, places }];
+        status
+    }
+
+    /// The same client, if links may be unordered, and by QUIC.
+    pub(in crate::onion::screen) fn with_links(mut status: Status) -> Status {
+        status.tap = Some(TapKind::SocketFilter);
+        status.early.opened = 1234;
+        status.quic = Some([2, 5]);
         status
     }
 

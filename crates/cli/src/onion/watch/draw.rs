@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use anabranch_drive::onion::MptcpCounts;
+use anabranch_drive::onion::relay::Numbers;
 use anabranch_onion::SetNumbers;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -16,12 +18,15 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{scaled, share, sparks};
 
-/// Lines about the whole, and below the first table.
+/// Lines about the whole, and of the table below them with its head.
 const HEAD: u16 = 1;
-const FOOT: u16 = 2;
-/// Lines of the first table, and of sets, with their heads.
 const ROWS: u16 = 5;
-const SETS: u16 = 6;
+/// Lines below that table: what else is known of all together, and sets with their head. Sets have
+/// what is left.
+const REST: u16 = 9;
+
+/// Between two words of a line.
+const BETWEEN: &str = " · ";
 
 const COLUMNS: [Column<Row>; 5] = [
     Column::text("links", 9, 0, |row, _, _| row.name.into()),
@@ -70,7 +75,7 @@ impl Picture for Model {
     }
 
     fn height(&self) -> u16 {
-        HEAD + ROWS + FOOT + SETS
+        HEAD + ROWS + REST
     }
 
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
@@ -79,7 +84,9 @@ impl Picture for Model {
         frame.render_widget(whole(self, ink), cut(&mut rest, HEAD));
         let rows = cut(&mut rest, ROWS);
         frame.render_widget(table(&COLUMNS, self.rows.iter(), rows.width, ink), rows);
-        frame.render_widget(Paragraph::new(foot(self, ink)), cut(&mut rest, FOOT));
+        let foot = foot(self, rest.width, ink);
+        let lines = foot.height() as u16;
+        frame.render_widget(Paragraph::new(foot), cut(&mut rest, lines));
         if !self.numbers.sets.is_empty() {
             let room = usize::from(rest.height.saturating_sub(1));
             let sets = look.sorted(&ORDERS, &self.numbers.sets).into_iter().take(room);
@@ -117,46 +124,62 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
 }
 
 /// What else is known of all together.
-fn foot(model: &Model, ink: Palette) -> Text<'static> {
+fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     let stats = &model.numbers.stats;
     let [received, sent] = stats.padding;
-    let sets = format!(
-        "sets {} · legs {} · waiting {} · padding cells {received} in, {sent} out · by CGO {}",
-        stats.sets,
-        stats.legs,
-        scaled(stats.reordered as f64, "B"),
-        stats.circuits_cgo,
-    );
-    let sets = match model.numbers.tap {
-        Some(tap) => format!(
-            "{sets} · unordered links {} · tap {tap} · early records {}",
-            stats.unordered_links, model.numbers.early.opened
-        ),
-        None => sets,
-    };
-    let sets = match model.numbers.quic {
-        Some(counts) => format!(
-            "{sets} · QUIC links {} with {} circuits, {} failed",
-            stats.quic_links, stats.quic_circuits, counts.failed
-        ),
-        None => sets,
-    };
-    let sets = match stats.dedicated_links {
-        0 => sets,
-        links => format!("{sets} · links of one circuit {links}"),
-    };
-    let sets = match model.numbers.mptcp {
-        Some(counts) => format!(
-            "{sets} · MPTCP links {} with {} subflows, {} by TCP",
-            counts.links, counts.subflows, counts.fell_back
-        ),
-        None => sets,
-    };
+    let sets = vec![
+        format!("sets {}", stats.sets),
+        format!("legs {}", stats.legs),
+        format!("waiting {}", scaled(stats.reordered as f64, "B")),
+        format!("padding cells {received} in, {sent} out"),
+        format!("by CGO {}", stats.circuits_cgo),
+    ];
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
         None => Line::styled("nothing refused, no breach of the protocol", ink.faint()),
     };
-    Text::from(vec![Line::raw(sets), complaints])
+    let links = wrapped(links(&model.numbers), width);
+    let lines = wrapped(sets, width).into_iter().chain(links).map(Line::raw);
+    lines.chain([complaints]).collect()
+}
+
+/// What is known of links that are not as everybody's; nothing, where there are none.
+fn links(numbers: &Numbers) -> Vec<String> {
+    let stats = &numbers.stats;
+    let unordered = numbers.tap.into_iter().flat_map(|tap| {
+        [
+            format!("unordered links {}", stats.unordered_links),
+            format!("tap {tap}"),
+            format!("early records {}", numbers.early.opened),
+        ]
+    });
+    let quic = numbers.quic.map(|counts| {
+        let (links, circuits) = (stats.quic_links, stats.quic_circuits);
+        format!("QUIC links {links} with {circuits} circuits, {} failed", counts.failed)
+    });
+    let dedicated = (stats.dedicated_links > 0)
+        .then(|| format!("links of one circuit {}", stats.dedicated_links));
+    let mptcp = numbers.mptcp.map(|counts| {
+        let MptcpCounts { links, subflows, fell_back } = counts;
+        format!("MPTCP links {links} with {subflows} subflows, {fell_back} by TCP")
+    });
+    unordered.chain(quic).chain(dedicated).chain(mptcp).collect()
+}
+
+/// So many of these on each line as fit.
+fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if length(line) + length(BETWEEN) + length(&part) <= usize::from(width) => {
+                *line += BETWEEN;
+                *line += &part;
+            }
+            _ => lines.push(part),
+        }
+    }
+    lines
 }
 
 /// Each against its own busiest second: cells and circuits have no common scale.
@@ -179,12 +202,16 @@ mod tests {
     use anabranch_multipath::Time;
 
     use super::super::model::Limit;
-    use super::super::model::tests::numbers;
+    use super::super::model::tests::{numbers, with_links};
     use super::*;
     use crate::screen::frame::tests::words;
     use crate::screen::golden::check;
 
     fn model(seconds: u64) -> Model {
+        model_of(seconds, numbers)
+    }
+
+    fn model_of(seconds: u64, numbers: fn(u64) -> Numbers) -> Model {
         let limit = Limit::default();
         limit.set(4_000_000);
         let mut model = Model::new("river1".to_owned(), limit);
@@ -198,6 +225,18 @@ mod tests {
     #[test]
     fn a_relay_looks_as_it_did() {
         check("relay", &model(45));
+        check("relay-links", &model_of(45, with_links));
+    }
+
+    #[test]
+    fn nothing_of_links_is_cut_off_at_80_columns() {
+        let text = words(&model_of(45, with_links), 80);
+        let parts = links(&with_links(45));
+        assert_eq!(parts.len(), 6);
+        for part in parts {
+            assert!(text.contains(&part), "{part}: {text}");
+        }
+        assert!(text.contains("2 connections refused"), "{text}");
     }
 
     #[test]
@@ -210,6 +249,7 @@ mod tests {
     fn a_small_terminal_is_no_reason_to_panic() {
         for width in [1, 20, 79] {
             words(&model(9), width);
+            words(&model_of(9, with_links), width);
         }
     }
 }

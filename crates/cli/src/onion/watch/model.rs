@@ -113,6 +113,8 @@ impl Model {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use anabranch_drive::onion::tap::TapKind;
+    use anabranch_drive::onion::{MptcpCounts, QuicCounts};
     use anabranch_onion::{LegNumbers, SetNumbers};
 
     use super::*;
@@ -149,6 +151,20 @@ pub(super) mod tests {
         numbers.stats.relayed = seconds * 4900;
         numbers.stats.cells = 7;
         numbers.stats.padding = [5, 4];
+        numbers
+    }
+
+    /// The same with links of every kind.
+    pub(in crate::onion::watch) fn with_links(seconds: u64) -> Numbers {
+        let mut numbers = numbers(seconds);
+        numbers.tap = Some(TapKind::SocketFilter);
+        numbers.early.opened = seconds * 500;
+        numbers.quic = Some(QuicCounts { failed: 4, ..QuicCounts::default() });
+        numbers.mptcp = Some(MptcpCounts { links: 3, subflows: 5, fell_back: 2 });
+        numbers.stats.unordered_links = 6;
+        numbers.stats.quic_links = 2;
+        numbers.stats.quic_circuits = 17;
+        numbers.stats.dedicated_links = 12;
         numbers
     }
 
