@@ -8,28 +8,25 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use program::{NOBODY, Program};
+use program::{NOBODY, Program, free_ports};
 
-const RELAY: [&str; 8] = [
-    "relay",
-    "--nickname",
-    "river",
-    "--address",
-    "127.0.0.1",
-    "--listen",
-    "127.0.0.1:0",
-    "--allow-private",
-];
-const CLIENT: [&str; 3] = ["client", "--listen", "127.0.0.1:0"];
+const CLIENT: &str = "client --listen 127.0.0.1:0";
 
-fn start(words: &[&str], data: &Path) -> Program {
+/// A relay's words: others are told its port.
+fn relay() -> String {
+    let [port] = free_ports();
+    format!("relay --nickname river --address 127.0.0.1 --listen 127.0.0.1:{port} --allow-private")
+}
+
+fn start(words: &str, data: &Path) -> Program {
+    let words: Vec<&str> = words.split(' ').collect();
     let more = ["--json", "--authority", NOBODY, "--data", data.to_str().unwrap()];
-    Program::start(&[words, &more].concat())
+    Program::start(&[&words[..], &more].concat())
 }
 
 #[test]
 fn a_second_process_on_a_folder_is_refused_in_one_line_and_a_killed_one_holds_nothing() {
-    for words in [&RELAY[..], &CLIENT] {
+    for words in [&relay(), CLIENT] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("state");
         let mut first = start(words, &data);
@@ -46,7 +43,7 @@ fn a_second_process_on_a_folder_is_refused_in_one_line_and_a_killed_one_holds_no
 
 #[test]
 fn a_folder_that_others_could_look_into_is_closed_to_them_and_that_is_said() {
-    for words in [&RELAY[..], &CLIENT] {
+    for words in [&relay(), CLIENT] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("state");
         fs::create_dir(&data).unwrap();

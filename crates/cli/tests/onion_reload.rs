@@ -69,7 +69,8 @@ fn relay_settings(nickname: &str, port: u16, authorities: &str) -> String {
 #[test]
 fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = relay_settings("river", 0, &format!("'{NOBODY}'"));
+    let [port] = free_ports();
+    let settings = relay_settings("river", port, &format!("'{NOBODY}'"));
     let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
     relay.program.next("listening");
     relay.reload("contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64\nmetrics = '127.0.0.1:0'");
