@@ -1,16 +1,32 @@
 //! Memory that links share.
 
-/// Memory of all links of one process together, beyond what each has for itself: what they promise
-/// to take, and what they keep because it has not come.
+use crate::outbox::LEAST_WINDOW;
+
+/// What a link keeps for its other end in any case, however many share the memory.
+const LEAST_SHARE: usize = 4 << 10;
+
+/// Memory of all links of one process together: what each may keep for itself, and beyond that what
+/// they promise to take, and what they keep because it has not come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
+    share: usize,
 }
 
 impl Budget {
-    /// So many bytes.
+    /// So many bytes beyond the least window of each.
     pub(crate) fn new(bytes: usize) -> Budget {
-        Budget { left: bytes }
+        Budget { left: bytes, share: LEAST_WINDOW }
+    }
+
+    /// So many links have these bytes to share, beside what may be taken: each a window at most.
+    pub(crate) fn divide(&mut self, bytes: usize, links: usize) {
+        self.share = (bytes / links.max(1)).clamp(LEAST_SHARE, LEAST_WINDOW);
+    }
+
+    /// Bytes that a link may keep without taking any.
+    pub(crate) fn share(&self) -> usize {
+        self.share
     }
 
     /// Takes as many; false if there are fewer, and then none are taken.

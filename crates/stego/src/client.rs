@@ -61,6 +61,8 @@ pub enum Ending {
     Reset,
     /// There was no way to the other end for 5 minutes.
     Lost,
+    /// It kept most of all when memory ran out.
+    Crowded,
 }
 
 /// What a client is made of.

@@ -8,7 +8,7 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 
 use crate::budget::Budget;
 use crate::frame::{Ack, RANGES, RECEIPTS};
-use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW};
+use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW, PIECE};
 
 /// Bytes of an acknowledgement without its lists, and of its block around it.
 const ACK_FIXED: usize = 48;
@@ -32,6 +32,8 @@ pub(crate) struct Inbox {
     merger: Merger<Chunk>,
     /// Ranges of chunks that wait for others, by their first.
     ranges: BTreeMap<u64, u64>,
+    /// How many chunks these are.
+    waiting: usize,
     /// Chunks in order, not read yet.
     ready: VecDeque<Vec<u8>>,
     /// Bytes that came, bytes that were read, and bytes that may come in all.
@@ -69,6 +71,7 @@ impl Inbox {
         Inbox {
             merger: Merger::new(places, 0, AHEAD, None),
             ranges: BTreeMap::new(),
+            waiting: 0,
             ready: VecDeque::new(),
             came: 0,
             read: 0,
@@ -91,6 +94,11 @@ impl Inbox {
     /// Bytes that came, each counted once.
     pub(crate) fn came(&self) -> u64 {
         self.came
+    }
+
+    /// Bytes of memory for what came and was not read, about.
+    pub(crate) fn kept(&self) -> usize {
+        (self.came - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
     /// A chunk came by a place; `None` is the stream's end.
@@ -138,6 +146,7 @@ impl Inbox {
 
     /// Chunk `number` waits: the range that it begins, goes on or joins.
     fn note(&mut self, number: u64) {
+        self.waiting += 1;
         let mut range = number..number + 1;
         if let Some(end) = self.ranges.remove(&range.end) {
             range.end = end;
@@ -151,6 +160,7 @@ impl Inbox {
 
     /// Chunk `number`, the first of those that waited, waits no more.
     fn forget(&mut self, number: u64) {
+        self.waiting -= 1;
         if let Some(end) = self.ranges.remove(&number)
             && end > number + 1
         {
@@ -274,6 +284,7 @@ mod tests {
         }
         let ack = inbox.ack(0, 2_000);
         assert_eq!((ack.next, ack.ranges), (1, vec![2..4, 5..6, 7..8]));
+        assert_eq!(inbox.kept(), 5 + PIECE * 5);
         take(&mut inbox, 6, &[6]).unwrap();
         assert_eq!(inbox.ack(0, 2_000).ranges, vec![2..4, 5..8]);
         take(&mut inbox, 1, &[1]).unwrap();
@@ -281,7 +292,7 @@ mod tests {
         inbox.chunk(Time::ZERO, PLACE, 8, None).unwrap();
         let read: Vec<u8> = std::iter::from_fn(|| inbox.read()).flatten().collect();
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert!(inbox.is_done() && inbox.ranges.is_empty());
+        assert!(inbox.is_done() && inbox.ranges.is_empty() && inbox.kept() == 0);
         assert_eq!(inbox.ack(0, 2_000).next, 9);
     }
 

@@ -292,6 +292,14 @@ impl Link {
         }
     }
 
+    /// Bytes of memory for what waits at this end, about: what came, and what is to go.
+    pub(crate) fn kept(&self) -> (usize, usize) {
+        let places = || self.places.iter().flatten();
+        let partial: usize = places().map(|place| place.partial.len()).sum();
+        let hidden: usize = places().map(|place| place.hidden.len()).sum();
+        (self.inbox.kept() + partial, self.outbox.kept() + hidden)
+    }
+
     /// Gives back memory for what has come at the other end.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         self.outbox.settle(budget);

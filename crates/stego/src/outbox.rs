@@ -7,10 +7,11 @@ use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
 /// Chunks that may be ahead of the first that has not come.
 pub(crate) const AHEAD: usize = 8_192;
-/// The least window, and the greatest: bytes of a stream that are under way or wait. What is beyond
-/// the least is the budget's.
+/// The least window, and the greatest: bytes of a stream that are under way or wait.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
+/// Memory for a chunk beside its bytes, about.
+pub(crate) const PIECE: usize = 64;
 /// A chunk is not cut shorter than this for want of room.
 const SHORTEST: usize = 256;
 /// Chunks to be sent again that are looked at for one that fits.
@@ -84,9 +85,12 @@ impl Outbox {
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
         let taken = if open { bytes.len().min(self.room(budget)) } else { 0 };
+        if taken == 0 {
+            return 0;
+        }
         self.fresh.extend(&bytes[..taken]);
         self.held += taken;
-        let lacks = self.beyond().saturating_sub(self.borrowed);
+        let lacks = self.beyond(budget).saturating_sub(self.borrowed);
         let lent = budget.take(lacks);
         debug_assert!(lent, "there was room");
         self.borrowed += lacks;
@@ -95,18 +99,19 @@ impl Outbox {
 
     /// Bytes that may be written now.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
-        let memory = LEAST_WINDOW.saturating_add(self.borrowed).saturating_add(budget.left());
+        let memory = budget.share().saturating_add(self.borrowed).saturating_add(budget.left());
         self.window.min(memory).saturating_sub(self.held)
     }
 
     /// Bytes that it keeps beyond those that it may keep in any case.
-    fn beyond(&self) -> usize {
-        self.held.saturating_sub(LEAST_WINDOW)
+    fn beyond(&self, budget: &Budget) -> usize {
+        self.held.saturating_sub(budget.share())
     }
 
     /// Gives the budget back what it needs no more.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
-        let needed = self.beyond();
+        // More is needed where the share has become less: nothing is written until it is not.
+        let needed = self.beyond(budget).min(self.borrowed);
         budget.give(self.borrowed - needed);
         self.borrowed = needed;
     }
@@ -156,6 +161,11 @@ impl Outbox {
     /// Bytes that have not come yet.
     pub(crate) fn held(&self) -> usize {
         self.held
+    }
+
+    /// Bytes of memory for it, about.
+    pub(crate) fn kept(&self) -> usize {
+        self.held + PIECE * self.flight.len()
     }
 
     /// Chunks that could be sent now, about.

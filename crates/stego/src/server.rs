@@ -64,8 +64,9 @@ pub struct ServerConfig {
     pub wall: u64,
     /// Whether AES is quick on this machine.
     pub aes: bool,
-    /// Bytes that the links may have together, beyond 1 MiB each way: for what they have promised
-    /// to take, and for what has not come at their clients.
+    /// Bytes that the links keep together at most, in both directions: who keeps most loses its
+    /// link when there are more. Half of it is for windows beyond 1 MiB, a quarter to be shared by
+    /// what waits for clients.
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
@@ -85,6 +86,8 @@ pub struct Server<R> {
     conns: BTreeMap<ConnId, Guest>,
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
+    /// Bytes of memory that all links have, about.
+    kept: usize,
     /// Links to which something happened, and when the others want to be looked at.
     touched: BTreeSet<LinkId>,
     timers: BTreeSet<(Time, LinkId)>,
@@ -100,6 +103,8 @@ struct Host {
     /// When both streams had ended.
     done: Option<Time>,
     timer: Time,
+    /// Bytes of memory that it had when it was looked at last, about.
+    kept: usize,
 }
 
 struct Guest {
@@ -126,7 +131,8 @@ impl<R: CryptoRng> Server<R> {
     #[must_use]
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
-            budget: Budget::new(config.memory),
+            budget: Budget::new(config.memory / 2),
+            kept: 0,
             scene: Arc::new(Scene::new(
                 &config.key.public(),
                 String::new(),
@@ -240,6 +246,9 @@ impl<R: CryptoRng> Server<R> {
             while let Some(link) = self.touched.pop_first() {
                 self.work(now, link);
             }
+            while self.kept > self.config.memory {
+                self.crowd_out(now);
+            }
         }
         self.outputs.pop_front()
     }
@@ -282,6 +291,10 @@ impl<R: CryptoRng> Server<R> {
         if let Some(ending) = ending {
             return self.end(id, host, ending);
         }
+        let (came, goes) = host.link.kept();
+        let kept = came + goes;
+        self.kept = self.kept - host.kept + kept;
+        host.kept = kept;
         host.timer = self.timer(now, &host);
         self.timers.insert((host.timer, id));
         self.links.insert(id, host);
@@ -297,11 +310,30 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
+    /// Ends the link of whose client most is kept that came: what is to go has bounds of its own.
+    fn crowd_out(&mut self, now: Time) {
+        let fullest = self.links.iter().max_by_key(|(_, host)| host.link.kept());
+        let fullest = fullest.map(|(id, _)| *id);
+        let found = fullest.and_then(|id| Some((id, self.links.remove(&id)?)));
+        let (id, mut host) = found.expect("a link keeps what is kept");
+        self.timers.remove(&(host.timer, id));
+        host.link.reset();
+        self.flush(now, &mut host);
+        self.end(id, host, Ending::Crowded);
+    }
+
     fn end(&mut self, id: LinkId, mut host: Host, ending: Ending) {
+        self.kept -= host.kept;
         host.link.release(&mut self.budget);
+        self.divide();
         self.awaited.remove(&host.tokens);
         self.hang_up(&mut host);
         self.outputs.push_back(ServerOutput::Over(id, ending));
+    }
+
+    /// Shares out what links may keep without taking any of the budget.
+    fn divide(&mut self) {
+        self.budget.divide(self.config.memory / 4, self.links.len());
     }
 
     /// Closes a link's connections behind what was written.
@@ -492,8 +524,10 @@ impl<R: CryptoRng> Server<R> {
         let mut places = vec![None; PLACES];
         places[0] = Some(id);
         let tokens = self.awaited.add(number, &secrets.tokens);
-        let host = Host { link, tokens, places, heard: now, done: None, timer: Time::MAX };
+        let timer = Time::MAX;
+        let host = Host { link, tokens, places, heard: now, done: None, timer, kept: 0 };
         self.links.insert(LinkId(number), host);
+        self.divide();
         self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
         *seat = Seat::Joined { link: LinkId(number), place: 0, skip };
         self.joined(now, seat, &rest)

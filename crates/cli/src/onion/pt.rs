@@ -141,8 +141,8 @@ struct ServerSide {
     /// Links at a time [default: 10000]
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Megabytes that all links together may have for data that is under way or not read, beyond
-    /// 1 MiB each way for each of them [default: 256]
+    /// Megabytes that all links together may have for data that is under way or not read; whoever
+    /// sent most of it loses his link when there is more [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -317,6 +317,7 @@ fn tell(log: &Log, event: &PtEvent) {
         Ending::Done => "done",
         Ending::Reset => "reset",
         Ending::Lost => "lost",
+        Ending::Crowded => "crowded",
     };
     match event {
         PtEvent::Up => log.object(&json!({"event": "link_up"})),

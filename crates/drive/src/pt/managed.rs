@@ -50,7 +50,7 @@ impl std::error::Error for ManagedFailure {}
 /// What a bridge's links may take if its parent says nothing of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes that links may promise together beyond 1 MiB each.
+    /// Bytes that links keep together at most, both ways.
     pub memory: usize,
     /// Links at a time.
     pub links: usize,

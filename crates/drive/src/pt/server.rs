@@ -63,7 +63,7 @@ pub struct ServerSettings {
     pub site: Option<SocketAddr>,
     /// Which connection takes the next chunk.
     pub schedule: Spec,
-    /// Bytes that the links may promise together beyond 1 MiB each.
+    /// Bytes that the links keep together at most, both ways.
     pub memory: usize,
     /// Links at a time.
     pub links: usize,

@@ -7,7 +7,7 @@ use crate::block::{Opener, Sealer};
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
 use crate::handshake::Greeting;
-use crate::outbox::LEAST_WINDOW;
+use crate::outbox::{AHEAD, LEAST_WINDOW};
 
 const WALL: u64 = 1_800_000_000;
 /// What a socket takes at a time.
@@ -23,6 +23,7 @@ struct World {
     server: Server<Stream>,
     said: BTreeMap<ConnId, Vec<u8>>,
     opened: Vec<LinkId>,
+    over: Vec<(LinkId, Ending)>,
 }
 
 impl World {
@@ -42,6 +43,7 @@ impl World {
             server: Server::new(config, stream(1, 2, "server")),
             said: BTreeMap::new(),
             opened: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -60,7 +62,8 @@ impl World {
                 }
                 ServerOutput::Opened(link) => self.opened.push(link),
                 ServerOutput::Stranger(id, _) => panic!("{id:?} is taken for a stranger's"),
-                ServerOutput::Close(_) | ServerOutput::Ready(_) | ServerOutput::Over(..) => {}
+                ServerOutput::Over(link, ending) => self.over.push((link, ending)),
+                ServerOutput::Close(_) | ServerOutput::Ready(_) => {}
             }
         }
     }
@@ -120,10 +123,10 @@ impl Greedy {
         greedy
     }
 
-    /// Reads what has come.
-    fn listen(&mut self, world: &mut World) {
+    /// Reads what has come: whether it ended with the link's end.
+    fn listen(&mut self, world: &mut World) -> bool {
         self.partial.extend(world.said.remove(&self.id).unwrap_or_default());
-        let (mut start, mut frames) = (0, Vec::new());
+        let (mut start, mut frames, mut reset) = (0, Vec::new(), false);
         while let Some(length) = self.opener.open(&self.partial[start..], &mut frames).unwrap() {
             start += length;
             let mut rest = &frames[..];
@@ -131,16 +134,33 @@ impl Greedy {
                 if let Frame::Data { chunk, .. } = frame {
                     self.next = self.next.max(chunk + 1);
                 }
+                reset = frame == Frame::Reset;
             }
         }
         self.partial.drain(..start);
+        reset
     }
 
     fn ack(&mut self, world: &mut World) {
         let ack = Ack { next: self.next, limit: GREEDY, ..Ack::default() };
+        self.say(world, &Frame::Ack(ack));
+    }
+
+    fn say(&mut self, world: &mut World, frame: &Frame<'_>) {
         let mut block = Vec::new();
-        self.sealer.seal(self.aes, &mut block, |out| Frame::Ack(ack).write(out));
+        self.sealer.seal(self.aes, &mut block, |out| frame.write(out));
         world.hear(self.id, &block);
+    }
+
+    /// Sends a stream without its first chunk, in chunks of this length, as far as it is allowed.
+    fn send_ahead(&mut self, world: &mut World, length: usize) {
+        let bytes = vec![9; length];
+        for chunk in 1..=(LEAST_WINDOW / length).min(AHEAD - 1) as u64 {
+            if world.over.iter().any(|(link, _)| *link == self.link) {
+                return;
+            }
+            self.say(world, &Frame::Data { chunk, bytes: &bytes });
+        }
     }
 }
 
@@ -195,7 +215,7 @@ fn who_allows_much_and_acknowledges_nothing_is_kept_a_mebibyte() {
         let greedy = Greedy::join(&mut world, number);
         world.fill(greedy.link);
     }
-    assert_eq!(world.kept(), (8 * LEAST_WINDOW, memory), "the budget is others'");
+    assert_eq!(world.kept(), (8 * LEAST_WINDOW, memory / 2), "the budget is others'");
 }
 
 #[test]
@@ -212,11 +232,37 @@ fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
         }
     }
     all.iter().for_each(|greedy| world.fill(greedy.link));
-    assert_eq!(world.kept(), (5 * LEAST_WINDOW + memory, 0));
+    let share = memory / 4 / all.len();
+    assert_eq!(world.kept(), (5 * share + memory / 2, 0));
     assert_eq!(carried(&mut world, 3_000_000), 3_000_000);
-    assert_eq!(world.kept().1, 0);
+    assert_eq!((world.kept().1, &world.over[..]), (0, &[][..]), "and nobody loses a link");
     // They fall silent, and are over after a while.
     world.now += SURVIVES;
     world.act();
-    assert_eq!((world.server.links(), world.kept()), (0, (0, memory)));
+    assert_eq!((world.server.links(), world.kept(), world.server.kept), (0, (0, memory / 2), 0));
+}
+
+#[test]
+fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory() {
+    // Long chunks, and such whose bytes are the least part of what they cost.
+    for length in [4_000, 1] {
+        let memory = 2 << 20;
+        let mut world = World::new(memory);
+        let honest = Greedy::join(&mut world, 99);
+        let mut all: Vec<Greedy> = (0..6).map(|number| Greedy::join(&mut world, number)).collect();
+        for greedy in &mut all {
+            greedy.send_ahead(&mut world, length);
+            assert!(world.server.kept <= memory, "{} of {memory}", world.server.kept);
+            let each = world.server.links.values().map(|host| host.link.kept());
+            let each: usize = each.map(|(came, goes)| came + goes).sum();
+            assert_eq!(each, world.server.kept);
+        }
+        let crowded: Vec<LinkId> = world.over.iter().map(|(link, _)| *link).collect();
+        assert!(world.over.iter().all(|(_, ending)| *ending == Ending::Crowded));
+        assert!((1..6).contains(&crowded.len()) && !crowded.contains(&honest.link), "{length}");
+        // Who lost it was told.
+        let lost = all.iter_mut().find(|greedy| crowded.contains(&greedy.link)).unwrap();
+        assert!(lost.listen(&mut world));
+        assert_eq!(carried(&mut world, 3_000_000), 3_000_000);
+    }
 }
