@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use program::{NOBODY, Program};
+use program::{NOBODY, Program, free_ports};
 use running::{PATIENCE, Running};
 use tempfile::TempDir;
 
@@ -159,8 +159,9 @@ fn the_manager_is_told_the_same_by_a_relay() {
     let socket = folder.path().join("notify");
     let manager = Manager::at(&socket);
     let file = folder.path().join("river.toml");
+    let [port] = free_ports();
     let settings = format!(
-        "nickname = 'river'\naddress = '127.0.0.1'\nlisten = ['127.0.0.1:0']\ndata = '{}'\n\
+        "nickname = 'river'\naddress = '127.0.0.1'\nlisten = ['127.0.0.1:{port}']\ndata = '{}'\n\
          authority = ['{NOBODY}']\ngrace = 0\n",
         folder.path().join("river").display()
     );

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use program::{NOBODY, Program};
+use program::{NOBODY, Program, free_ports};
 use running::{PATIENCE, Running};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -120,9 +120,10 @@ fn a_client_and_a_relay_tell_where_they_listen() {
     let network = folder.path().join("network.txt");
     fs::write(&network, NOBODY).unwrap();
     let of = |kind: &str, more: &[&str]| {
-        let data = folder.path().join(kind);
+        let ([port], data) = (free_ports(), folder.path().join(kind));
         let mut command = anabranch(folder.path());
-        command.args([kind, "--json", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        command.args([kind, "--json", "--listen", &format!("127.0.0.1:{port}"), "--data"]);
+        command.arg(data);
         command.arg("--authorities").arg(&network).args(more);
         let mut program = Program::of(&mut command);
         program.next("listening");
