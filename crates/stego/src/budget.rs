@@ -2,11 +2,11 @@
 
 use crate::outbox::LEAST_WINDOW;
 
-/// What a link keeps for its other end in any case, however many share the memory.
+/// A link's share, however many there are.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// Memory of all links of one process together: what each may keep for itself, and beyond that what
-/// they promise to take, and what they keep because it has not come.
+/// Memory that all links of a process share. Each may keep [`Budget::share`] bytes of what it sends;
+/// windows and bytes beyond that are taken from here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
@@ -14,14 +14,17 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// So many bytes beyond the least window of each.
+    /// `bytes` for all links, beside the share of each: the least window.
     pub(crate) fn new(bytes: usize) -> Budget {
         Budget { left: bytes, share: LEAST_WINDOW }
     }
 
-    /// So many links have these bytes to share, beside what may be taken: each a window at most.
-    pub(crate) fn divide(&mut self, bytes: usize, links: usize) {
+    /// Divides `bytes` evenly among `links`: a least window each at most, [`LEAST_SHARE`] at least.
+    /// Whether the shares are others than before.
+    pub(crate) fn divide(&mut self, bytes: usize, links: usize) -> bool {
+        let before = self.share;
         self.share = (bytes / links.max(1)).clamp(LEAST_SHARE, LEAST_WINDOW);
+        self.share != before
     }
 
     /// Bytes that a link may keep without taking any.
@@ -29,7 +32,7 @@ impl Budget {
         self.share
     }
 
-    /// Takes as many; false if there are fewer, and then none are taken.
+    /// Takes `bytes` if there are as many left; whether there were.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.left >= bytes;
         self.left -= if enough { bytes } else { 0 };

@@ -8,7 +8,7 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 
 use crate::budget::Budget;
 use crate::frame::{Ack, RANGES, RECEIPTS};
-use crate::outbox::{AHEAD, LEAST_WINDOW, MOST_WINDOW, PIECE};
+use crate::outbox::{AHEAD, FEW_PIECES, LEAST_WINDOW, MOST_WINDOW, PIECE};
 
 /// Bytes of an acknowledgement without its lists, and of its block around it.
 const ACK_FIXED: usize = 48;
@@ -171,6 +171,9 @@ impl Inbox {
     /// The next bytes in order.
     pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
         let bytes = self.ready.pop_front()?;
+        if self.ready.is_empty() && self.ready.capacity() > FEW_PIECES {
+            self.ready = VecDeque::new();
+        }
         self.read += bytes.len() as u64;
         Some(bytes)
     }

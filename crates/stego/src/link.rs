@@ -300,6 +300,12 @@ impl Link {
         (self.inbox.kept() + partial, self.outbox.kept() + hidden)
     }
 
+    /// Bytes of these beyond what it may keep for what is to go.
+    pub(crate) fn excess(&self, budget: &Budget) -> usize {
+        let (came, goes) = self.kept();
+        came + goes.saturating_sub(self.outbox.allowed(budget))
+    }
+
     /// Gives back memory for what has come at the other end.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         self.outbox.settle(budget);

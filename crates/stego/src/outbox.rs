@@ -16,8 +16,9 @@ pub(crate) const PIECE: usize = 64;
 const SHORTEST: usize = 256;
 /// Chunks to be sent again that are looked at for one that fits.
 const LOOK: usize = 16;
-/// Memory for bytes that are not cut yet, which is kept while there are few.
-const KEPT: usize = 256 << 10;
+/// Memory for bytes that are not cut yet, and for as many chunks, which is kept while there are few.
+const KEPT: usize = 16 << 10;
+pub(crate) const FEW_PIECES: usize = 64;
 
 /// One direction's bytes, as their sender keeps them.
 pub(crate) struct Outbox {
@@ -108,11 +109,12 @@ impl Outbox {
         self.held.saturating_sub(budget.share())
     }
 
-    /// Gives the budget back what it needs no more.
+    /// Gives the budget back what it needs no more, or takes what it lacks, as far as there is any:
+    /// its share may have become less.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
-        // More is needed where the share has become less: nothing is written until it is not.
-        let needed = self.beyond(budget).min(self.borrowed);
-        budget.give(self.borrowed - needed);
+        budget.give(std::mem::take(&mut self.borrowed));
+        let needed = self.beyond(budget).min(budget.left());
+        budget.take(needed);
         self.borrowed = needed;
     }
 
@@ -165,7 +167,13 @@ impl Outbox {
 
     /// Bytes of memory for it, about.
     pub(crate) fn kept(&self) -> usize {
-        self.held + PIECE * self.flight.len()
+        let spare = self.fresh.capacity() - self.fresh.len();
+        self.held + spare + PIECE * self.flight.len()
+    }
+
+    /// Bytes that it may keep: its share, and what it has of the budget.
+    pub(crate) fn allowed(&self, budget: &Budget) -> usize {
+        budget.share() + self.borrowed
     }
 
     /// Chunks that could be sent now, about.
@@ -235,6 +243,9 @@ impl Outbox {
             self.flight.pop_front();
             self.base += 1;
         }
+        if self.flight.is_empty() && self.flight.capacity() > FEW_PIECES {
+            self.flight = VecDeque::new();
+        }
         self.limit = self.limit.max(ack.limit);
         let allowed = self.limit.saturating_sub(self.cut).min(self.earned());
         let window = usize::try_from(allowed).unwrap_or(MOST_WINDOW);
@@ -303,7 +314,9 @@ impl Outbox {
         bytes.extend_from_slice(&first[..split]);
         bytes.extend_from_slice(&second[..length - split]);
         self.fresh.drain(..length);
-        if self.fresh.capacity() > KEPT && self.fresh.len() < self.fresh.capacity() / 4 {
+        if self.fresh.is_empty() {
+            self.fresh = VecDeque::new();
+        } else if self.fresh.capacity() > KEPT && self.fresh.len() < self.fresh.capacity() / 4 {
             self.fresh.shrink_to(self.fresh.len() * 2);
         }
         bytes

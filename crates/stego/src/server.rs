@@ -64,9 +64,9 @@ pub struct ServerConfig {
     pub wall: u64,
     /// Whether AES is quick on this machine.
     pub aes: bool,
-    /// Bytes that the links keep together at most, in both directions: who keeps most loses its
-    /// link when there are more. Half of it is for windows beyond 1 MiB, a quarter to be shared by
-    /// what waits for clients.
+    /// Bytes that the links keep together at most, in both directions. Half is for windows beyond 1
+    /// MiB, a quarter is shared by the links for what waits for clients. When more is kept, the
+    /// link ends that has most beyond its share and what it took.
     pub memory: usize,
     /// Links at a time.
     pub links: usize,
@@ -310,9 +310,10 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Ends the link of whose client most is kept that came: what is to go has bounds of its own.
+    /// Ends the link that has most beyond its own part: its share, and what it took of the budget.
     fn crowd_out(&mut self, now: Time) {
-        let fullest = self.links.iter().max_by_key(|(_, host)| host.link.kept());
+        let budget = self.budget;
+        let fullest = self.links.iter().max_by_key(|(_, host)| host.link.excess(&budget));
         let fullest = fullest.map(|(id, _)| *id);
         let found = fullest.and_then(|id| Some((id, self.links.remove(&id)?)));
         let (id, mut host) = found.expect("a link keeps what is kept");
@@ -333,7 +334,9 @@ impl<R: CryptoRng> Server<R> {
 
     /// Shares out what links may keep without taking any of the budget.
     fn divide(&mut self) {
-        self.budget.divide(self.config.memory / 4, self.links.len());
+        if self.budget.divide(self.config.memory / 4, self.links.len()) {
+            self.links.values_mut().for_each(|host| host.link.settle(&mut self.budget));
+        }
     }
 
     /// Closes a link's connections behind what was written.

@@ -110,7 +110,7 @@ impl Offers {
 /// What our transport inside a relay may take: for what waits in its links half as much as the
 /// relay's cells may.
 fn limits(memory: usize) -> Limits {
-    Limits { memory: memory / 2, ..Limits::default() }
+    Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }
 
 /// Where a program of this machine reaches what listens there.
@@ -185,6 +185,7 @@ mod tests {
     #[test]
     fn our_transport_has_half_of_what_the_relay_says_and_by_default_as_much_as_by_itself() {
         assert_eq!(limits(64 << 20).memory, 32 << 20);
+        assert_eq!(limits(1 << 20).memory, Limits::LEAST);
         let usual = crate::onion::relay::MEMORY_MB << 20;
         assert_eq!(limits(usual).memory, Limits::default().memory);
     }

@@ -141,8 +141,8 @@ struct ServerSide {
     /// Links at a time [default: 10000]
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Megabytes that all links together may have for data that is under way or not read; whoever
-    /// sent most of it loses his link when there is more [default: 256]
+    /// Megabytes that all links together may have for data that is under way or not read; when there
+    /// is more, the link ends that has most beyond its part [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -275,7 +275,7 @@ fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
 
 fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limits, Failure> {
     let usual = Limits::default();
-    let memory = memory(megabytes.unwrap_or(usual.memory >> 20), 1)?;
+    let memory = memory(megabytes.unwrap_or(usual.memory >> 20), Limits::LEAST >> 20)?;
     Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 

@@ -56,6 +56,11 @@ pub struct Limits {
     pub links: usize,
 }
 
+impl Limits {
+    /// The least memory: a link that its client fills and nobody reads has a quarter of it.
+    pub const LEAST: usize = 4 << 20;
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits { memory: 256 << 20, links: 10_000 }

@@ -243,6 +243,24 @@ fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
 }
 
 #[test]
+fn many_that_are_kept_much_for_are_crowded_out_before_one_who_sends() {
+    let memory = 8 << 20;
+    let mut world = World::new(memory);
+    let mut sender = Greedy::join(&mut world, 99);
+    for number in 0..60 {
+        let greedy = Greedy::join(&mut world, number);
+        world.fill(greedy.link);
+        assert!(world.server.kept <= memory, "{} of {memory}", world.server.kept);
+        // It is not read meanwhile.
+        sender.say(&mut world, &Frame::Data { chunk: number, bytes: &[5; 200] });
+    }
+    assert!(!world.over.is_empty(), "the shares of those who came first were greater");
+    assert!(world.over.iter().all(|(_, ending)| *ending == Ending::Crowded));
+    assert!(world.server.links.contains_key(&sender.link), "{:?}", world.over);
+    assert_eq!(carried(&mut world, 1_000_000), 1_000_000);
+}
+
+#[test]
 fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory() {
     // Long chunks, and such whose bytes are the least part of what they cost.
     for length in [4_000, 1] {
