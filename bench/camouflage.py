@@ -144,13 +144,6 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
 
 
 @contextmanager
-def hostile(network: Network, what: str) -> Iterator[None]:
-    """The server's end of the line freezes connections meanwhile, or kills them."""
-    with frozen(network) if what == "frozen" else killed(network):
-        yield
-
-
-@contextmanager
 def frozen(network: Network) -> Iterator[None]:
     """Connections freeze meanwhile."""
     network.server.must(["nft", "-f", "-"], text=FREEZE)
@@ -184,6 +177,9 @@ def killed(network: Network) -> Iterator[None]:
         raise SystemExit("no connection was killed")
 
 
+HOSTILITIES = {"frozen": frozen, "killed": killed}
+
+
 def measured(network: Network, at: tuple[str, int], length: int) -> Run:
     """One download, and what crossed the link for it."""
     before = network.stats()["line"]
@@ -211,7 +207,7 @@ def beside_hostile(
     quiet, struck = [], []
     for _ in range(runs):
         quiet.append(measured(network, at, length).goodput)
-        with hostile(network, what):
+        with HOSTILITIES[what](network):
             struck.append(measured(network, at, length).goodput)
     ratios = [one / other for one, other in zip(struck, quiet, strict=True)]
     return [median_and_spread(quiet), median_and_spread(struck), median_and_spread(ratios, 3)]
@@ -224,7 +220,7 @@ def main() -> None:
     parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--delay", default="42.5ms", help="one way")
-    parser.add_argument("--hostile", choices=("frozen", "killed"), help="beside such a line")
+    parser.add_argument("--hostile", choices=tuple(HOSTILITIES), help="beside such a line")
     parser.add_argument("--bytes", type=int, help="of a run")
     options = parser.parse_args()
     if options.hostile and "direct" in options.profiles:

@@ -42,7 +42,7 @@ pub fn check(bytes: &[u8]) {
         false => (Role::Server, Role::Client),
     };
     if choice >= SUITE_COUNT {
-        return Tapped::new(input, suite, [own, other]).run();
+        return TappedPlay::new(input, suite, [own, other]).run();
     }
     let mut play = Play {
         input,
@@ -158,7 +158,7 @@ impl Play<'_> {
 const UNIT: usize = 20;
 
 /// A link with a tap, its twin that is told the same in order, and the peer of both.
-struct Tapped<'a> {
+struct TappedPlay<'a> {
     input: Input<'a>,
     /// The one with a tap first.
     links: [Tls; 2],
@@ -172,8 +172,8 @@ struct Tapped<'a> {
     spoilt: bool,
 }
 
-impl<'a> Tapped<'a> {
-    fn new(input: Input<'a>, suite: usize, [own, other]: [Role; 2]) -> Tapped<'a> {
+impl<'a> TappedPlay<'a> {
+    fn new(input: Input<'a>, suite: usize, [own, other]: [Role; 2]) -> TappedPlay<'a> {
         let links = [(); 2].map(|()| {
             let mut link = open_link(own, suite, Some(5));
             link.open_early(Time::ZERO, UNIT).expect("it is open");
@@ -181,7 +181,7 @@ impl<'a> Tapped<'a> {
         });
         let forger = Forger::new(other, suite);
         let (stream, came) = Default::default();
-        Tapped { input, links, forger, stream, head: 0, units: 0, came, spoilt: false }
+        TappedPlay { input, links, forger, stream, head: 0, units: 0, came, spoilt: false }
     }
 
     fn run(mut self) {

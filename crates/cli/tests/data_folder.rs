@@ -12,7 +12,7 @@ use program::{NOBODY, Program, free_ports};
 
 const CLIENT: &str = "client --listen 127.0.0.1:0";
 
-/// A relay's words: others are told its port.
+/// A relay's words, with a port, which it needs.
 fn relay() -> String {
     let [port] = free_ports();
     format!("relay --nickname river --address 127.0.0.1 --listen 127.0.0.1:{port} --allow-private")

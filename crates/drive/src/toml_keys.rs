@@ -186,7 +186,8 @@ fn matches(path: &str, place: &[String]) -> bool {
     wanted.len() == place.len() && wanted.iter().zip(place).all(same)
 }
 
-fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
+/// What to say of a key that is none of `keys`.
+pub(crate) fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
     let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };
     let near = hint(name, keys.iter().copied());
     let rest = if near.is_empty() { format!("; known: {}", keys.join(", ")) } else { near };

@@ -3,23 +3,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod lone_relay;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::dirclient::{self, DirClient, unix};
-use anabranch_drive::onion::keyring::KeyRing;
+use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_drive::onion::tap::Tap;
 use anabranch_links::{Context, Link, State, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Channel, LinkKind, Role, Start};
-use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::handshake::fast;
 use anabranch_onion::wire::cell::{Cells, Command, put_fixed};
 use anabranch_onion::wire::keys::sha256;
@@ -30,82 +28,59 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const UPDATES: usize = 33;
 
 /// What the relay tells.
-enum Told {
+enum RelayNews {
     Listens(SocketAddr),
     Violation(Violation),
     Numbers(Box<Numbers>),
 }
 
-struct Teller(Sender<Told>);
+struct Teller(Sender<RelayNews>);
 
 impl Watch for Teller {
     fn listening(&mut self, at: &[SocketAddr]) {
-        let _ = self.0.send(Told::Listens(at[0]));
+        let _ = self.0.send(RelayNews::Listens(at[0]));
     }
 
     fn event(&mut self, _: Time, event: &Event) {
         if let Event::Violation { violation, .. } = event {
-            let _ = self.0.send(Told::Violation(*violation));
+            let _ = self.0.send(RelayNews::Violation(*violation));
         }
     }
 
     fn numbers(&mut self, _: Time, numbers: &Numbers) {
-        let _ = self.0.send(Told::Numbers(Box::new(numbers.clone())));
+        let _ = self.0.send(RelayNews::Numbers(Box::new(numbers.clone())));
     }
 
     fn note(&mut self, _: &str) {}
 }
 
-/// A relay whose links may be unordered, of an authority that is not there.
-fn settings(data: &Path) -> Settings {
-    let id = "1".repeat(40);
-    let nobody = format!("nobody orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");
-    let mut rng = anabranch_drive::entropy::generator().unwrap();
-    let ring = KeyRing::open(data, &mut rng, unix()).unwrap();
-    let dirclient = dirclient::Settings {
-        authorities: vec![Authority::parse(&nobody).unwrap()],
-        data: data.to_owned(),
-        share_subnets: false,
-        keys: Some(ring.keys().clone()),
-        cache: false,
-        dir_requests: false,
-        bridges: Vec::new(),
-        unpublished: false,
-    };
-    let dirclient = DirClient::start(dirclient, rng).unwrap();
-    let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001);
-    let description = Description::new("river".to_owned(), at, "Anabranch".to_owned());
-    let listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
-    Settings { taps: vec![Tap::none()], ..Settings::new(listen, ring, dirclient, description) }
-}
-
 /// What the relay has told so far.
-struct Heard {
-    told: Receiver<Told>,
+struct RelayLog {
+    told: Receiver<RelayNews>,
     violations: Vec<Violation>,
     numbers: Numbers,
 }
 
-impl Heard {
+impl RelayLog {
     /// Listens until numbers that are told from now on are as they should be.
     fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) {
         let end = Instant::now() + PATIENCE;
-        let earlier: Vec<Told> = self.told.try_iter().collect();
+        let earlier: Vec<RelayNews> = self.told.try_iter().collect();
         self.violations.extend(earlier.into_iter().filter_map(|told| match told {
-            Told::Violation(violation) => Some(violation),
+            RelayNews::Violation(violation) => Some(violation),
             _ => None,
         }));
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.told.recv_timeout(left) {
-                Ok(Told::Violation(violation)) => self.violations.push(violation),
-                Ok(Told::Numbers(numbers)) => {
+                Ok(RelayNews::Violation(violation)) => self.violations.push(violation),
+                Ok(RelayNews::Numbers(numbers)) => {
                     self.numbers = *numbers;
                     if is_so(&self.numbers) {
                         return;
                     }
                 }
-                Ok(Told::Listens(_)) => {}
+                Ok(RelayNews::Listens(_)) => {}
                 Err(_) => panic!("{what}: {:?}, {:?}", self.violations, self.numbers),
             }
         }
@@ -237,16 +212,18 @@ fn a_changed_record(peer: &mut Peer) -> Vec<u8> {
 #[test]
 fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = settings(&folder.path().join("relay"));
+    // One whose links may be unordered.
+    let settings = lone_relay::settings(&folder.path().join("relay"));
+    let settings = Settings { taps: vec![Tap::none()], ..settings };
     let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
     let work = move || relay::run(settings, &stopped, &mut Teller(teller));
     let relay = thread::spawn(work);
     let at = match told.recv_timeout(PATIENCE) {
-        Ok(Told::Listens(at)) => at,
+        Ok(RelayNews::Listens(at)) => at,
         _ => panic!("it does not listen"),
     };
     let (violations, numbers) = (Vec::new(), Numbers::default());
-    let mut heard = Heard { told, violations, numbers };
+    let mut heard = RelayLog { told, violations, numbers };
     let mut other = Peer::open(at, false);
     assert!(other.has_a_circuit(0x8000_0001));
 

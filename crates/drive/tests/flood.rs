@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod lone_relay;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::dirclient::{self, DirClient, unix};
-use anabranch_drive::onion::keyring::KeyRing;
+use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
-use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::newcomers::HALF_OPEN;
 use socket2::{Domain, Socket, Type};
 
@@ -38,29 +37,6 @@ impl Watch for Teller {
     }
 
     fn note(&mut self, _: &str) {}
-}
-
-/// A relay with two threads of an authority that is not there.
-fn settings(data: &std::path::Path) -> Settings {
-    let id = "1".repeat(40);
-    let nobody = format!("nobody orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");
-    let mut rng = anabranch_drive::entropy::generator().unwrap();
-    let ring = KeyRing::open(data, &mut rng, unix()).unwrap();
-    let dirclient = dirclient::Settings {
-        authorities: vec![Authority::parse(&nobody).unwrap()],
-        data: data.to_owned(),
-        share_subnets: false,
-        keys: Some(ring.keys().clone()),
-        cache: false,
-        dir_requests: false,
-        bridges: Vec::new(),
-        unpublished: false,
-    };
-    let dirclient = DirClient::start(dirclient, rng).unwrap();
-    let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001);
-    let description = Description::new("river".to_owned(), at, "Anabranch".to_owned());
-    let listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
-    Settings { threads: 2, ..Settings::new(listen, ring, dirclient, description) }
 }
 
 /// A connection from this loopback address.
@@ -105,7 +81,8 @@ fn opens(mut socket: TcpStream) -> bool {
 #[test]
 fn one_address_takes_no_more_places_than_it_may_and_others_come_in_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = settings(&folder.path().join("relay"));
+    let settings = lone_relay::settings(&folder.path().join("relay"));
+    let settings = Settings { threads: 2, ..settings };
     let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
     let work = move || relay::run(settings, &stopped, &mut Teller(teller));
     let relay = thread::spawn(work);

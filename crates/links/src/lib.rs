@@ -15,6 +15,7 @@
 use std::fmt;
 
 use anabranch_multipath::Time;
+use rustls::PeerMisbehaved;
 
 pub mod quic;
 pub mod tls;
@@ -48,8 +49,8 @@ pub enum State {
 /// Why a link is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The peer broke the link's protocol; what it did, in the library's words.
-    Peer(String),
+    /// The peer broke the link's protocol.
+    Peer(PeerFault),
     /// The link was asked for what it cannot give in its present state.
     Misuse(&'static str),
 }
@@ -57,13 +58,52 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Peer(what) => write!(out, "the peer broke the link's protocol: {what}"),
+            Fault::Peer(fault) => write!(out, "the peer broke the link's protocol: {}", fault.what),
             Fault::Misuse(what) => out.write_str(what),
         }
     }
 }
 
 impl std::error::Error for Fault {}
+
+/// What a peer did that it must not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerFault {
+    /// Which kind of fault it is.
+    pub kind: PeerFaultKind,
+    /// What it is, in the words of whoever noticed it: the library's, most often.
+    pub what: String,
+}
+
+/// Kinds of faults: as few as there are lines about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerFaultKind {
+    /// It sent an alert: the fault is ours, or happened on the way.
+    Alert,
+    /// A record that does not open: changed, doubled or left out.
+    Unopened,
+    /// A record of another length than both have agreed on.
+    Length,
+    /// New keys again and again, with no data between them.
+    KeyUpdates,
+    /// Anything else.
+    Other,
+}
+
+impl PeerFault {
+    /// What the TLS library found.
+    pub(crate) fn of(error: &rustls::Error) -> PeerFault {
+        let kind = match error {
+            rustls::Error::AlertReceived(_) => PeerFaultKind::Alert,
+            rustls::Error::DecryptError => PeerFaultKind::Unopened,
+            rustls::Error::PeerMisbehaved(PeerMisbehaved::TooManyKeyUpdateRequests) => {
+                PeerFaultKind::KeyUpdates
+            }
+            _ => PeerFaultKind::Other,
+        };
+        PeerFault { kind, what: error.to_string() }
+    }
+}
 
 /// A link to one neighbour.
 ///

@@ -132,10 +132,10 @@ class Reordering(_Rules):
         self._ended = threading.Event()
         name = f"held{min(ports)}"
         try:
+            self._raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
             self._tap = os.open("/dev/net/tun", os.O_RDWR)
             request = struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI)
             fcntl.ioctl(self._tap, TUNSETIFF, request)
-            self._raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         except OSError as error:
             raise MissingPeer(f"TUN interfaces and raw sockets: {error}") from error
         subprocess.run([tool("ip"), "link", "set", name, "up"], check=True)
@@ -143,7 +143,11 @@ class Reordering(_Rules):
         self._thread.start()
         rules = _of_ports(protocols, one_in, f'fwd to "{name}"')
         table = f"anabranch_late_{min(ports)}_{one_in}"
-        super().__init__("netdev", table, 'ingress device "lo"', ports, rules)
+        try:
+            super().__init__("netdev", table, 'ingress device "lo"', ports, rules)
+        except MissingPeer:
+            self._end()
+            raise
 
     def _hold(self) -> None:
         waiting: list[tuple[float, int, bytes]] = []
@@ -164,6 +168,9 @@ class Reordering(_Rules):
     def close(self) -> None:
         """All packets come in order again."""
         super().close()
+        self._end()
+
+    def _end(self) -> None:
         self._ended.set()
         self._thread.join()
         self._raw.close()

@@ -125,9 +125,10 @@ http {
         ]
         settings = self.SETTINGS.replace("FOLDER", str(folder)).replace("HERE", self._at)
         (folder / "nginx.conf").write_text(settings.replace("PLACES", "\n".join(places)))
+        nginx = [tool("nginx"), "-c", str(folder / "nginx.conf")]
         self._address("replace")
-        self._nginx = Background([tool("nginx"), "-c", str(folder / "nginx.conf")])
         try:
+            self._nginx = Background(nginx)
             self._nginx.wait_bound(port, "tcp")
         except PeerFailed:
             self.close()

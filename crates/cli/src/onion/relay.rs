@@ -126,8 +126,8 @@ pub(crate) struct RelayArgs {
     metrics: Option<SocketAddr>,
     /// Megabytes that waiting cells may take, with those that wait in sets for other circuits: from
     /// half of it on those sets rest, and at the end what waits longest, or most, is closed. Links
-    /// of a bridge's own transport may have half as much beside it, as 'pt server --memory' says,
-    /// and as it is at the start [default: 512]
+    /// of a bridge's own transport may have half as much more, bounded as by 'pt server --memory';
+    /// a reload does not change that [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Threads that carry cells, each with its share of the links and of --memory [default: one for
@@ -310,9 +310,9 @@ impl RelayArgs {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let told = |at: &SocketAddr| {
-            Failure::misuse(format!("--listen {at}: others are told its port, so it needs one"))
+            Failure::misuse(format!("--listen {at}: a relay's place needs a port"))
         };
-        // The first one is announced, and the first of IPv6 beside it (`Self::v6`).
+        // Any of them, though the first alone is announced, and the first of IPv6 (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),

@@ -5,12 +5,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use anabranch_links::utls::Origin;
-use anabranch_links::{Fault, Link, State};
+use anabranch_links::{Fault, Link, PeerFaultKind, State};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::CarrierFault;
 use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::extend::Target;
-use rustls::{Error, PeerMisbehaved};
 use socket2::{SockRef, Socket};
 
 use super::mptcp::{self, TcpKind};
@@ -313,9 +312,9 @@ impl Conn {
         let received = self.link.receive(now, came);
         self.link.read(plain);
         match received {
-            Err(Fault::Peer(text)) => {
-                self.fault = carrier_fault(&text);
-                SocketRead::End(Some(text))
+            Err(Fault::Peer(fault)) => {
+                self.fault = carrier_fault(fault.kind);
+                SocketRead::End(Some(fault.what))
             }
             Err(Fault::Misuse(text)) => SocketRead::End(Some(text.to_owned())),
             Ok(()) if self.link.state() == State::Ended => SocketRead::End(None),
@@ -425,18 +424,14 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// What a neighbour did, by the TLS library's words for it. The kinds are few, so that the lines
-/// about them are few, too. An alert tells of a fault of ours, or on the way: `None`.
-fn carrier_fault(text: &str) -> Option<CarrierFault> {
-    let is = |error: Error| text == error.to_string();
-    if text.starts_with("received fatal alert") {
-        return None;
-    }
-    Some(match text {
-        _ if is(Error::DecryptError) => CarrierFault::Unopened,
-        _ if is(PeerMisbehaved::TooManyKeyUpdateRequests.into()) => CarrierFault::KeyUpdates,
-        _ if text.contains("data of another length") => CarrierFault::Length,
-        _ => CarrierFault::Record,
+/// What a neighbour of a TLS link did that it must not: nothing, where it tells of a fault of ours.
+fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
+    Some(match kind {
+        PeerFaultKind::Alert => return None,
+        PeerFaultKind::Unopened => CarrierFault::Unopened,
+        PeerFaultKind::Length => CarrierFault::Length,
+        PeerFaultKind::KeyUpdates => CarrierFault::KeyUpdates,
+        PeerFaultKind::Other => CarrierFault::Record,
     })
 }
 

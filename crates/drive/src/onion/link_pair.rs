@@ -21,9 +21,9 @@ use super::tap::{Tap, TapKind, save_syns};
 use crate::emulate::Namespace;
 
 /// When the link's certificate is made, in seconds since 1970: nobody compares it with a clock.
-const MADE: u64 = 1_800_000_000;
+pub(super) const MADE: u64 = 1_800_000_000;
 /// Bytes of a cell's record on the wire: header, type and tag around it (RFC 8446, 5.2).
-const RECORD: u64 = NUMBERED_CELL as u64 + 22;
+pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
 /// Cells in one write of those that go as fast as they can.
 #[cfg(test)]
 const WRITTEN: u32 = 60;

@@ -10,7 +10,7 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 
 use crate::entropy::generator;
 use crate::onion::store::{StoreError, replace};
-use crate::toml_keys::hint;
+use crate::toml_keys::unknown;
 
 /// The name of our transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
@@ -63,7 +63,7 @@ impl fmt::Display for BridgeFault {
                 out.write_str("key=, with the bridge's 43 characters, is missing")
             }
             BridgeFault::Key => out.write_str(
-                "what stands behind key= is no bridge's key: take the 43 characters as they are told",
+                "what stands behind key= is no bridge's key: it has 43 characters, as they are told",
             ),
             BridgeFault::Profile(error) => error.fmt(out),
             BridgeFault::Host(text) => write!(out, "host={text}: no request names that"),
@@ -73,8 +73,8 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// Why our transport is told something that it does not know: it would do something else than its
-/// user believes, such as show random bytes where a word is misspelt.
+/// A key that our transport does not know, or that is there twice. Passed over in silence, a
+/// misspelt `profile` would have it show random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
     /// There is no such key; and those that there are.
@@ -87,12 +87,7 @@ impl fmt::Display for KeyFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KeyFault::Unknown(key, known) => {
-                let near = hint(key, known.iter().copied());
-                write!(out, "unknown key `{}`{near}", key.escape_debug())?;
-                match near.is_empty() {
-                    true => write!(out, "; there are {}", known.join(", ")),
-                    false => Ok(()),
-                }
+                out.write_str(&unknown(&key.escape_debug().to_string(), &[], known))
             }
             KeyFault::Twice(key) => write!(out, "{key}= is there twice"),
         }
@@ -299,7 +294,7 @@ mod tests {
         };
         let near = "unknown key `profil`; did you mean `profile`?";
         assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
-        let far = "unknown key `cert`; there are key, profile, host";
+        let far = "unknown key `cert`; known: key, profile, host";
         assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
         assert_eq!(told(&key), Err("key= is there twice".to_owned()));
         assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is there twice".to_owned()));

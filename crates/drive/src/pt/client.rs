@@ -16,7 +16,7 @@ use rand_chacha::ChaCha20Rng;
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, bound, carry, wall};
+use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
@@ -118,7 +118,7 @@ impl ClientStation {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
         for (token, (at, entrance)) in (LISTENERS..).zip(settings.listen) {
-            let listener = bound(at)?;
+            let listener = bind(at)?;
             poller.add(&listener, token)?;
             listeners.push((listener, entrance));
         }

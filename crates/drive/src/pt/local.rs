@@ -22,7 +22,7 @@ const PIECE: usize = 64 << 10;
 
 /// A stream that a client has opened, and where the first connection that carried it came from.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Arrival {
     pub(super) socket: TcpStream,
     pub(super) from: Option<SocketAddr>,
 }

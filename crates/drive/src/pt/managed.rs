@@ -89,7 +89,7 @@ pub fn managed(
         return Err(refuse(out, &Line::EnvError(why)));
     }
     let outbound = environment.outbound;
-    is_to_be_had(outbound).map_err(|why| refuse(out, &Line::EnvError(why)))?;
+    check_outbound(outbound).map_err(|why| refuse(out, &Line::EnvError(why)))?;
     tell(out, &Line::Version("1".to_owned()))?;
     let ends = environment.ends_with_input;
     match environment.side {
@@ -105,8 +105,9 @@ pub fn managed(
     }
 }
 
-/// Whether connections can come from there. Else each would fail later, and nobody be told why.
-fn is_to_be_had(outbound: Outbound) -> Result<(), String> {
+/// Refuses addresses that are not this machine's: each connection would fail later, and nobody be
+/// told why.
+fn check_outbound(outbound: Outbound) -> Result<(), String> {
     let named = [
         ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", outbound.v4.map(IpAddr::V4)),
         ("TOR_PT_OUTBOUND_BIND_ADDRESS_V6", outbound.v6.map(IpAddr::V6)),

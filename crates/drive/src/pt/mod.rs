@@ -47,7 +47,7 @@ pub use bridge::{
 };
 pub use client::{ClientSettings, ClientStation, Entrance};
 pub use inside::Inside;
-pub use local::Taken;
+pub use local::Arrival;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
 pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
@@ -181,7 +181,7 @@ fn wall(clock: Clock) -> u64 {
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()
 }
 
-fn bound(at: SocketAddr) -> io::Result<TcpListener> {
+fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
     let listener = TcpListener::bind(at).map_err(named)?;
     listener.set_nonblocking(true)?;

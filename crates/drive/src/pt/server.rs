@@ -19,9 +19,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::local::{LOCALS, Leaving, LinkEnd, Local, Taken, pair};
+use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, bound, carry, wall};
+use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::has_aes;
@@ -45,7 +45,7 @@ pub enum Onward {
     /// To a relay's Extended ORPort: its address, and the file with the cookie for it.
     Extended(SocketAddr, PathBuf),
     /// To the program that the station is part of.
-    Program(Sender<Taken>),
+    Program(Sender<Arrival>),
 }
 
 /// What a server's station is made of.
@@ -142,7 +142,7 @@ impl ServerStation {
             return Err(io::Error::other(format!("{} wants covers", settings.profile)));
         }
         let (poller, clock) = (Poller::new(1024)?, Clock::start());
-        let listener = bound(settings.listen)?;
+        let listener = bind(settings.listen)?;
         poller.add(&listener, LISTENERS)?;
         let (key, profile) = (settings.key.public(), settings.profile);
         let config = ServerConfig {
@@ -320,7 +320,7 @@ impl ServerStation {
             }
             Onward::Program(taker) => {
                 let (socket, ours) = pair()?;
-                let taken = taker.send(Taken { socket, from: user });
+                let taken = taker.send(Arrival { socket, from: user });
                 taken.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
                 Ok(Local::unwatched(ours))
             }

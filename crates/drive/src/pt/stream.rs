@@ -42,7 +42,7 @@ use anabranch_stego::{Covers, Profile, ServerKey, Shapes};
 use super::bridge::{Bridge, PROFILE};
 use super::client::{ClientSettings, ClientStation};
 use super::inside::StationThread;
-use super::local::{Taken, pair};
+use super::local::{Arrival, pair};
 use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
 use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
@@ -52,8 +52,8 @@ const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
 ///
-/// What was written goes on its way when this is dropped, for a minute at most and as long as the
-/// program runs. Who has to know that all has come calls [`Stream::finish`] and reads until the
+/// What was written goes on its way when this is dropped, for a minute at most, while the program
+/// runs and the other side says nothing: what nobody reads cuts the stream. Who has to know that all has come calls [`Stream::finish`] and reads until the
 /// end, which the other side says in its turn. A stream that was cut ends with
 /// [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl ListenSettings {
 /// A server of our transport. Its streams are cut when it is dropped.
 pub struct Listener {
     bridge: Bridge,
-    taken: Receiver<Taken>,
+    taken: Receiver<Arrival>,
     _station: StationThread,
 }
 

@@ -1,6 +1,6 @@
 //! Units: what a QUIC link carries whole, and how a stream's bytes become units again.
 
-use crate::Fault;
+use crate::{Fault, PeerFault, PeerFaultKind};
 
 /// What the beginning of a unit tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,5 +131,5 @@ impl UnitReader {
 }
 
 pub(super) fn fault(what: &str) -> Fault {
-    Fault::Peer(what.to_owned())
+    Fault::Peer(PeerFault { kind: PeerFaultKind::Other, what: what.to_owned() })
 }

@@ -3,6 +3,8 @@
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
 
+use crate::PeerFault;
+
 /// Content types (5.1).
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
@@ -34,13 +36,12 @@ const WARNINGS: u8 = 4;
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
-    /// In the library's words.
-    pub(super) error: Error,
+    pub(super) fault: PeerFault,
 }
 
 /// A breach that this alert tells of.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
-    Breach { alert: Some(alert), error: error.into() }
+    Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
 
 /// What has to be done about a message.
@@ -109,7 +110,7 @@ impl Messages {
             }
             fatal => {
                 let error = Error::AlertReceived(AlertDescription::from(fatal));
-                Err(Breach { alert: None, error })
+                Err(Breach { alert: None, fault: PeerFault::of(&error) })
             }
         }
     }

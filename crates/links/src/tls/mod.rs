@@ -19,7 +19,7 @@ use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
 use crate::utls::EarlyCounts;
-use crate::{Fault, Link, Promises, State};
+use crate::{Fault, Link, PeerFault, PeerFaultKind, Promises, State};
 
 mod certificate;
 pub(crate) mod context;
@@ -145,9 +145,9 @@ impl Tls {
     }
 
     /// Notes that the link is over.
-    fn end(&mut self, error: &rustls::Error) -> Fault {
+    fn end(&mut self, fault: PeerFault) -> Fault {
         self.ended = true;
-        Fault::Peer(error.to_string())
+        Fault::Peer(fault)
     }
 
     /// The handshake is done: what was written in the meantime goes, and records are ours if they
@@ -161,7 +161,8 @@ impl Tls {
                 return Ok(());
             };
             let Some(handover) = library.hand_over() else {
-                return Err(self.end(&rustls::Error::General("no secrets were agreed on".into())));
+                let what = "no secrets were agreed on".to_owned();
+                return Err(self.end(PeerFault { kind: PeerFaultKind::Other, what }));
             };
             self.phase = Phase::Records(Box::new(Records::new(handover)));
         }
@@ -201,13 +202,16 @@ impl Link for Tls {
         while !bytes.is_empty() && !self.ended {
             let handshaking = self.state() == State::Handshaking;
             let outcome = match &mut self.phase {
-                Phase::Library(library) => library.receive(&mut bytes, &mut self.arrived),
+                Phase::Library(library) => {
+                    let received = library.receive(&mut bytes, &mut self.arrived);
+                    received.map_err(|error| PeerFault::of(&error))
+                }
                 Phase::Records(records) => {
                     records.receive(std::mem::take(&mut bytes), &mut self.arrived)
                 }
                 Phase::Lost => Ok(true),
             };
-            self.ended = outcome.map_err(|error| self.end(&error))?;
+            self.ended = outcome.map_err(|fault| self.end(fault))?;
             if handshaking && self.state() != State::Handshaking {
                 self.open()?;
             }

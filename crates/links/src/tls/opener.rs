@@ -11,6 +11,7 @@ use super::messages::{
 use super::sealer::RECORD;
 use super::secrets::Secret;
 use crate::utls::{Anchor, RecordLayer};
+use crate::{PeerFault, PeerFaultKind};
 
 /// The most bytes behind a header (5.2).
 const LONGEST: usize = RECORD + 256;
@@ -144,8 +145,9 @@ impl Opener {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
             Some(agreed) if kind == DATA && length != agreed && length > 0 => {
-                let what = "data of another length than all its records are to have";
-                Err(refuse(ILLEGAL_PARAMETER, Error::General(what.into())))
+                let what = "data of another length than all its records are to have".to_owned();
+                let fault = PeerFault { kind: PeerFaultKind::Length, what };
+                Err(Breach { alert: Some(ILLEGAL_PARAMETER), fault })
             }
             _ => Ok((kind, length)),
         }

@@ -12,6 +12,7 @@ use super::messages::{Breach, Messages, Note};
 use super::opener::{Content, Opener};
 use super::sealer::Sealer;
 use super::secrets::{Secret, TrafficSecrets};
+use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
 /// How far ahead of its turn a record is opened: as much as TCP may have under way at 84 Mbit/s and
@@ -60,19 +61,19 @@ impl Records {
     /// nothing follows.
     ///
     /// # Errors
-    /// What the peer must not do: in the library's words. The alert about it is to be sent.
+    /// What the peer must not do. The alert about it is to be sent.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],
         plain: &mut Vec<u8>,
-    ) -> Result<bool, rustls::Error> {
+    ) -> Result<bool, PeerFault> {
         match self.take(&mut bytes, plain) {
             Ok(closed) => Ok(closed),
-            Err(Breach { alert, error }) => {
+            Err(Breach { alert, fault }) => {
                 if let Some(description) = alert {
                     self.sealer.fault(description);
                 }
-                Err(error)
+                Err(fault)
             }
         }
     }

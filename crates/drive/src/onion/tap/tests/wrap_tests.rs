@@ -6,13 +6,12 @@ use socket2::Socket;
 
 use super::*;
 use crate::onion::conn::Conn;
+use crate::onion::link_pair::{MADE, RECORD};
 use crate::onion::newcomers::Entrance;
 use crate::onion::tap::sys::set_option;
 
 /// Which of a socket's two sequences is meant (`linux/tcp.h`).
 const SEND_QUEUE: i32 = 2;
-/// When certificates are made, in seconds since 1970: nobody compares it with a clock.
-const MADE: u64 = 1_800_000_000;
 
 /// Has the first byte that a socket will send have this number, which is not 1: what restores
 /// connections from files may choose it, with CAP_NET_ADMIN.
@@ -109,14 +108,11 @@ fn pair_from(network: &Network, first: u32, open: Open) -> Option<LinkPair> {
     Some(LinkPair::of(conns.try_into().ok().unwrap(), taps).unwrap())
 }
 
-/// Bytes of a cell's record on the wire.
-const RECORD: u32 = 540;
-
 #[test]
 fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
     let Some(network) = lossy() else { return };
     // Numbers wrap amid the cells; of what the handshake says, before them, less is known.
-    let first = 0_u32.wrapping_sub(RECORD * CELLS / 2 + 2_000);
+    let first = 0_u32.wrapping_sub(RECORD as u32 * CELLS / 2 + 2_000);
     for (name, open) in openers() {
         let Some(mut pair) = pair_from(&network, first, open) else { return };
         let cells = carried(&mut pair, 0);
@@ -141,8 +137,11 @@ const FAST: [(&str, &str); 4] = [
 #[test]
 #[ignore = "minutes, of both cores: 4 GiB and more through one connection, by each tap"]
 fn more_than_the_numbers_of_tcp_goes_through_one_connection() {
-    let cells = ((4_400_u64 << 20) / u64::from(RECORD)) as u32;
-    let text = FAST.iter().fold(LOSSY.to_owned(), |text, (old, new)| text.replace(old, new));
+    let cells = ((4_400_u64 << 20) / RECORD) as u32;
+    let text = FAST.iter().fold(LOSSY.to_owned(), |text, (old, new)| {
+        assert!(text.contains(old), "{old}");
+        text.replace(old, new)
+    });
     for (name, open) in openers() {
         let Some(network) = network(&text) else { return };
         let mut pair = pair(&network, open);
