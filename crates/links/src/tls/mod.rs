@@ -267,7 +267,11 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> usize {
         let count = self.arrived.len();
-        into.append(&mut self.arrived);
+        if into.is_empty() {
+            std::mem::swap(into, &mut self.arrived);
+        } else {
+            into.append(&mut self.arrived);
+        }
         count
     }
 
