@@ -1,12 +1,12 @@
 //! Memory that links share.
 
-use crate::outbox::LEAST_WINDOW;
-
+/// The least window: bytes of a stream that are under way or wait, for whoever there is.
+pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 /// A link's share, however many there are.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// Memory that all links of a process share. Each may keep [`Budget::share`] bytes of what it sends;
-/// windows and bytes beyond that are taken from here.
+/// Memory that all links of a process share. Each may keep [`Budget::share`] bytes of what it
+/// sends; windows and bytes beyond that are taken from here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,

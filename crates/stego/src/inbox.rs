@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anabranch_multipath::{Insertion, Merger, PathId, Time};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
-use crate::outbox::{AHEAD, FEW_PIECES, LEAST_WINDOW, MOST_WINDOW, PIECE};
+use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
 /// Bytes of an acknowledgement without its lists, and of its block around it.
 const ACK_FIXED: usize = 48;

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
 /// Chunks that may be ahead of the first that has not come.
 pub(crate) const AHEAD: usize = 8_192;
-/// The least window, and the greatest: bytes of a stream that are under way or wait.
-pub(crate) const LEAST_WINDOW: usize = 1 << 20;
+/// The greatest window.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
 /// Memory for a chunk beside its bytes, about.
 pub(crate) const PIECE: usize = 64;
@@ -16,7 +15,7 @@ pub(crate) const PIECE: usize = 64;
 const SHORTEST: usize = 256;
 /// Chunks to be sent again that are looked at for one that fits.
 const LOOK: usize = 16;
-/// Memory for bytes that are not cut yet, and for as many chunks, which is kept while there are few.
+/// Memory for bytes that are not cut yet, and for so many chunks, which is kept for the next ones.
 const KEPT: usize = 16 << 10;
 pub(crate) const FEW_PIECES: usize = 64;
 

@@ -141,8 +141,8 @@ struct ServerSide {
     /// Links at a time [default: 10000]
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Megabytes that all links together may have for data that is under way or not read; when there
-    /// is more, the link ends that has most beyond its part [default: 256]
+    /// Megabytes that all links together may have for data that is under way or not read; when
+    /// there is more, the link ends that has most beyond its part [default: 256]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]

@@ -53,9 +53,9 @@ const PARTING: Duration = Duration::from_secs(60);
 /// A stream of bytes through our transport. Reads and writes block.
 ///
 /// What was written goes on its way when this is dropped, for a minute at most, while the program
-/// runs and the other side says nothing: what nobody reads cuts the stream. Who has to know that all has come calls [`Stream::finish`] and reads until the
-/// end, which the other side says in its turn. A stream that was cut ends with
-/// [`io::ErrorKind::ConnectionReset`].
+/// runs and the other side says nothing: what nobody reads cuts the stream. Who has to know that
+/// all has come calls [`Stream::finish`] and reads until the end, which the other side says in its
+/// turn. A stream that was cut ends with [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,

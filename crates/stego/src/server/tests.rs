@@ -7,7 +7,8 @@ use crate::block::{Opener, Sealer};
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
 use crate::handshake::Greeting;
-use crate::outbox::{AHEAD, LEAST_WINDOW};
+use crate::budget::LEAST_WINDOW;
+use crate::outbox::AHEAD;
 
 const WALL: u64 = 1_800_000_000;
 /// What a socket takes at a time.
