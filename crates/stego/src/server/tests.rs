@@ -4,10 +4,10 @@ use anabranch_multipath::seed::{Stream, stream};
 
 use super::*;
 use crate::block::{Opener, Sealer};
+use crate::budget::LEAST_WINDOW;
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
 use crate::handshake::Greeting;
-use crate::budget::LEAST_WINDOW;
 use crate::outbox::AHEAD;
 
 const WALL: u64 = 1_800_000_000;
