@@ -267,11 +267,8 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> usize {
         let count = self.arrived.len();
-        if into.is_empty() {
-            std::mem::swap(into, &mut self.arrived);
-        } else {
-            into.append(&mut self.arrived);
-        }
+        // Not swapped: a link that brings little would keep the room of one that brought much.
+        into.append(&mut self.arrived);
         count
     }
 
