@@ -186,10 +186,18 @@ def ours(
         web = f"webtunnel 127.0.0.1:{front.ports[1]} url={front.url(1)}"
         told += ["--pt", f"{web} exec {tool('webtunnel-server')}"]
         with OurRelay(network, folder / "ours", "ourbridge", *told) as bridge:
-            lines = bridge.data / "bridgelines.txt"
-            there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 4  # noqa: E731
-            bridge.process.wait_until("its lines", there, 30.0)
+            wait_for_lines(bridge, 4)
             yield network, bridge
+
+
+def wait_for_lines(bridge: OurRelay, count: int) -> None:
+    """Waits until our bridge has left so many lines for its clients."""
+    lines = bridge.data / "bridgelines.txt"
+
+    def there() -> bool:
+        return lines.exists() and len(lines.read_text().splitlines()) == count
+
+    bridge.process.wait_until("its lines", there, 30.0)
 
 
 def line_of(bridge: OurRelay, transport: str) -> str:
@@ -258,9 +266,7 @@ def test_our_own_program_is_managed_at_both_ends_as_a_strangers(
     program = f"exec {anabranch()} pt"
     told = ["--bridge", "--pt", f"anabranch 127.0.0.1:{port} profile=nosteg-short {program} server"]
     with OurRelay(network, tmp_path / "bridge", "managing", *told) as bridge:
-        lines = bridge.data / "bridgelines.txt"
-        there = lambda: lines.exists() and len(lines.read_text().splitlines()) == 2  # noqa: E731
-        bridge.process.wait_until("its lines", there, 30.0)
+        wait_for_lines(bridge, 2)
         own = ["--bridge", line_of(bridge, "anabranch"), "--pt", f"anabranch {program} client"]
         with OurClient(network, tmp_path / "client", *own) as client, FileServer() as server:
             client.wait_ready()

@@ -15,12 +15,13 @@ from conftest import Results
 from harness.capture import Tcpdump
 from harness.disk import small_disk
 from harness.net import Host
+from harness.nginx import nginx
 from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, anabranch, tool, wait_for
 from harness.tornet import free_ports
 from harness.webfiles import FileServer, fetch
 from test_pt import PICTURES
-from test_pt_site import NGINX, bridge_line, listens
+from test_pt_site import HTTP, bridge_line, listens
 
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(300)]
 
@@ -58,9 +59,8 @@ def site(www: Path) -> Iterator[int]:
     """An unaltered nginx with it; its port."""
     (port,) = free_ports(1)
     folder = www.parent
-    settings = NGINX.replace("FOLDER", str(folder)).replace("PORT", str(port))
-    (folder / "nginx.conf").write_text(settings.replace("PATIENCE", "20"))
-    with Background([tool("nginx"), "-c", str(folder / "nginx.conf")]):
+    http = HTTP.replace("PORT", str(port)).replace("PATIENCE", "20")
+    with Background(nginx(folder, http)):
         wait_for("nginx", lambda: listens(port))
         yield port
 

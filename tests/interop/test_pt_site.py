@@ -17,6 +17,7 @@ import pytest
 from harness.chromium import Chromium
 from harness.meddler import LIVES, Meddler
 from harness.net import Host
+from harness.nginx import nginx
 from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, anabranch, tool, wait_for
 from harness.tornet import free_ports
@@ -32,28 +33,15 @@ PATIENCE_S = 2
 LATE_S = 0.7
 OBJECTS, HEIGHT = 40, 16
 
-NGINX = """\
-daemon off;
-user root;
-worker_processes 1;
-pid FOLDER/pid;
-error_log FOLDER/errors;
-events { worker_connections 512; }
-http {
+HTTP = """\
   include /etc/nginx/mime.types;
   access_log FOLDER/visits;
   gzip on;
   gzip_types text/css;
-  client_body_temp_path FOLDER/body;
-  proxy_temp_path FOLDER/proxy;
-  fastcgi_temp_path FOLDER/fastcgi;
-  uwsgi_temp_path FOLDER/uwsgi;
-  scgi_temp_path FOLDER/scgi;
   client_header_timeout PATIENCEs;
   client_body_timeout PATIENCEs;
   keepalive_timeout PATIENCEs;
   server { listen 127.0.0.1:PORT; root FOLDER/www; }
-}
 """
 
 CLOSE = b"Host: a\r\nConnection: close\r\n\r\n"
@@ -187,11 +175,10 @@ def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterato
     crawl = [anabranch(), "pt", "crawl", str(folder / "www"), "--out", str(folder / "covers")]
     subprocess.run(crawl, check=True, capture_output=True)
     port, *ports = free_ports(1 + len(PROFILES))
-    settings = NGINX.replace("FOLDER", str(folder)).replace("PORT", str(port))
-    (folder / "nginx.conf").write_text(settings.replace("PATIENCE", str(PATIENCE_S)))
+    http = HTTP.replace("PORT", str(port)).replace("PATIENCE", str(PATIENCE_S))
     to = files.url(0).split("/")[2]
     with ExitStack() as stack:
-        stack.enter_context(Background([tool("nginx"), "-c", str(folder / "nginx.conf")]))
+        stack.enter_context(Background(nginx(folder, http)))
         wait_for("nginx", lambda: listens(port))
         lines = {}
         for profile, own in zip(PROFILES, ports, strict=True):

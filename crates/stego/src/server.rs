@@ -266,7 +266,7 @@ impl<R: CryptoRng> Server<R> {
 
     /// Does all that is to be done for a link now.
     fn work(&mut self, now: Time, id: LinkId) {
-        let Some(mut host) = self.links.remove(&id) else { return };
+        let mut host = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(host.timer, id));
         for place in host.link.evicted() {
             let Some(stale) = host.places[place].take() else { continue };
@@ -314,9 +314,8 @@ impl<R: CryptoRng> Server<R> {
     fn crowd_out(&mut self, now: Time) {
         let budget = self.budget;
         let fullest = self.links.iter().max_by_key(|(_, host)| host.link.excess(&budget));
-        let fullest = fullest.map(|(id, _)| *id);
-        let found = fullest.and_then(|id| Some((id, self.links.remove(&id)?)));
-        let (id, mut host) = found.expect("a link keeps what is kept");
+        let id = *fullest.expect("a link keeps what is kept").0;
+        let mut host = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(host.timer, id));
         host.link.reset();
         self.flush(now, &mut host);

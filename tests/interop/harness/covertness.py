@@ -21,8 +21,9 @@ from harness.capture import Tcpdump
 from harness.chromium import Chromium
 from harness.closing import Closing
 from harness.net import Host, Network
+from harness.nginx import nginx
 from harness.pages import Way
-from harness.tools import CACHE, INTEROP, Background, PeerFailed, anabranch, tool, wait_for
+from harness.tools import CACHE, INTEROP, Background, PeerFailed, anabranch, wait_for
 from harness.transports import OBFS4, WEBTUNNEL
 
 SERVER = "198.51.100.1"
@@ -46,21 +47,9 @@ REAL = ("real-a", "real-b")
 CLASSES = (*REAL, *STRANGERS, *OURS)
 """By the manifest's names; the first two are the browser, made alike."""
 
-NGINX = """\
-daemon off;
-user root;
-worker_processes 1;
-pid FOLDER/pid;
-error_log FOLDER/errors;
-events { worker_connections 4096; }
-http {
+HTTP = """\
   include /etc/nginx/mime.types;
   access_log off;
-  client_body_temp_path FOLDER/body;
-  proxy_temp_path FOLDER/proxy;
-  fastcgi_temp_path FOLDER/fastcgi;
-  uwsgi_temp_path FOLDER/uwsgi;
-  scgi_temp_path FOLDER/scgi;
   server { listen 198.51.100.1:80; root WEB; }
   server {
     listen 198.51.100.1:443 ssl;
@@ -75,7 +64,6 @@ http {
       proxy_buffering off;
     }
   }
-}
 """
 
 HOSTS = """\
@@ -152,10 +140,8 @@ class World(Closing):
         tls = [str(self._folder / "tls.pem"), str(self._folder / "tls.key")]
         inner = [sys.executable, "-c", pages.SERVER, *tls, INNER.rpartition(":")[2]]
         self._run(self.server, inner).wait_bound(9000, "tcp")
-        settings = NGINX.replace("FOLDER", str(self._folder)).replace("WEB", str(web))
-        (self._folder / "nginx.conf").write_text(settings)
-        nginx = [tool("nginx"), "-c", str(self._folder / "nginx.conf")]
-        self._run(self.server, nginx).wait_bound(80, "tcp")
+        command = nginx(self._folder, HTTP.replace("WEB", str(web)))
+        self._run(self.server, command).wait_bound(80, "tcp")
         self.ports = {name: 80 for name in REAL}
         self._lines: dict[str, str] = {}
         for number, name in enumerate(each for each in self.classes if each not in REAL):
@@ -329,7 +315,5 @@ def settled(host: Host, port: int, seconds: float) -> None:
 
 
 def connections(name: str) -> int:
-    """How many connections a link of a transport makes at least."""
-    if name in STRANGERS:
-        return 1
-    return 20 if name.endswith("-short") else 6
+    """How many connections a link of a transport makes at least: as many for one byte."""
+    return 1 if name in STRANGERS else 6

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness import pages
 from harness.closing import Closing
 from harness.net import Host
+from harness.nginx import nginx
 from harness.tools import Background, MissingPeer, PeerFailed, tool
 from harness.tornet import free_ports
 
@@ -78,20 +79,8 @@ class WebFront(Closing):
     """
 
     ADDRESS = "198.51.100.1"
-    SETTINGS = """\
-daemon off;
-user root;
-worker_processes 1;
-pid FOLDER/pid;
-error_log FOLDER/errors;
-events { worker_connections 512; }
-http {
+    HTTP = """\
   access_log off;
-  client_body_temp_path FOLDER/body;
-  proxy_temp_path FOLDER/proxy;
-  fastcgi_temp_path FOLDER/fastcgi;
-  uwsgi_temp_path FOLDER/uwsgi;
-  scgi_temp_path FOLDER/scgi;
   proxy_http_version 1.1;
   proxy_set_header Upgrade $http_upgrade;
   proxy_set_header Connection "upgrade";
@@ -102,7 +91,6 @@ http {
     ssl_certificate_key FOLDER/tls.key;
     PLACES
   }
-}
 """
 
     def __init__(self, folder: Path, servers: int):
@@ -123,12 +111,11 @@ http {
             f"location /secret{number} {{ proxy_pass http://127.0.0.1:{behind}; }}"
             for number, behind in enumerate(self.ports)
         ]
-        settings = self.SETTINGS.replace("FOLDER", str(folder)).replace("HERE", self._at)
-        (folder / "nginx.conf").write_text(settings.replace("PLACES", "\n".join(places)))
-        nginx = [tool("nginx"), "-c", str(folder / "nginx.conf")]
+        http = self.HTTP.replace("HERE", self._at).replace("PLACES", "\n".join(places))
+        command = nginx(folder, http)
         self._address("replace")
         try:
-            self._nginx = Background(nginx)
+            self._nginx = Background(command)
             self._nginx.wait_bound(port, "tcp")
         except PeerFailed:
             self.close()

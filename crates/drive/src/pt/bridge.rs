@@ -63,7 +63,7 @@ impl fmt::Display for BridgeFault {
                 out.write_str("key=, with the bridge's 43 characters, is missing")
             }
             BridgeFault::Key => out.write_str(
-                "what stands behind key= is no bridge's key: it has 43 characters, as they are told",
+                "what stands behind key= is no bridge's key, which has 43 characters, as told",
             ),
             BridgeFault::Profile(error) => error.fmt(out),
             BridgeFault::Host(text) => write!(out, "host={text}: no request names that"),

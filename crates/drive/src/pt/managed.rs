@@ -57,7 +57,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The least memory: a link that its client fills and nobody reads has a quarter of it.
+    /// The least memory: four times what one client may send before anybody reads it.
     pub const LEAST: usize = 4 << 20;
 }
 
