@@ -258,9 +258,12 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("0-20p", "no range of delays"),
         ("0-1s", "QUIC waits for an answer, 999 ms (the first probe timeout, RFC 9002"),
     ] {
-        let message = refused(&[LISTEN, TO, PATH, &[&format!("--jitter={jitter}")]]);
-        assert!(message.contains(&format!("'{jitter}'")), "{message}");
-        assert!(message.contains(words), "{message}");
+        // As a word of its own, too: a minus sign does not make it an option.
+        for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {
+            let message = refused(&[LISTEN, TO, PATH, option]);
+            assert!(message.contains(&format!("'{jitter}'")), "{message}");
+            assert!(message.contains(words), "{message}");
+        }
     }
     let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
     let message = refused(&[LISTEN, TO, PATH, &long]);

@@ -362,15 +362,16 @@ struct Stall {
     rtt: Duration,
 }
 
-/// A transfer of 6 MB by two legs, the second of which dies after 2 MB.
-fn dies_under_way(design: Design, up: bool, place: Place, death: Death) -> Stall {
+/// A transfer of 6 MB by two legs, one of which dies after 2 MB.
+fn dies_under_way(case: Case, death: Death) -> Stall {
+    let Case { design, up, place, died } = case;
     let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer =
         if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 6_000_000) };
     let before = longest_stall(&mut tunnel, &mut transfer, 2_000_000);
     assert!(before < Duration::from_millis(200), "{before:?} before anything died");
     let rtt = tunnel.round_trip(up);
-    let (died, at) = (CircuitKey(2), tunnel.world.now);
+    let at = tunnel.world.now;
     tunnel.kill(died, place, death);
     let longest = longest_stall(&mut tunnel, &mut transfer, 3_000_000);
     let closed = tunnel.closed.iter().find(|(_, circuit, _)| *circuit == died).unwrap().0;
@@ -387,19 +388,32 @@ fn dies_under_way(design: Design, up: bool, place: Place, death: Death) -> Stall
     Stall { longest, closed: closed.since(at), rtt }
 }
 
-/// Each link of a leg of each design, both ways.
-fn all_places() -> impl Iterator<Item = (Design, bool, Place)> {
+/// What dies in a transfer.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    design: Design,
+    up: bool,
+    place: Place,
+    died: CircuitKey,
+}
+
+/// Each link of each of two legs of each design, both ways. By one of the legs goes what the client
+/// says in a download, such as XOFF.
+fn all_cases() -> impl Iterator<Item = Case> {
+    let legs = [CircuitKey(1), CircuitKey(2)];
     let ways = DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]);
-    ways.flat_map(|(design, up)| places(design).iter().map(move |place| (design, up, *place)))
+    let links =
+        ways.flat_map(|(design, up)| places(design).iter().map(move |place| (design, up, *place)));
+    links.flat_map(move |(design, up, place)| legs.map(|died| Case { design, up, place, died }))
 }
 
 /// `docs/spec/resilient-legs.md#death`: at most two round trips pass without a byte.
 #[test]
 fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_most() {
-    for (design, up, place) in all_places() {
-        let Stall { longest, rtt, .. } = dies_under_way(design, up, place, Death::Reset);
-        println!("{design}, up {up}, {place:?}: {longest:?}; round trip {rtt:?}");
-        assert!(longest <= 2 * rtt, "{design}, up {up}, {place:?}: {longest:?}, {rtt:?}");
+    for case in all_cases() {
+        let Stall { longest, rtt, .. } = dies_under_way(case, Death::Reset);
+        println!("{case:?}: {longest:?}; round trip {rtt:?}");
+        assert!(longest <= 2 * rtt, "{case:?}: {longest:?}, {rtt:?}");
     }
 }
 
@@ -407,14 +421,32 @@ fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_m
 /// are longer; two round trips more may pass.
 #[test]
 fn a_leg_that_falls_silent_is_noticed_within_a_second() {
-    for (design, up, place) in all_places() {
-        let Stall { longest, closed, rtt } = dies_under_way(design, up, place, Death::Silent);
-        let of = format!("{design}, up {up}, {place:?}");
-        println!("{of}: {longest:?}, closed after {closed:?}; round trip {rtt:?}");
+    for case in all_cases() {
+        let Stall { longest, closed, rtt } = dies_under_way(case, Death::Silent);
+        println!("{case:?}: {longest:?}, closed after {closed:?}; round trip {rtt:?}");
         let second = Duration::from_secs(1);
-        assert!(longest <= second + 2 * rtt, "{of}: {longest:?}, {rtt:?}");
+        assert!(longest <= second + 2 * rtt, "{case:?}: {longest:?}, {rtt:?}");
         // The end that notices tells the other.
-        assert!(closed <= second + RTT + STEP, "{of}: {closed:?}");
+        assert!(closed <= second + RTT + STEP, "{case:?}: {closed:?}");
+    }
+}
+
+/// Nothing that waits is refused while a slow leg's silence is not noticed and a quick one goes on
+/// for a second: streams rest, and the message that says so goes by the leg that lives.
+#[test]
+fn what_waits_for_a_silent_leg_is_bounded_by_rest() {
+    for (design, up) in DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]) {
+        let mut setting = setting(design);
+        let [near, far] = [10, 30].map(Duration::from_millis);
+        setting.lines.extend([(0, (4_000_000, near)), (1, (80_000_000, far))]);
+        let mut tunnel = Tunnel::new(setting, 2);
+        let mut transfer =
+            if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 40_000_000) };
+        longest_stall(&mut tunnel, &mut transfer, 8_000_000);
+        tunnel.kill(CircuitKey(1), Place::Guard, Death::Silent);
+        let longest = longest_stall(&mut tunnel, &mut transfer, 16_000_000);
+        assert!(longest < Duration::from_secs(1), "{design}, up {up}: {longest:?}");
+        tunnel.nobody_complained();
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) struct Options {
     ///
     /// At most 4,096 datagrams and 4 MiB for a client wait; what is more leaves early and is
     /// counted (hurried).
-    #[arg(long, value_name = "RANGE", help_heading = "Schedule")]
+    #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     jitter: Option<Jitter>,
 

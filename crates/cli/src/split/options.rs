@@ -124,7 +124,7 @@ pub(crate) struct Options {
     /// longest delay in each round trip. At most 4,096 datagrams and 4 MiB of a session wait; what
     /// is more leaves early and is counted (hurried). Answers are delayed only by a far end that
     /// has the option, too.
-    #[arg(long, value_name = "RANGE", help_heading = "Schedule")]
+    #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
 

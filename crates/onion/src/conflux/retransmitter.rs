@@ -35,6 +35,8 @@ const BESIDES: usize = 96;
 const SPARE: usize = 2 * EVERY as usize;
 /// Dead legs that the other end is told of together.
 const MOST_GONE: usize = 64;
+/// So many messages that other legs owe are sent again by one that lives, before they are missed.
+const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -290,6 +292,24 @@ impl Retransmitter {
         Some(kept)
     }
 
+    /// What other legs than this one owe is to be sent again by it, if it is little: what comes
+    /// behind it is to be heard soon, and must not wait for a leg that may have died unnoticed. It
+    /// stays kept; the other end drops what it has.
+    pub fn repeat(&mut self, lively: PathId) {
+        let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
+        let owed: Vec<&SentMessage> =
+            others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept).collect();
+        if owed.len() > MOST_REPEATED {
+            return;
+        }
+        for kept in owed.into_iter().cloned().collect::<Vec<_>>() {
+            let cost = kept.cost();
+            if self.again.insert(kept.number, kept).is_none() {
+                self.bytes += cost;
+            }
+        }
+    }
+
     /// Messages that are to be sent again.
     #[must_use]
     pub fn to_send_again(&self) -> usize {
@@ -364,8 +384,13 @@ impl Retransmitter {
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
-            let kept = std::mem::take(&mut on.kept);
-            self.again.extend(kept.into_iter().map(|(_, kept)| (kept.number, kept)));
+            for (_, kept) in std::mem::take(&mut on.kept) {
+                let cost = kept.cost();
+                // A repetition that waits is the same message.
+                if self.again.insert(kept.number, kept).is_some() {
+                    self.bytes -= cost;
+                }
+            }
             self.legs.remove(leg);
             if linked && self.gone.len() < MOST_GONE {
                 self.gone.push_back(serial);
@@ -564,6 +589,30 @@ mod tests {
             Ok(3)
         );
         assert!(retransmitter.is_empty());
+    }
+
+    #[test]
+    fn what_little_others_owe_is_repeated_by_a_leg_that_lives_and_counted_once() {
+        let mut retransmitter = linked(true);
+        retransmitter.sent(at(0), ONE, message(1));
+        retransmitter.sent(at(0), TWO, message(2));
+        retransmitter.repeat(TWO);
+        assert_eq!((retransmitter.to_send_again(), retransmitter.bytes()), (1, 3 * 496));
+        retransmitter.repeat(TWO);
+        assert!(retransmitter.lose(ONE));
+        assert_eq!((retransmitter.to_send_again(), retransmitter.bytes()), (1, 2 * 496));
+        let kept = retransmitter.take_again().unwrap();
+        assert_eq!(kept.number, 1);
+        retransmitter.sent(at(1), TWO, kept);
+        retransmitter.acknowledged(at(101), TWO, own(2)).unwrap();
+        assert!(retransmitter.is_empty());
+        // A download's answers are more than a window's: they wait for the leg's silence.
+        let mut retransmitter = linked(true);
+        for number in 1..=32 {
+            retransmitter.sent(at(0), ONE, message(number));
+        }
+        retransmitter.repeat(TWO);
+        assert_eq!(retransmitter.to_send_again(), 0);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Sends up to so many messages again that went by a leg which is gone.
+    /// Sends up to so many messages again that went by a leg which is gone, or may be.
     fn send_again(
         &mut self,
         now: Time,
@@ -225,6 +225,7 @@ impl<R: NodeRole> Node<R> {
         set.streams.comes_by(Some(leg));
         let arrival = several.end.receive(leg, message);
         if arrival.is_ok() && is_counted(message.command, message.stream) {
+            several.came_by(leg);
             several
                 .end
                 .retransmitter_mut()
@@ -323,6 +324,9 @@ impl<R: NodeRole> Node<R> {
             return;
         };
         if let Some(rest) = several.rest_changed(scarce) {
+            if rest {
+                several.hurry();
+            }
             streams.rest(now, rest);
         }
     }

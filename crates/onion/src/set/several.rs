@@ -49,6 +49,8 @@ pub(crate) struct Several {
     opened: bool,
     /// Its streams were told to rest.
     resting: bool,
+    /// The leg by which something came last that has a number.
+    lively: Option<PathId>,
     /// Bytes that wait for others, or are kept, as its core counts them.
     counted: usize,
     /// How messages lie in cells of its legs: what went by one must go by another.
@@ -95,6 +97,7 @@ impl Several {
             narrowed: Vec::new(),
             opened: false,
             resting: false,
+            lively: None,
             counted: 0,
             format: None,
             tends_at: None,
@@ -418,13 +421,17 @@ impl Several {
     }
 
     /// The leg of what is no data: the one that carried the last message, for there no SWITCH is
-    /// needed; before that the quickest, and before one is measured any that is linked.
+    /// needed; before that the quickest, and before one is measured any that is linked. While
+    /// streams rest, where legs may die, it is the leg that brings what has to wait: what waits is
+    /// missing on another, which may have died unnoticed, and would swallow XOFF.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }
 
     /// The same, whether its queue has room or not.
     pub(crate) fn preferred(&self) -> Option<PathId> {
+        let rests = self.resting && self.design.is_resilient();
+        let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
         let current = self.end.current().filter(|leg| !self.end.is_silent(*leg));
         let usable = || {
             let legs = self.circuits.iter().map(|(leg, _)| leg);
@@ -432,7 +439,7 @@ impl Several {
         };
         let measured = usable().filter_map(|leg| Some((self.end.rtt(leg)?, leg)));
         let quickest = measured.min().map(|(_, leg)| leg);
-        current.or(quickest).or_else(|| usable().next())
+        lively.or(current).or(quickest).or_else(|| usable().next())
     }
 
     /// This leg, if its queue has room.
@@ -483,6 +490,19 @@ impl Several {
             inflight: seen.leg.inflight,
             queued: circuit.lane().map_or(0, |lane| channels.waiting(lane)) as u64,
         }
+    }
+
+    /// Something that has a number came by this leg.
+    pub(crate) fn came_by(&mut self, leg: PathId) {
+        self.lively = Some(leg);
+    }
+
+    /// Streams are told to rest: what must be heard before XOFF goes again by the leg that lives.
+    pub(crate) fn hurry(&mut self) {
+        let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
+            return;
+        };
+        retransmitter.repeat(leg);
     }
 
     /// DATA came: notes what window that tells of, and says how many bytes may wait.
