@@ -118,6 +118,7 @@ def main() -> int:
     parser.add_argument("what", nargs="*", help="wireguard, hiding, sum, unlike, quic-go, quinn")
     parser.add_argument("--runs", type=int, default=5, help="turns (5)")
     parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
+    parser.add_argument("--ways", default="", help="beside the first, ways with this in their name")
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     measures: dict[str, tuple[list[Setting], Callable[[Setting], dict[str, float]]]] = {
@@ -131,6 +132,7 @@ def main() -> int:
     rows: list[list[object]] = []
     for what in args.what or measures:
         settings, measure = measures[what]
+        settings = settings[:1] + [one for one in settings[1:] if args.ways in one.name]
         turns = [[measured(what, one, measure) for one in settings] for _ in range(args.runs)]
         rows += compare(what, settings, turns)
     head = ["program", "way", "direction", "Mbit/s", "of unsplit", "target", ""]
