@@ -42,6 +42,11 @@ def series(relay: OurRelay, which: str) -> int:
     return int(relay.scrape().get(f"anabranch_relay_{which}", 0))
 
 
+def ended(relay: OurRelay) -> int:
+    """Circuits that it has had and has no more."""
+    return series(relay, "circuits_made_total") - series(relay, "circuits")
+
+
 def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
     world: tuple[TorNetwork, OurRelay], tmp_path: Path, results: Results
 ) -> None:
@@ -61,13 +66,18 @@ def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
         # C tor's kernel sockets are of TCP.
         assert series(middle, "mptcp_links") == 0
         assert series(middle, "mptcp_fell_back") >= USERS
-        before = series(middle, "circuits")
+        before = ended(middle)
+
+    # A stock guard says DESTROY of one of the circuits that have gone with a link at once, and of
+    # the others when it has something else to say.
+    with OurClient(network, tmp_path / "next", *pins) as client:
+        client.wait_ready()
+        wait_for("circuits that end", lambda: ended(middle) >= before + USERS, 60)
 
     # Stock tors, too, have circuits through it, and keep them.
     def is_each_used() -> bool:
         return 0 < series(middle, "dedicated_links") <= series(middle, "circuits")
 
-    wait_for("circuits that end", lambda: series(middle, "circuits") < before, 60)
     wait_for("links that end with them", is_each_used, 60)
     results.add(
         "a link for each circuit, the client gone",
