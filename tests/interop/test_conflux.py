@@ -287,7 +287,7 @@ def test_a_relay_that_dies_in_mid_download_costs_no_byte(
         going = pool.submit(get, "--limit-rate", "16M")
         wait_for("a download under way", lambda: watch.look() > 48 * MIB, 60.0)
         quiet_s = watch.restart()
-        victim = who_carry(world, client, place, before)[0]
+        victim = carriers(world, client, place, before)[0]
         watch.look()
         kill(victim, death)
         # Whatever is found, the next test has all relays.
@@ -322,13 +322,13 @@ def client_by_stock(
             client.process.wait_until("two legs", partial(has_legs, client, 2), 60.0)
             before = {node.name: node.carried() for node in world.network.of("relay")}
             fetch(server.url(16 * MIB), client.proxy, folder / "first")
-            if who_carry(world, client, place, before):
+            if carriers(world, client, place, before):
                 yield client
                 return
     raise AssertionError("no download of five clients goes by a stock relay there")
 
 
-def who_carry(world: World, client: OurClient, place: int, before: dict[str, int]) -> list[Node]:
+def carriers(world: World, client: OurClient, place: int, before: dict[str, int]) -> list[Node]:
     """The stock relays at this place of its circuits that have carried a MiB since; most first."""
     names = {path[place] for path in client.paths()}
     nodes = [node for node in world.network.of("relay") if node.name in names]

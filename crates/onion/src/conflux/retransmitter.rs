@@ -35,7 +35,8 @@ const BESIDES: usize = 96;
 const SPARE: usize = 2 * EVERY as usize;
 /// Dead legs that the other end is told of together.
 const MOST_GONE: usize = 64;
-/// So many messages that other legs owe are sent again by one that lives, before they are missed.
+/// So many messages at most that other legs owe are sent again by one that lives, before these are
+/// known to be dead.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent.
@@ -297,12 +298,12 @@ impl Retransmitter {
     /// stays kept; the other end drops what it has.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
-        let owed: Vec<&SentMessage> =
-            others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept).collect();
+        let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
+        let owed: Vec<SentMessage> = owed.take(MOST_REPEATED + 1).collect();
         if owed.len() > MOST_REPEATED {
             return;
         }
-        for kept in owed.into_iter().cloned().collect::<Vec<_>>() {
+        for kept in owed {
             let cost = kept.cost();
             if self.again.insert(kept.number, kept).is_none() {
                 self.bytes += cost;
@@ -606,7 +607,7 @@ mod tests {
         retransmitter.sent(at(1), TWO, kept);
         retransmitter.acknowledged(at(101), TWO, own(2)).unwrap();
         assert!(retransmitter.is_empty());
-        // A download's answers are more than a window's: they wait for the leg's silence.
+        // More than that is sent again when the leg has been silent for long enough.
         let mut retransmitter = linked(true);
         for number in 1..=32 {
             retransmitter.sent(at(0), ONE, message(number));
