@@ -297,10 +297,11 @@ fn every() -> String {
 fn prices() -> String {
     format!(
         "{}\n\n100ms costs WireGuard and Mosh nothing over paths of like delay. QUIC servers keep \
-         13 to 76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md). At 100ms, by \
-         an unaltered server, k-FP recognises 18 % of page loads from one path at random, 35 % from \
-         the fullest, rocket 51 % (docs/results/schedules.md); by a server that changes paths at \
-         once k-FP finds 12 and 22 % at 100ms, 38 and 70 % at 1s (docs/results/fingerprinting.md).",
+         13 to 76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md). At 100ms, \
+         by an unaltered server, k-FP recognises 18 % of page loads from one path at random, 35 % \
+         from the fullest, rocket 51 % (docs/results/schedules.md); by a server that changes paths \
+         at once k-FP finds 12 and 22 % at 100ms, 38 and 70 % at 1s \
+         (docs/results/fingerprinting.md).",
         every()
     )
 }
