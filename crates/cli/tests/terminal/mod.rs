@@ -131,19 +131,24 @@ impl Terminal {
     /// Whether the terminal is as it was before the program that has ended: echo, lines, cursor.
     pub fn is_given_back(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
-        // A thread reads what the program wrote last, a moment later.
-        let deadline = Instant::now() + PATIENCE;
-        while !self.look(|screen| screen.has_cursor) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(10));
-        }
-        modes == self.modes && self.look(|screen| screen.has_cursor)
+        self.has_cursor_soon(true) && modes == self.modes
     }
 
     /// Whether it is as a view wants it.
     pub fn is_taken(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
-        !modes.intersects(LocalModes::ECHO | LocalModes::ICANON)
-            && !self.look(|screen| screen.has_cursor)
+        !modes.intersects(LocalModes::ECHO | LocalModes::ICANON) && self.has_cursor_soon(false)
+    }
+
+    /// Whether the cursor is to be seen, or is not, before patience ends: a view draws first and
+    /// hides it then, and a thread reads what the program wrote last a moment later.
+    fn has_cursor_soon(&self, expected: bool) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        let is_so = || self.look(|screen| screen.has_cursor) == expected;
+        while !is_so() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        is_so()
     }
 }
 
