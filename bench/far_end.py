@@ -1,12 +1,12 @@
-"""Goodput through a far end over three emulated paths, beside the same without it on one path.
+"""Goodput through a far end over emulated paths, beside the same without it on one path.
 
-What runs: wireguard-go at both ends with TCP cubic inside, quic-go, quinn. Paths of 100 Mbit/s with
-a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone, without any
+What runs: wireguard-go at both ends with TCP cubic inside, servers of QUIC. Paths of 100 Mbit/s
+with a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone, without any
 program of ours; beside unlike paths, where what comes in order has the delay of the slowest, there
 is that path alone, too. Runs take turns (unsplit, then each setting, and again); a ratio is that of
 two values of one turn, and what counts is the median of the ratios.
 
-`hiding` is about what fewer loads are recognised behind: runs of 50 ms, and a random delay of each
+`hiding` is about what fewer loads are recognised behind: short runs, and a random delay of each
 datagram before the split, at both ends. A new connection has `--seconds` and two more to open its
 window, which a longer round trip makes it need more of.
 
@@ -25,6 +25,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
@@ -40,6 +41,8 @@ from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 # The headers of IPv4, UDP and WireGuard around what is in the tunnel.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 LENGTH = 25 * MIB
+# Servers of QUIC whose speed by way of a far end is measured.
+KINDS = ("quic-go", "quinn", "s2n-quic", "aioquic")
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Setting:
     """One way from the client to the server."""
 
     name: str
-    delays: tuple[int, int, int]
+    delays: tuple[int, ...]
     every: str = ""
     schedule: str = "uniform"
-    rates: tuple[int, int, int] = (100, 100, 100)
+    rates: tuple[int, ...] = ()
     queue: str = "250kB"
     target: float = 0.0
     jitter: str = ""
@@ -60,14 +63,15 @@ class Setting:
         return ["--jitter", self.jitter] if self.jitter else []
 
     def links(self) -> list[Link]:
-        """The three paths."""
+        """The paths, of 100 Mbit/s each unless `rates` has others."""
+        rates = self.rates or (100,) * len(self.delays)
         return [
             Link(f"p{place}", rate=f"{rate}mbit", delay=f"{delay}ms", queue=self.queue)
-            for place, (delay, rate) in enumerate(zip(self.delays, self.rates, strict=True))
+            for place, (delay, rate) in enumerate(zip(self.delays, rates, strict=True))
         ]
 
 
-EQUAL, UNEQUAL = (20, 20, 20), (20, 35, 60)
+EQUAL, UNEQUAL, FIVE = (20,) * 3, (20, 35, 60), (20,) * 5
 # Whoever puts datagrams in order again has round trips of the slowest path.
 SLOWEST = Setting("unsplit by 60 ms", (60, 60, 60))
 TUNNELS = [
@@ -82,25 +86,34 @@ TUNNELS = [
 HIDING = [
     Setting("unsplit", EQUAL),
     SLOWEST,
-    Setting("far end, every 50ms", EQUAL, "50ms"),
+    Setting("far end, every 50ms", EQUAL, "50ms", target=0.95),
+    Setting("far end, every ~10p", EQUAL, "~10p", target=0.95),
     Setting("far end, every 50ms, delayed by 0-20ms", EQUAL, "50ms", jitter="0-20ms"),
+    Setting("far end, every ~10p, delayed by 0-20ms", EQUAL, "~10p", jitter="0-20ms"),
     Setting("far end, every 50ms, delayed by 0-50ms", EQUAL, "50ms", jitter="0-50ms"),
     Setting("far end, every 20ms, delayed by 0-20ms", EQUAL, "20ms", jitter="0-20ms"),
     Setting("far end, 20/35/60 ms, every 50ms", UNEQUAL, "50ms", target=0.95),
+    Setting("far end, 20/35/60 ms, every ~10p", UNEQUAL, "~10p", target=0.95),
+    Setting("far end, five paths, every ~10p", FIVE, "~10p", target=0.95),
     Setting(
         "far end, 20/35/60 ms, every 50ms, delayed by 0-20ms", UNEQUAL, "50ms", jitter="0-20ms"
+    ),
+    Setting(
+        "far end, 20/35/60 ms, every ~10p, delayed by 0-20ms", UNEQUAL, "~10p", jitter="0-20ms"
     ),
 ]
 SERVERS = [
     Setting("unsplit", EQUAL),
     Setting("far end, 20/20/20 ms, every 100ms", EQUAL, "100ms", target=0.9),
+    Setting("far end, 20/20/20 ms, every ~10p", EQUAL, "~10p", target=0.9),
 ]
 
 
-def sums(rates: tuple[int, int, int], target: float) -> list[Setting]:
+def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
     """One path, schedules that do not look at windows, and some that do."""
     ways = [
         Setting("far end, uniform, every 100ms", EQUAL, "100ms"),
+        Setting("far end, uniform, every ~10p", EQUAL, "~10p"),
         Setting("far end, round-robin, every 1p", EQUAL, "1p", "round-robin"),
         Setting("far end, conflux-2013", EQUAL, "1p", "conflux-2013", target=target),
         Setting("far end, pull", EQUAL, "1p", "pull", target=target),
@@ -115,7 +128,9 @@ UNLIKE = sums((50, 30, 10), 1.0)
 def main() -> int:
     """Measures what the command line asks for and prints a table; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", nargs="*", help="wireguard, hiding, sum, unlike, quic-go, quinn")
+    parser.add_argument(
+        "what", nargs="*", help="wireguard, hiding, sum, unlike, " + ", ".join(KINDS)
+    )
     parser.add_argument("--runs", type=int, default=5, help="turns (5)")
     parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
     parser.add_argument("--ways", default="", help="beside the first, ways with this in their name")
@@ -126,9 +141,8 @@ def main() -> int:
         "hiding": (HIDING, lambda setting: wireguard(setting, args.seconds)),
         "sum": (SUMS, lambda setting: wireguard(setting, args.seconds)),
         "unlike": (UNLIKE, lambda setting: wireguard(setting, args.seconds)),
-        "quic-go": (SERVERS, lambda setting: download(setting, "quic-go")),
-        "quinn": (SERVERS, lambda setting: download(setting, "quinn")),
     }
+    measures |= {kind: (SERVERS, partial(download, kind)) for kind in KINDS}
     rows: list[list[object]] = []
     for what in args.what or measures:
         settings, measure = measures[what]
@@ -191,7 +205,7 @@ def iperf(tunnel: Tunnel, seconds: int, options: list[str]) -> float:
     return float(end["sum_received"]["bits_per_second"]) / 1e6
 
 
-def download(setting: Setting, kind: str) -> dict[str, float]:
+def download(kind: str, setting: Setting) -> dict[str, float]:
     """One download by quic-go's client; its hash is right."""
     listen = f"127.0.0.1:{quic.PORT}"
     with (
@@ -221,7 +235,8 @@ def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, s
         )  # fmt: skip
         stack.enter_context(far)
         splitter = Splitter(
-            network.client, f"{SERVER}:{farend.PORT}", interfaces(3), every=setting.every,
+            network.client, f"{SERVER}:{farend.PORT}", interfaces(len(setting.delays)),
+            every=setting.every,
             schedule=setting.schedule, listen=listen,
             options=["--key", str(home_key), *setting.delaying()],
         )  # fmt: skip

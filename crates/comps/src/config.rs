@@ -13,13 +13,15 @@ pub const SCHEDULE: &str = "weighted:4";
 /// The length of a run where neither the user nor the schedule's authors name one.
 pub const EVERY: &str = "100ms";
 
-/// The schedule with a far end, where both directions are split alike and short runs cost next to
-/// no speed: by the strongest attack that was run on it fewer loads are recognised from the fullest
-/// path (docs/results/schedules.md), and it has no chances of a session that could be learnt.
+/// The schedule with a far end, where both ends split and short runs cost no speed: by the
+/// strongest attack that was run on it fewer loads are recognised from the fullest path
+/// (docs/results/schedules.md), and it has no chances of a session that could be learnt.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// The length of a run with a far end, unless the schedule's authors name one.
-pub const FAR_END_EVERY: &str = "50ms";
+/// The length of a run with a far end, unless the schedule's authors name one. Less is recognised
+/// by it than by runs of 50 ms, and it is quicker, as several paths are filled at a time
+/// (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]

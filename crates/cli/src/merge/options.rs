@@ -78,9 +78,9 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
 
-    /// Length of a run: packets (50p), time (100ms), random around that (~100ms), or short after a
-    /// silence and then growing (grow:10-100ms) [default: 50ms, or what the schedule's authors
-    /// published]
+    /// Length of a run: packets (50p), time (100ms), random around that (~10p, ~100ms), or short
+    /// after a silence and then growing (grow:10-100ms) [default: ~10p, or what the schedule's
+    /// authors published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,

@@ -483,7 +483,7 @@ mod tests {
             format!("{} {}", config.schedule, config.every)
         };
         assert_eq!(usual(None, None, None), "weighted:4 100ms");
-        assert_eq!(usual(Some("home.key"), None, None), "uniform 50ms");
+        assert_eq!(usual(Some("home.key"), None, None), "uniform ~10p");
         assert_eq!(usual(Some("home.key"), Some("weighted:4"), Some("100ms")), "weighted:4 100ms");
         assert_eq!(usual(Some("home.key"), Some("batched"), None), "batched 50-70p");
     }
