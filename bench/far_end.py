@@ -236,8 +236,7 @@ def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, s
         stack.enter_context(far)
         splitter = Splitter(
             network.client, f"{SERVER}:{farend.PORT}", interfaces(len(setting.delays)),
-            every=setting.every,
-            schedule=setting.schedule, listen=listen,
+            every=setting.every, schedule=setting.schedule, listen=listen,
             options=["--key", str(home_key), *setting.delaying()],
         )  # fmt: skip
         stack.enter_context(splitter)

@@ -13,9 +13,9 @@ pub const SCHEDULE: &str = "weighted:4";
 /// The length of a run where neither the user nor the schedule's authors name one.
 pub const EVERY: &str = "100ms";
 
-/// The schedule with a far end, where both ends split and short runs cost no speed: by the
-/// strongest attack that was run on it fewer loads are recognised from the fullest path
-/// (docs/results/schedules.md), and it has no chances of a session that could be learnt.
+/// The schedule with a far end, where both ends split: on simulated Tor fewer loads are recognised
+/// from the fullest path than of [`SCHEDULE`] (docs/results/schedules.md), and it has no chances of
+/// a session that could be learnt.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// The length of a run with a far end, unless the schedule's authors name one. Less is recognised

@@ -78,10 +78,7 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
 
-    /// Length of a run: packets (50p), time (100ms), random around that (~10p, ~100ms), or short
-    /// after a silence and then growing (grow:10-100ms) [default: ~10p, or what the schedule's
-    /// authors published]
-    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule", help = every())]
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
@@ -180,6 +177,15 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(Failure::misuse)
+}
+
+/// Help on `--every`.
+fn every() -> String {
+    format!(
+        "Length of a run: packets (50p), time (100ms), random around that (~10p, ~100ms), or short \
+         after a silence and then growing (grow:10-100ms) [default: {FAR_END_EVERY}, or what the \
+         schedule's authors published]"
+    )
 }
 
 impl Options {
