@@ -18,6 +18,9 @@ from anabranch.io import draft
 
 SUFFIX = ".training"
 
+EVERY_S = 300.0
+"""Seconds of a long epoch that a cut costs at most; writing a state takes one or two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Took:
@@ -43,17 +46,19 @@ class Unfinished:
 
     Args:
         stem: path of the files, to which the parts' names and `SUFFIX` are added.
+        every_s: seconds between two writings after which another is `due`.
     """
 
-    def __init__(self, stem: Path) -> None:
-        self._stem = stem
+    def __init__(self, stem: Path, every_s: float = EVERY_S) -> None:
+        self._stem, self._every_s = stem, every_s
         self._parts: list[Unfinished] = []
         self._began = Took.now()
+        self._wrote_s = self._began.wall_s
         self._earlier = Took()
 
     def part(self, name: str) -> Unfinished:
         """A part with a file of its own."""
-        part = Unfinished(self._stem.with_name(f"{self._stem.name}.{name}"))
+        part = Unfinished(self._stem.with_name(f"{self._stem.name}.{name}"), self._every_s)
         self._parts.append(part)
         return part
 
@@ -70,9 +75,15 @@ class Unfinished:
 
     def write(self, content: Any) -> None:
         """Replaces what was last written: wholly, or not at all."""
-        took = self._earlier + (Took.now() - self._began)
+        now = Took.now()
         with draft.file(self._file) as part:
-            joblib.dump((took, content), part, compress=3)
+            joblib.dump((self._earlier + (now - self._began), content), part, compress=3)
+        self._wrote_s = now.wall_s
+
+    @property
+    def due(self) -> bool:
+        """Whether this process has written nothing for so long that much would be lost."""
+        return time.monotonic() - self._wrote_s >= self._every_s
 
     def earlier(self) -> Took:
         """What processes before this one spent on what was read here."""

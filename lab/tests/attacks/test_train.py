@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,12 @@ DROPPING = replace(RECIPE, optimizer="adam", learning_rate=0.1, epochs=6)
     "recipe", [DROPPING, replace(DROPPING, epochs=40, plateau=Plateau(1, 0.5, 0.01))]
 )
 @pytest.mark.parametrize("held_out", [None, ((X[:9],), CODES[:9])])
+@pytest.mark.parametrize(("every_s", "losses"), [(math.inf, 0), (0.0, 2)])
 def test_a_training_that_is_cut_goes_on_to_the_same_end(
-    recipe: Recipe, held_out: Any, tmp_path: Path
+    recipe: Recipe, held_out: Any, every_s: float, losses: int, tmp_path: Path
 ) -> None:
     whole, all_reports = run(recipe, validation=held_out)
-    cut = 3
+    cut = 3, losses  # after three epochs, and two of the fourth one's four batches
 
     class CutError(Exception):
         pass
@@ -88,11 +90,11 @@ def test_a_training_that_is_cut_goes_on_to_the_same_end(
     class Until(Unfinished):
         def write(self, content: Any) -> None:
             super().write(content)
-            if len(content["plain"]["told"]) == cut:
+            if (len(content["plain"]["told"]), len(content["losses"])) == cut:
                 raise CutError
 
     with pytest.raises(CutError):
-        run(recipe, validation=held_out, unfinished=Until(tmp_path / "unit"))
+        run(recipe, validation=held_out, unfinished=Until(tmp_path / "unit", every_s))
     kept = Unfinished(tmp_path / "unit")
     trained, reports = run(recipe, validation=held_out, unfinished=kept)
     assert kept.earlier().cpu_s > 0

@@ -260,9 +260,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(
     assert len(list(folder.glob("*.json"))) == 10
 
 
-def test_a_network_of_a_killed_sweep_goes_on_after_its_last_epoch(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_network_of_a_killed_sweep_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
     listing = tmp_path / "spec.toml"
     settings = "[common]\nloads = 6\nbootstrap = 50\nattack = 'p-fp'\n"
     parameters = "[attacks.p-fp]\nlength = 100\nepochs = 60\n"

@@ -126,7 +126,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             groups: (n,) load ids; an inner division never puts one load on both sides.
             validation: traces and labels that choose epochs or parameters, and nothing else.
             on_epoch: called after each epoch of a network; other attacks never call it.
-            unfinished: where a network's state is kept after each epoch, and gone on from if the
+            unfinished: where a network's state is kept from time to time, and gone on from if the
                 same call was cut.
 
         Raises:

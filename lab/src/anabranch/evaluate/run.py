@@ -39,7 +39,7 @@ def evaluate(
         traces: whole, or split as they were recorded.
         data: a digest of where they came from, kept with the result.
         on_epoch: called after each epoch of a network.
-        unfinished: where networks' states are kept after each epoch, and gone on from if this
+        unfinished: where networks' states are kept from time to time, and gone on from if this
             evaluation was cut.
 
     Raises:

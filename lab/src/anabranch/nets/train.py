@@ -7,6 +7,7 @@ dropout from JAX keys, nothing from a clock. On one platform two runs give the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -59,7 +60,8 @@ def train(
         seed: of the order of the samples and of dropout.
         validation: chooses the epoch by accuracy, of equals by cross entropy, else the first.
         on_epoch: called after each, those of an earlier process included.
-        unfinished: takes the state after each epoch; what it has is gone on from, to the same end.
+        unfinished: takes the state after each epoch, and within one whenever that is due; what it
+            has is gone on from, to the same end.
     """
     keep_freed_memory()
     run = _Run(recipe, network, inputs, codes, seed)
@@ -70,7 +72,7 @@ def train(
     for told in run.told:
         tell(*told)
     while not run.ended:
-        run.epoch(validation)
+        run.epoch(validation, unfinished)
         if unfinished is not None:
             unfinished.write(run.state())
         tell(*run.told[-1])
@@ -106,6 +108,8 @@ class _Run:
 
     Attributes:
         best: the epoch that is returned in the end.
+        order: draws the samples' order; stands as before the epoch under way, until that ends.
+        losses: of the batches of the epoch under way.
         told: for each epoch what `OnEpoch` takes.
         ended: whether another epoch is of no use.
     """
@@ -118,6 +122,7 @@ class _Run:
         optimizer = _direction(recipe.optimizer, recipe.weight_decay)
         self.moments = optimizer.init(eqx.filter(self.trained.network, eqx.is_array))
         self.order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self.losses: list[Array | float] = []
         self.key = jax.random.key(seed)
         self.step = 0
         self.slowed = 1.0
@@ -126,10 +131,10 @@ class _Run:
         self.told: list[tuple[int, float, float | None, float]] = []
         self.ended = recipe.epochs == 0
 
-    def epoch(self, validation: tuple[Inputs, Codes] | None) -> None:
-        """One pass over the training set, and what it led to."""
+    def epoch(self, validation: tuple[Inputs, Codes] | None, unfinished: Unfinished | None) -> None:
+        """One pass over the training set, or what is left of it, and what it led to."""
         number = len(self.told)
-        loss = self._pass(number)
+        loss = self._pass(number, unfinished)
         score = None if validation is None else evaluate(self.trained, *validation)
         self.best.consider(self.trained, score, number)
         self.told.append((number + 1, loss, None if score is None else score[0], self.rate))
@@ -142,6 +147,7 @@ class _Run:
         return {
             "trees": [np.asarray(leaf) for leaf in jax.tree.leaves(self._trees())],
             "order": self.order.bit_generator.state,
+            "losses": [float(loss) for loss in self.losses],
             "plain": {name: getattr(self, name) for name in _PLAIN},
             "best": (self.best.score, self.best.epoch),
         }
@@ -154,6 +160,7 @@ class _Run:
         self.trained = Trained(*now)
         self.best = _Best(Trained(*best), *state["best"])
         self.order.bit_generator.state = state["order"]
+        self.losses = list(state.get("losses", []))  # none by builds that kept whole epochs alone
         for name, value in state["plain"].items():
             setattr(self, name, value)
 
@@ -161,14 +168,19 @@ class _Run:
         now, best = self.trained, self.best.trained
         return (now.network, now.state), self.moments, (best.network, best.state)
 
-    def _pass(self, epoch: int) -> float:
+    def _pass(self, epoch: int, unfinished: Unfinished | None) -> float:
         """Every sample once; returns the mean loss of the batches."""
-        losses = []
-        for index in _shuffled_batches(self.order, self.codes.size, self.recipe.batch_size):
+        order = deepcopy(self.order)
+        batches = _shuffled_batches(order, self.codes.size, self.recipe.batch_size)
+        for index in batches[len(self.losses) :]:
             self.rate = self._rate(epoch)
-            losses.append(self._update(index))
+            self.losses.append(self._update(index))
             self.step += 1
-        return float(np.mean([float(loss) for loss in losses]))
+            if unfinished is not None and unfinished.due:
+                unfinished.write(self.state())
+        mean = float(np.mean([float(loss) for loss in self.losses]))
+        self.order, self.losses = order, []
+        return mean
 
     def _settled(self, plateau: Plateau, stale: int) -> bool:
         """Lowers the rate after each `patience` stale epochs; True when training should end."""
@@ -260,14 +272,12 @@ def _batch(inputs: Inputs, index: NDArray[np.int64]) -> Inputs:
     return tuple(array[index].astype(np.float32) for array in inputs)
 
 
-def _shuffled_batches(
-    rng: np.random.Generator, count: int, size: int
-) -> Iterator[NDArray[np.int64]]:
-    """Every sample once, in batches of one shape: the last is filled from the first's samples."""
+def _shuffled_batches(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
+    """Every sample once, (batches, size): the last is filled from the first's samples."""
     order = rng.permutation(count)
     size = min(size, count)
     steps = -(-count // size)
-    return iter(np.resize(order, steps * size).reshape(steps, size))
+    return np.resize(order, steps * size).reshape(steps, size)
 
 
 def _even_batches(count: int, size: int) -> Iterator[NDArray[np.int64]]:

@@ -52,8 +52,8 @@ def sweep(
     """Evaluates the units whose results are not in `folder` yet.
 
     A result gets its name when it is complete, so a sweep that is stopped, however, loses at most
-    the units under way; of a network on this machine, its last epoch. Each stands under the hash
-    of its settings, data and version.
+    the units under way; of a network on this machine, its last five minutes. Each stands under
+    the hash of its settings, data and version.
 
     Args:
         units: what to do; those of equal settings are done once.
