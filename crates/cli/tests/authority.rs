@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+
+use ports::free_ports;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
@@ -33,11 +36,6 @@ fn start(data: &Path, ports: [u16; 2]) -> Command {
     command.args(["--interval", "10"]);
     command.arg("--data").arg(data).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn free_ports() -> [u16; 2] {
-    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap().port())
 }
 
 /// Reads lines until one has this event; the line.

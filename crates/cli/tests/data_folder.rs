@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use program::{NOBODY, Program, free_ports};
+use ports::free_ports;
+use program::{NOBODY, Program};
 
 const CLIENT: &str = "client --listen 127.0.0.1:0";
 

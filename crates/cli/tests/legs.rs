@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anabranch_drive::capture::{SizeUnit, Trace};
-use program::{PATIENCE, Program, free_ports};
+use ports::free_ports;
+use program::{PATIENCE, Program};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 mod running;
 
@@ -11,7 +12,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 
-use program::{NOBODY, Program, free_ports};
+use ports::free_ports;
+use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -24,7 +26,8 @@ const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.75,\
 
 /// An address that is free now.
 fn free() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let [port] = free_ports();
+    format!("127.0.0.1:{port}")
 }
 
 /// Head and page of an answer to who accepts this.

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 
 use std::fs;
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use program::{NOBODY, PATIENCE, Program, free_ports};
+use ports::free_ports;
+use program::{NOBODY, PATIENCE, Program};
 use serde_json::{Value, json};
 
 /// A program with a file of settings.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 mod running;
 
@@ -11,7 +12,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use program::{NOBODY, Program, free_ports};
+use ports::free_ports;
+use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use tempfile::TempDir;
 

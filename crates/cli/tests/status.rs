@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 mod running;
 
@@ -13,7 +14,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use program::{NOBODY, Program, free_ports};
+use ports::free_ports;
+use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use serde_json::Value;
 use tempfile::TempDir;

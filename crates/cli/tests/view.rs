@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
 mod program;
 mod terminal;
 
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use program::{NOBODY, free_ports};
+use ports::free_ports;
+use program::NOBODY;
 use tempfile::TempDir;
 use terminal::Terminal;
 

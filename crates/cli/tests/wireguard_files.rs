@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ports;
+
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
+use ports::free_ports;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -96,7 +99,8 @@ fn refused(text: &str, arguments: &[&str]) -> String {
 
 /// A port of loopback that is free now.
 fn free() -> String {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let [port] = free_ports();
+    format!("127.0.0.1:{port}")
 }
 
 #[test]

@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,7 +54,14 @@ impl Program {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let Ok(object) = self.told.recv_timeout(left) else { panic!("no '{name}' was told") };
+            let object = match self.told.recv_timeout(left) {
+                Ok(object) => object,
+                Err(RecvTimeoutError::Timeout) => panic!("no '{name}' in {PATIENCE:?}"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let (status, errors) = self.ended();
+                    panic!("no '{name}' before the program ended: {status}: {errors}");
+                }
+            };
             assert!(object["time"].is_number(), "an event without its time: {object}");
             if object["event"] == name && wanted(&object) {
                 return object;
@@ -86,10 +92,4 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Ports of this machine that nobody has at the moment.
-pub fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap().port())
 }

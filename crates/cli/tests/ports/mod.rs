@@ -1,0 +1,31 @@
+//! Ports of this machine for programs that are told where to listen.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::net::{TcpListener, UdpSocket};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Below those that the kernel gives to sockets without a port of their own (32768 and more), so
+/// that nobody else's connection takes one between this test's choice and its program's.
+const FIRST: usize = 10_000;
+const COUNT: usize = 22_000;
+
+/// Ports that nobody has for TCP or UDP; this process hands out none twice.
+pub fn free_ports<const WANTED: usize>() -> [u16; WANTED] {
+    [(); WANTED].map(|()| free_port())
+}
+
+fn free_port() -> u16 {
+    static GIVEN: AtomicUsize = AtomicUsize::new(0);
+    // Processes that follow each other begin apart.
+    let first = process::id() as usize * 100;
+    let next = || first + GIVEN.fetch_add(1, Ordering::Relaxed);
+    let ports = (0..COUNT).map(|_| u16::try_from(FIRST + next() % COUNT).unwrap());
+    let is_free = |port: &u16| {
+        let at = ("127.0.0.1", *port);
+        TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
+    };
+    ports.into_iter().find(is_free).expect("a port that is free")
+}
