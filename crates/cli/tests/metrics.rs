@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 
-use ports::free_ports;
+use ports::{free_address, free_ports};
 use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use serde_json::Value;
@@ -23,12 +23,6 @@ const TEXT: &str = "text/plain;version=0.0.4";
 /// What one asks for that does.
 const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.75,\
                     text/plain;version=0.0.4;q=0.25,*/*;q=0.1";
-
-/// An address that is free now.
-fn free() -> String {
-    let [port] = free_ports();
-    format!("127.0.0.1:{port}")
-}
 
 /// Head and page of an answer to who accepts this.
 fn page(address: &str, accept: &str) -> (String, String) {
@@ -58,7 +52,7 @@ fn scrape(address: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn a_scrape_says_what_the_events_say() {
-    let address = free();
+    let address = free_address();
     let paths = ["a=addr:127.0.0.2", "b=addr:127.0.0.3"];
     let mut running = Running::with("127.0.0.1", &paths, &["--json", "--metrics", &address]);
     let listen = running.next("listening")["listen"].as_str().unwrap().to_owned();
@@ -214,7 +208,7 @@ fn is_open(page: &str, whose: &str) {
 
 #[test]
 fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_splitters_page() {
-    let address = free();
+    let address = free_address();
     let paths = ["a=addr:127.0.0.2", "b=addr:127.0.0.3"];
     let mut running = Running::with("127.0.0.1", &paths, &["--json", "--metrics", &address]);
     let listen = running.next("listening")["listen"].as_str().unwrap().to_owned();
@@ -229,7 +223,7 @@ fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_splitters_page() {
 
 #[test]
 fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_far_ends_page() {
-    let (address, folder) = (free(), TempDir::new().unwrap());
+    let (address, folder) = (free_address(), TempDir::new().unwrap());
     let keys = ["far.key", "home.key"].map(|name| folder.path().join(name).display().to_string());
     let made = Command::new(env!("CARGO_BIN_EXE_anabranch")).arg("key").args(&keys).output();
     assert!(made.unwrap().status.success());
@@ -241,7 +235,7 @@ fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_far_ends_page() {
 
 #[test]
 fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_relays_page() {
-    let (address, folder) = (free(), TempDir::new().unwrap());
+    let (address, folder) = (free_address(), TempDir::new().unwrap());
     let network = folder.path().join("network.txt");
     fs::write(&network, NOBODY).unwrap();
     let [port] = free_ports();
@@ -257,7 +251,7 @@ fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_relays_page() {
 
 #[test]
 fn curl_and_prometheus_own_checker_find_nothing_wrong_with_a_clients_page() {
-    let (address, folder) = (free(), TempDir::new().unwrap());
+    let (address, folder) = (free_address(), TempDir::new().unwrap());
     let network = folder.path().join("network.txt");
     fs::write(&network, NOBODY).unwrap();
     let data = folder.path().join("client");

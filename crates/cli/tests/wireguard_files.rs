@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use ports::free_ports;
+use ports::free_address;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -97,12 +97,6 @@ fn refused(text: &str, arguments: &[&str]) -> String {
     Folder::with(text).refuses(arguments)
 }
 
-/// A port of loopback that is free now.
-fn free() -> String {
-    let [port] = free_ports();
-    format!("127.0.0.1:{port}")
-}
-
 #[test]
 fn the_lines_that_change_are_shown_and_no_secret() {
     let folder = Folder::with(&tunnel());
@@ -167,7 +161,7 @@ fn an_own_mark_and_a_smaller_mtu_are_kept() {
 
 #[test]
 fn it_listens_at_the_servers_port_where_that_is_free() {
-    let (port, print) = (free().split_off("127.0.0.1:".len()), ["--write", "-", "--check"]);
+    let (port, print) = (free_address().split_off("127.0.0.1:".len()), ["--write", "-", "--check"]);
     let text = format!("[Interface]\n[Peer]\nPublicKey = {PUBLIC}\nEndpoint = 127.0.0.9:{port}\n");
     let printed = Folder::with(&text).prints(&print);
     assert!(printed.ends_with(&format!("\nEndpoint = 127.0.0.1:{port}\n")), "{printed}");
@@ -262,7 +256,7 @@ fn a_run_that_is_refused_later_writes_nothing() {
 
 #[test]
 fn ports_that_would_meet_are_refused() {
-    let listen = free();
+    let listen = free_address();
     let port = listen.rsplit_once(':').unwrap().1;
     let own = tunnel().replace("Table = auto", &format!("ListenPort = {port}"));
     let message = refused(&own, &["--listen", &listen]);

@@ -17,15 +17,20 @@ pub fn free_ports<const WANTED: usize>() -> [u16; WANTED] {
     [(); WANTED].map(|()| free_port())
 }
 
+/// An address of loopback with such a port.
+pub fn free_address() -> String {
+    format!("127.0.0.1:{}", free_port())
+}
+
 fn free_port() -> u16 {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     // Processes that follow each other begin apart.
     let first = process::id() as usize * 100;
     let next = || first + GIVEN.fetch_add(1, Ordering::Relaxed);
-    let ports = (0..COUNT).map(|_| u16::try_from(FIRST + next() % COUNT).unwrap());
+    let mut ports = (0..COUNT).map(|_| u16::try_from(FIRST + next() % COUNT).unwrap());
     let is_free = |port: &u16| {
         let at = ("127.0.0.1", *port);
         TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
     };
-    ports.into_iter().find(is_free).expect("a port that is free")
+    ports.find(is_free).expect("a port that is free")
 }
