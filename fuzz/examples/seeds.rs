@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
-use anabranch_drive::packet::write as write_packet;
+use anabranch_os::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};

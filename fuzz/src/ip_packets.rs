@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use anabranch_drive::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
+use anabranch_os::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
 use anabranch_multipath::Time;
 
 /// Packets of one script, each behind its length in two bytes, ten milliseconds apart.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::far_end::keys::{KeyPair, Psk, PublicKey};
 use anabranch_drive::far_end::{KeyFile, Peer, secret_text};
 use rand_core::Rng;

@@ -5,7 +5,7 @@ pub(crate) mod pace;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anabranch_drive::status::{self, Board};
+use anabranch_os::status::{self, Board};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;

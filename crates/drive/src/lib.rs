@@ -26,37 +26,19 @@
 
 pub mod capture;
 pub mod censor;
-pub mod clock;
 #[cfg(feature = "onion")]
 pub mod crawl;
 pub mod emulate;
-pub mod entropy;
 pub mod far_end;
-pub mod file_lock;
-pub mod files;
-pub mod hangup;
-pub mod holders;
-mod manager;
 pub mod merge;
-pub mod metrics;
+pub mod metered;
 pub mod mosh;
-pub mod netlink;
 #[cfg(feature = "onion")]
 pub mod onion;
-pub mod packet;
 pub mod paths;
-pub mod poller;
 #[cfg(feature = "onion")]
 pub mod pt;
-pub mod shell;
-#[cfg(test)]
-mod silent_port;
 pub mod socks;
 pub mod split;
-pub mod status;
 pub mod steer;
-pub mod target;
-pub mod toml_keys;
-pub mod tun;
-pub mod udp;
 pub mod wg_quick;

@@ -135,7 +135,7 @@ impl Peer {
         self.link.write(&said).unwrap();
         exchange(&mut self.link, &mut self.socket);
         self.link.read(&mut self.inbox);
-        let mut rng = anabranch_drive::entropy::generator().unwrap();
+        let mut rng = anabranch_os::entropy::generator().unwrap();
         let mut cells = Cells::new(&mut self.inbox, self.channel.width(), self.channel.longest());
         self.channel.frame(&mut cells);
         let mut came = Vec::new();
@@ -151,7 +151,7 @@ impl Peer {
 
     /// Whether the relay makes a circuit for it.
     fn has_a_circuit(&mut self, id: u32) -> bool {
-        let mut rng = anabranch_drive::entropy::generator().unwrap();
+        let mut rng = anabranch_os::entropy::generator().unwrap();
         let (_, create) = fast::Client::start(&mut rng);
         put_fixed(&mut self.channel.outbox, id, Command::CREATE_FAST, &create);
         let end = Instant::now() + PATIENCE;

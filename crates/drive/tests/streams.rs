@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::Duration;
 
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::pt::{ListenSettings, Listener, ServerKey, Stream, dial, listen};
 
 fn settings() -> ListenSettings {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_bench::proc::Usage;
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::onion::authorities::Authority;
 use anabranch_drive::onion::client::{self, ClientEvent, Settings, Status};
 use anabranch_drive::onion::dirclient::{self, DirClient};

@@ -13,7 +13,7 @@
 use std::io::{self, Write};
 
 use anabranch_drive::emulate::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
-use anabranch_drive::toml_keys;
+use anabranch_os::toml_keys;
 use serde_json::{Map, Value, json};
 
 use super::user_ns;

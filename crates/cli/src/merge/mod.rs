@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::holders::{self, Transport};
+use anabranch_os::holders::{self, Transport};
 use anabranch_drive::merge::{self, Metered, Reread, Screen};
 
 use crate::failure::Failure;

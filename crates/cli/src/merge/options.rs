@@ -11,7 +11,7 @@ use anabranch_comps::{FAR_END_EVERY, FAR_END_SCHEDULE, Guess, check_jitter};
 use anabranch_drive::far_end::{INTERFACE, KeyFile};
 use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
-use anabranch_drive::toml_keys::{self, Section};
+use anabranch_os::toml_keys::{self, Section};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use serde::{Deserialize, Deserializer, de};
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::onion::authority::{self, AuthorityError, AuthorityEvent, Running};
 use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::keyring::KeyRing;

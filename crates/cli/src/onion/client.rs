@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};

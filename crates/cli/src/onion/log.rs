@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use anabranch_drive::clock::Clock;
+use anabranch_os::clock::Clock;
 use anabranch_multipath::Time;
 use serde_json::{Value, json};
 

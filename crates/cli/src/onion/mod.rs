@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::onion::authorities::{Authority, digest};
-use anabranch_drive::toml_keys::{self, Section};
+use anabranch_os::toml_keys::{self, Section};
 use anabranch_onion::circuitmux;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;

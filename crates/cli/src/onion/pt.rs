@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::crawl::site;
-use anabranch_drive::files::raise_limit;
+use anabranch_os::files::raise_limit;
 use anabranch_drive::onion::stop_signals;
 use anabranch_drive::pt::{
     Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anabranch_drive::entropy::generator;
+use anabranch_os::entropy::generator;
 use anabranch_drive::onion::dirclient::{self, DirClient, unix};
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::clock::Clock;
+use anabranch_os::clock::Clock;
 use anabranch_drive::onion::authority::AuthorityError;
 use anabranch_drive::onion::client::{self, Refused, Why};
 use anabranch_drive::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anabranch_drive::toml_keys::{self, Section};
+use anabranch_os::toml_keys::{self, Section};
 
 use super::options::Options;
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anabranch_drive::paths::{PathSpec, SpecError};
 use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
 use anabranch_drive::steer::PortRange;
-use anabranch_drive::target::Target;
+use anabranch_os::target::Target;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 

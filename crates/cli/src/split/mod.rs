@@ -15,8 +15,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::holders::{self, Transport};
-use anabranch_drive::metrics::Metered;
+use anabranch_os::holders::{self, Transport};
+use anabranch_drive::metered::Metered;
 use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
 use anabranch_drive::steer;
 

@@ -14,11 +14,11 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
+use anabranch_os::packet;
 
 use super::draft::{Draft, explain};
 use super::worker::{Sink, Worker};
 use super::{ObservedBatch, Tap, cut, invalid};
-use crate::packet;
 
 /// Bytes of payload, or batches, after which the writing thread takes over.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::pid_namespace::PidNamespace;
+use anabranch_os::pid_namespace::PidNamespace;
+
 use super::{Namespace, setup};
 
 /// One thing that the emulator needs.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::mount::{MountFlags, mount};
+use anabranch_os::pid_namespace::PidNamespace;
 
 use super::Namespace;
-use super::pid_namespace::PidNamespace;
 
 /// Where a crew keeps files that vanish with it.
 const OWN_FILES: &str = "/run";

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_netem::{Count, Link};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Poller;
+use anabranch_os::tun::Tun;
 
 use super::edit::Edit;
 use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::{Cable, Event};
 use crate::censor::Censor;
-use crate::clock::Clock;
-use crate::poller::Poller;
-use crate::tun::Tun;
 
 /// Packets taken from one interface before the others have their turn.
 const BATCH: usize = 64;

@@ -19,10 +19,10 @@ mod check;
 mod crew;
 mod edit;
 mod engine;
-mod namespace;
+
 mod nat;
 mod network;
-mod pid_namespace;
+
 mod program;
 mod programs;
 mod setup;
@@ -33,7 +33,7 @@ mod units;
 pub use check::{Need, check};
 pub use crew::{Crew, Member};
 pub use edit::{EDIT_KEYS, Edit};
-pub use namespace::{Namespace, enter_user_namespace_if_needed};
+pub use anabranch_os::namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};
 pub use program::{Ended, Expect, Program};
 pub use programs::{Job, Notice, Output, Programs};

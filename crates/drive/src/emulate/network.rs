@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use anabranch_os::poller::Poller;
 
 use super::Namespace;
 use super::edit::Edit;
@@ -19,7 +20,6 @@ use super::engine::Engine;
 use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
-use crate::poller::Poller;
 
 /// The thread looks up at least this often, so a stop is never missed.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use serde::Deserialize;
 
-use crate::toml_keys::TomlError;
+use anabranch_os::toml_keys::TomlError;
 
 /// A program that runs in a host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use anabranch_os::pid_namespace::PidNamespace;
 
-use super::pid_namespace::PidNamespace;
 use super::program::{Ended, Program};
 use super::{Namespace, Network, SetupError};
 

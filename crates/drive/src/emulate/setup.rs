@@ -5,12 +5,13 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use anabranch_os::netlink::Prefix;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::tun::Tun;
+
 use super::Namespace;
 use super::nat;
 use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
-use crate::netlink::Prefix;
-use crate::netlink::configure::{self, NewRoute};
-use crate::tun::Tun;
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;

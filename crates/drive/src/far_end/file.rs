@@ -18,7 +18,7 @@ use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use base64ct::{Base64, Encoding};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::toml_keys::{self, Section, TomlError};
+use anabranch_os::toml_keys::{self, Section, TomlError};
 
 const KEYS: &[Section] = &[
     Section { path: "", keys: &["private", "peer"] },

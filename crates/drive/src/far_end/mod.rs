@@ -55,19 +55,6 @@ pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
     Flow { datagrams: count.packets, bytes: count.bytes }
 }
 
-/// Whether this machine has instructions for AES-GCM: without, ChaCha20-Poly1305 is quicker.
-#[must_use]
-pub fn has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let has = std::arch::is_x86_feature_detected!("aes")
-        && std::arch::is_x86_feature_detected!("pclmulqdq");
-    #[cfg(target_arch = "aarch64")]
-    let has = std::arch::is_aarch64_feature_detected!("aes");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let has = false;
-    has
-}
-
 impl PartialEq for FarEnd {
     fn eq(&self, other: &FarEnd) -> bool {
         let FarEnd { own, public, psk, behind, pad, decoys } = self;

@@ -13,22 +13,23 @@ use anabranch_multipath::Time;
 use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
+use anabranch_os::clock::Clock;
+use anabranch_os::entropy::generator;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::files;
+use anabranch_os::hangup::Hangup;
+use anabranch_os::holders::{self, Transport};
+use anabranch_os::manager::tell;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_os::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 
 use super::flows::{FlowKey, Flows};
 use super::guests::{Destination, Guest};
 use super::hub::Hub;
 use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
-use crate::clock::Clock;
-use crate::entropy::generator;
-use crate::far_end::{Inner, has_aes};
-use crate::files;
-use crate::hangup::Hangup;
-use crate::holders::{self, Transport};
-use crate::manager::tell;
-use crate::poller::{Poller, Ready};
+use crate::far_end::Inner;
 use crate::split::signals::signals;
-use crate::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 
 /// Tokens of the files that are no flows; those count up from 0.
 const LISTENER: u64 = u64::MAX;

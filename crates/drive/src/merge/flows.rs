@@ -9,8 +9,8 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_tunnel::ClientId;
 
-use crate::poller::Poller;
-use crate::udp::{UdpOptions, UdpSocket};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 /// Receive and send buffers of a socket to a server, in bytes.
 const BUFFER: usize = 2 << 20;

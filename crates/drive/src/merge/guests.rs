@@ -10,11 +10,11 @@ use anabranch_multipath::{
 };
 use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
 use rand_chacha::ChaCha20Rng;
+use anabranch_os::udp::Received;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
-use crate::udp::Received;
 
 /// Bytes of answers that wait for a window at most.
 const BACKLOG: usize = 2 << 20;

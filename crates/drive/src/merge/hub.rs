@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_tunnel::ClientId;
+use anabranch_os::netlink::Prefix;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::packet;
+use anabranch_os::tun::Tun;
 
 use super::settings::Failure;
 use crate::far_end::keys::PublicKey;
 use crate::far_end::{Inner, KeyFile, Peer};
-use crate::netlink::Prefix;
-use crate::netlink::configure::{self, NewRoute};
-use crate::packet;
-use crate::tun::Tun;
 
 /// What fits into a packet of 1,500 bytes with IPv6's header outside, padded or not.
 const MTU: u32 = 1_400;

@@ -14,9 +14,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
+use anabranch_os::metrics::{Page, Server, count, level};
 
 use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
-use crate::metrics::{Page, Server, count, level};
 
 /// The counters are at most this old.
 const FRESH: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use anabranch_multipath::{PathId, Time};
 use anabranch_tunnel::{ClientId, Far, Peer, pieces};
 use rand_chacha::ChaCha20Rng;
 
-use crate::udp::{Datagrams, SendQueue, UdpSocket};
+use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
 
 /// Packets that wait to be sent.
 #[derive(Default)]

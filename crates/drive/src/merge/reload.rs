@@ -1,15 +1,16 @@
 //! New settings under a running far end: read on SIGHUP, put into force whole or not at all.
 
+use anabranch_os::manager::reloading;
+
 use super::driver::{Driver, look_up};
 use super::guests::Guest;
 use super::hub::alike;
 use super::settings::Settings;
-use crate::manager::reloading;
 
 impl Driver<'_> {
     /// The program is told to read its settings again, or its terminal has gone.
     pub(super) fn on_hangup(&mut self) {
-        if self.hangup.as_mut().is_some_and(crate::hangup::Hangup::take) {
+        if self.hangup.as_mut().is_some_and(anabranch_os::hangup::Hangup::take) {
             self.stopped = true;
             return;
         }

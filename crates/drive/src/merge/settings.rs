@@ -8,10 +8,10 @@ use std::time::Duration;
 use anabranch_comps::Flow;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{DecoyBudget, Every, Jitter, PathId, Silence, Time};
+use anabranch_os::target::Target;
 
 use crate::far_end::{Inner, KeyFile};
 use crate::split::dealing;
-use crate::target::Target;
 
 /// The settings of one run.
 #[derive(Clone)]

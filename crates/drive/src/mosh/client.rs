@@ -134,7 +134,7 @@ mod tests {
     const KEY: &str = "abcdefghijklmnopqrstuv";
 
     fn client(script: &str) -> Client {
-        let command = format!("sh -c {} sh", crate::shell::quoted(script));
+        let command = format!("sh -c {} sh", anabranch_os::shell::quoted(script));
         Client {
             command: command.parse().unwrap(),
             settings: vec![("MOSH_NO_TERM_INIT", "1".into())],

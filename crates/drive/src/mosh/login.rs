@@ -7,9 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::thread;
 
+use anabranch_os::shell::quoted;
+
 use super::answer::{Answer, AnswerLine, Key};
 use super::words::Words;
-use crate::shell::quoted;
 
 /// The longest line that is looked at: what is longer comes in pieces.
 const LONGEST_LINE: u64 = 1 << 16;

@@ -28,10 +28,10 @@ use anabranch_onion::authority::{self as core, About};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
+use anabranch_os::file_lock::FileLock;
 
 use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};
-use crate::file_lock::FileLock;
 use dir_port::DirPort;
 use keys::Cabinet;
 use ledger::Ledger;
@@ -209,7 +209,7 @@ impl Running {
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
-    let mut rng = crate::entropy::generator().map_err(AuthorityError::System)?;
+    let mut rng = anabranch_os::entropy::generator().map_err(AuthorityError::System)?;
     let (cabinet, keys) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
     let about = about(&settings, cabinet.identity());
     let line = line(&about);

@@ -24,6 +24,10 @@ use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
+use anabranch_os::clock::Clock;
+use anabranch_os::files;
+use anabranch_os::manager::tell;
+use anabranch_os::poller::Ready;
 
 use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
@@ -35,10 +39,6 @@ use super::state::ClientState;
 use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
-use crate::clock::Clock;
-use crate::files;
-use crate::manager::tell;
-use crate::poller::Ready;
 use dir_requests::{At, DirRequests, Done};
 pub use metrics::ClientMetrics;
 use programs::Programs;
@@ -717,7 +717,7 @@ mod tests {
             tap: None,
             quic: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
-            dirclient: DirClient::start(dirclient, crate::entropy::generator().unwrap()).unwrap(),
+            dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap()).unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
             ways: None,
@@ -730,7 +730,7 @@ mod tests {
             dealing: None,
             trace: None,
         };
-        ClientLoop::new(settings, crate::entropy::generator().unwrap(), stop, None).unwrap()
+        ClientLoop::new(settings, anabranch_os::entropy::generator().unwrap(), stop, None).unwrap()
     }
 
     #[test]

@@ -28,6 +28,7 @@ use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::signed_digest;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
+use anabranch_os::clock::Clock;
 
 use copies::Copies;
 use due::Due;
@@ -38,7 +39,6 @@ use texts::Texts;
 use super::authorities::Authority;
 use super::library::Library;
 use super::store::{StoreError, private_folder, read_text, replace};
-use crate::clock::Clock;
 
 pub(super) use due::REPUBLISH_S;
 
@@ -609,7 +609,7 @@ mod tests {
                 unpublished: false,
             };
             let (_office, desk, _orders) = DirClient::counters().unwrap();
-            let mut clerk = DirThread::new(settings, crate::entropy::generator().unwrap(), desk);
+            let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }
@@ -630,7 +630,7 @@ mod tests {
             unpublished: false,
         };
         let (mut office, desk, _orders) = DirClient::counters().unwrap();
-        let mut clerk = DirThread::new(settings, crate::entropy::generator().unwrap(), desk);
+        let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
         let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();
         clerk.carry(job);
         let asked = office.take();

@@ -126,7 +126,7 @@ pub fn run(
     await_all(&told, network.nodes.len(), watch)?;
     watch(EmbeddedEvent::Up(line.clone()));
     let client = client(&settings, &line)?;
-    let rng = crate::entropy::generator().map_err(of("client"))?;
+    let rng = anabranch_os::entropy::generator().map_err(of("client"))?;
     let mut tell = |event: client::ClientEvent| {
         told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
         watch(EmbeddedEvent::Client(event));
@@ -164,7 +164,7 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
 /// once: that is most of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
-        let mut rng = crate::entropy::generator().map_err(of(&name(node)))?;
+        let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
         Ok(KeyRing::open(&settings.data.join(name(node)), &mut rng, unix())?)
     };
     thread::scope(|scope| {
@@ -405,7 +405,7 @@ fn relay_dirclient(
         bridges: Vec::new(),
         unpublished: false,
     };
-    Ok(DirClient::start(dirclient, crate::entropy::generator().map_err(of(&name))?)?)
+    Ok(DirClient::start(dirclient, anabranch_os::entropy::generator().map_err(of(&name))?)?)
 }
 
 fn relay_settings(
@@ -458,7 +458,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),
-        dirclient: DirClient::start(dirclient, crate::entropy::generator().map_err(of("client"))?)?,
+        dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().map_err(of("client"))?)?,
         data,
         wishes: Wishes::default(),
         ways: None,

@@ -13,12 +13,12 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::wire::cell::NUMBERED_CELL;
 use anabranch_onion::wire::extend::Target;
+use anabranch_os::namespace::Namespace;
 
 use super::conn::{Conn, SocketRead};
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
-use crate::emulate::Namespace;
 
 /// When the link's certificate is made, in seconds since 1970: nobody compares it with a clock.
 pub(super) const MADE: u64 = 1_800_000_000;

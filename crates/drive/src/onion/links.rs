@@ -12,6 +12,7 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 use anabranch_onion::{CarrierFault, LinkId};
+use anabranch_os::poller::{Interest, Poller, Ready};
 
 use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
@@ -19,7 +20,6 @@ use super::mptcp::{MptcpCounts, TcpKind};
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Tap, TapKind};
 use super::ways::BridgeWays;
-use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
@@ -515,7 +515,7 @@ mod tests {
     use super::*;
     use crate::onion::dirclient::unix;
     use crate::onion::ways::Transports;
-    use crate::silent_port::SilentPort;
+    use anabranch_testkit::silent_port::SilentPort;
 
     /// A link that has nothing to say before a certain time, and then one byte.
     struct Late(Option<Time>);

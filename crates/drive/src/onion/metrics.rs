@@ -12,13 +12,13 @@ use anabranch_onion::{Event, NumberSpread};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
+use anabranch_os::metrics::{Page, Server, count, counts, level, levels};
 
 use super::mptcp::MptcpCounts;
 use super::quic::QuicCounts;
 use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;
-use crate::metrics::{Page, Server, count, counts, level, levels};
 
 /// A watch that shows what happens to Prometheus too.
 pub struct Metered<'w> {

@@ -2,13 +2,13 @@
 //! making on; whether there is a second path, and by which addresses, is the kernel's path
 //! manager's to say (`ip mptcp`). A neighbour that knows none of it gets TCP.
 
-#![allow(unsafe_code, reason = "getsockopt(MPTCP_INFO) has no safe binding")]
-
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use anabranch_os::socket_option;
 
 /// Of `linux/mptcp.h`: the level of MPTCP's options, and the one that tells of a connection.
 const SOL_MPTCP: i32 = 284;
@@ -100,20 +100,9 @@ pub(super) fn is_multipath(socket: &TcpStream) -> bool {
 pub(super) fn subflows(socket: &TcpStream) -> Option<usize> {
     // The structure's first member, `mptcpi_subflows`: those besides the first.
     let mut further = [0_u8; 1];
-    let mut length = further.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `further`, which is so long, and the
-    // length into `length`; both live until the call returns, and any byte is a valid `u8`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            SOL_MPTCP,
-            MPTCP_INFO,
-            further.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
+    let length = socket_option::get(socket.as_fd(), [SOL_MPTCP, MPTCP_INFO], &mut further).ok()?;
     // Of a connection that fell back the kernel tells nothing.
-    (result == 0 && length > 0).then(|| usize::from(further[0]) + 1)
+    (length > 0).then(|| usize::from(further[0]) + 1)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::EndReason;
 use socket2::SockRef;
+use anabranch_os::poller::{Interest, Ready};
 
 use super::conn::{connecting, is_passing};
-use crate::poller::{Interest, Ready};
 
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;

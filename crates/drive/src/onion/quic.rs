@@ -21,11 +21,11 @@ use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 use libc::EAGAIN;
 use rand_core::Rng;
+use anabranch_os::poller::{Interest, Poller};
+use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 
 use super::meter::Meter;
 use super::newcomers::{ConnectionSlot, Entrance};
-use crate::poller::{Interest, Poller};
-use crate::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 pub(super) use sockets::{QuicSockets, sockets};
 
 mod sockets;
@@ -268,7 +268,7 @@ impl QuicLinks {
 
     fn add_port(&mut self, poller: &Poller, socket: UdpSocket, takes: bool) -> io::Result<usize> {
         let mut seed = [0; 32];
-        crate::entropy::generator()?.fill_bytes(&mut seed);
+        anabranch_os::entropy::generator()?.fill_bytes(&mut seed);
         let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
         let endpoint = Endpoint::new(&self.context, CELLS, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
@@ -298,7 +298,7 @@ impl QuicLinks {
     fn begins(&self) -> u8 {
         let mut chance = [0];
         // Any byte of the place would do; who sees the line is to learn nothing from it.
-        if let Ok(mut generator) = crate::entropy::generator() {
+        if let Ok(mut generator) = anabranch_os::entropy::generator() {
             generator.fill_bytes(&mut chance);
         }
         self.place.first(chance[0])

@@ -18,6 +18,9 @@ use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServicePar
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, SetNumbers, circuitmux};
 use sd_notify::NotifyState;
+use anabranch_os::clock::Clock;
+use anabranch_os::files;
+use anabranch_os::manager::tell;
 
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
@@ -30,9 +33,6 @@ use super::siblings::{self, Siblings};
 use super::skew::Skew;
 use super::station::{TICK, Token};
 use super::tap::{Tap, TapKind};
-use crate::clock::Clock;
-use crate::files;
-use crate::manager::tell;
 pub use bridge::BridgeSettings;
 use bridge::{BridgeSide, EXTENDED, TRANSPORTS};
 use clocked::Clocked;
@@ -457,7 +457,7 @@ impl<'r> MainShard<'r> {
     /// Uses new keys where the present ones have grown old.
     fn renew_keys(&mut self, watch: &mut dyn Watch) {
         let keys = &mut self.settings.keys;
-        let renewed = crate::entropy::generator()
+        let renewed = anabranch_os::entropy::generator()
             .map_err(|error| error.to_string())
             .and_then(|mut rng| keys.renew(&mut rng, unix()).map_err(|error| error.to_string()));
         match renewed {
@@ -534,7 +534,7 @@ fn shards(
     let (hsdir, mut taps) =
         (SharedHsDir::default(), std::mem::take(&mut settings.taps).into_iter());
     let make = |(number, siblings): (usize, Siblings)| {
-        let (config, rng) = (config.clone(), Box::new(crate::entropy::generator()?));
+        let (config, rng) = (config.clone(), Box::new(anabranch_os::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
         Ok(Parts {
             clock,
@@ -599,5 +599,5 @@ fn shared_out(most: usize, settings: &Settings) -> usize {
 
 /// What a relay proves itself with on links that show this TLS certificate.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
-    keys.credentials(&mut crate::entropy::generator()?, certificate, unix).map_err(io::Error::other)
+    keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix).map_err(io::Error::other)
 }

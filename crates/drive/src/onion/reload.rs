@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::hangup::Hangup;
-use crate::manager::reloading;
+use anabranch_os::hangup::Hangup;
+use anabranch_os::manager::reloading;
 
 /// Reads the settings again; else says in one line what is wrong and where.
 pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;

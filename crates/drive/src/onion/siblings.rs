@@ -351,7 +351,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::poller::Poller;
+    use anabranch_os::poller::Poller;
 
     const ANN: [u8; 20] = [1; 20];
 

@@ -12,6 +12,9 @@ use anabranch_onion::channel::{LinkKind, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{CarrierFault, Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
+use anabranch_os::clock::Clock;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
 
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
@@ -22,9 +25,6 @@ use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, QuicSockets, is_quic};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
-use crate::clock::Clock;
-use crate::files::Spare;
-use crate::poller::{Poller, Ready};
 
 /// The least token of a listener: its place added to this. Smaller ones are single files, of the
 /// role but for one.

@@ -11,7 +11,7 @@ use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
 use rand_core::CryptoRng;
 use rustix::process::geteuid;
 
-use crate::file_lock::FileLock;
+use anabranch_os::file_lock::FileLock;
 
 /// The file that a process locks as long as the folder is its own: C tor's, by the same call.
 const LOCK: &str = "lock";

@@ -1,13 +1,13 @@
 //! How a TCP connection is doing, as the kernel sees it (`TCP_INFO`).
 
-#![allow(unsafe_code, reason = "getsockopt(TCP_INFO) has no safe binding")]
-
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_multipath::LinkView;
+
+use anabranch_os::socket_option;
 
 /// Bytes that are asked for: later kernels have more, and give as many as there is room for.
 const ROOM: usize = 192;
@@ -17,20 +17,9 @@ const ROOM: usize = 192;
 /// # Errors
 /// The kernel's.
 pub(super) fn look(socket: &TcpStream) -> io::Result<LinkView> {
-    let mut told = [0_u8; ROOM];
-    let mut length = ROOM as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `told`, which is so long, and the
-    // length into `length`; both live until the call returns, and any bytes are a valid `[u8]`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            told.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 { Ok(view(&told)) } else { Err(io::Error::last_os_error()) }
+    let mut fields = [0_u8; ROOM];
+    socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, libc::TCP_INFO], &mut fields)?;
+    Ok(view(&fields))
 }
 
 /// The fields of `struct tcp_info` (linux/tcp.h) by their places, which never change: each kernel

@@ -5,10 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use anabranch_os::netlink::RouteError;
+use anabranch_os::target::Target;
+
 use super::{MAX_NAME, MAX_PORTS, PathSpec};
-use crate::netlink::RouteError;
 use crate::socks::{ProxyError, ProxyFault};
-use crate::target::Target;
 use crate::wg_quick::invocation;
 
 /// Why a text, or a list of paths, is malformed: known before the kernel is asked.

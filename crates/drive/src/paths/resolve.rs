@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use anabranch_os::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
+use anabranch_os::target::Target;
+
 use super::{Egress, PathError, PathSpec};
-use crate::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
 use crate::paths::error::Fault;
 use crate::socks::{Proxy, ProxyFault};
-use crate::target::Target;
 
 /// Tells the addresses of a name, at least one.
 pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;

@@ -7,10 +7,10 @@ use std::{fmt, fs};
 use anabranch_pt::{Args, BridgeError, BridgeLine};
 use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey, Shapes};
 use base64ct::{Base64UrlUnpadded, Encoding};
+use anabranch_os::entropy::generator;
+use anabranch_os::toml_keys::unknown;
 
-use crate::entropy::generator;
 use crate::onion::store::{StoreError, replace};
-use crate::toml_keys::unknown;
 
 /// The name of our transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";

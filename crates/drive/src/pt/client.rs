@@ -12,17 +12,17 @@ use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 use anabranch_pt::{Args, Outbound};
 use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
 use rand_chacha::ChaCha20Rng;
+use anabranch_os::clock::Clock;
+use anabranch_os::entropy::generator;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
 
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
-use crate::clock::Clock;
-use crate::entropy::generator;
-use crate::far_end::has_aes;
-use crate::files::Spare;
 use crate::onion::is_passing;
-use crate::poller::{Poller, Ready};
 
 /// Programs at a time.
 const MOST: usize = 4096;

@@ -9,11 +9,11 @@ use anabranch_multipath::Time;
 use anabranch_pt::ExtOrClient;
 use anabranch_stego::Ending;
 use socket2::SockRef;
+use anabranch_os::poller::{Interest, Poller, Ready};
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
-use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a local connection: its link's number added to this.
 pub(super) const LOCALS: u64 = 1 << 62;

@@ -33,9 +33,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_multipath::Time;
 
-use crate::clock::Clock;
+use anabranch_os::clock::Clock;
 use crate::onion::is_passing;
-use crate::poller::{Poller, Ready};
+use anabranch_os::poller::{Poller, Ready};
 
 pub use anabranch_pt::{BridgeLine, OfferLine, Outbound, PluginLine, PluginPlace};
 pub use anabranch_stego::{

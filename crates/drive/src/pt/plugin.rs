@@ -16,10 +16,10 @@ use std::{env, fmt};
 use anabranch_multipath::Time;
 use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
 use rustix::process::{Pid, Signal, kill_process};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::{Poller, Ready};
 
-use crate::clock::Clock;
 use crate::onion::ways::Transports;
-use crate::poller::{Poller, Ready};
 
 /// What all variables of the specification begin with.
 const PREFIX: &str = "TOR_PT_";

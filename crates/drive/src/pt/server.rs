@@ -17,16 +17,16 @@ use anabranch_stego::{
 };
 use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
+use anabranch_os::clock::Clock;
+use anabranch_os::entropy::generator;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::files::{Spare, limit};
+use anabranch_os::poller::{Poller, Ready};
 
 use super::bridge::{Bridge, TRANSPORT};
 use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
 use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
-use crate::clock::Clock;
-use crate::entropy::generator;
-use crate::far_end::has_aes;
-use crate::files::{Spare, limit};
-use crate::poller::{Poller, Ready};
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::poller::{Interest, Poller};
+use anabranch_os::poller::{Interest, Poller};
 
 /// What a socket is watched for. One of which nothing is wanted is not watched at all: the kernel
 /// tells of errors, and of connections that both ends have ended, whether anybody asks or not and

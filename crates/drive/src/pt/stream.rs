@@ -7,7 +7,7 @@
 //! ```
 //! use std::io::{Read, Write};
 //!
-//! use anabranch_drive::entropy::generator;
+//! use anabranch_os::entropy::generator;
 //! use anabranch_drive::pt::{ListenSettings, ServerKey, dial, listen};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,8 +14,8 @@ use anabranch_stego::ServerKey;
 use rand_core::Rng;
 
 use super::*;
-use crate::entropy::generator;
-use crate::silent_port::SilentPort;
+use anabranch_os::entropy::generator;
+use anabranch_testkit::silent_port::SilentPort;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_pt::Outbound;
 use socket2::{SockRef, TcpKeepalive};
+use anabranch_os::poller::{Interest, Poller, Ready};
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
-use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a wire: its number added to this.
 pub(super) const WIRES: u64 = 1 << 61;

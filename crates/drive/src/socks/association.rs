@@ -129,7 +129,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::silent_port::SilentPort;
+    use anabranch_testkit::silent_port::SilentPort;
 
     fn reach(proxy: SocketAddr) -> Reach {
         Reach { proxy, local: "127.0.0.5:0".parse().unwrap(), device: None, mark: None }

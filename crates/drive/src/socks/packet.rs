@@ -6,7 +6,7 @@ use std::ops::Range;
 use socks5_protocol::Address;
 use socks5_protocol::sync::FromIO;
 
-use crate::udp::Received;
+use anabranch_os::udp::Received;
 
 /// The header before datagrams to one server: 10 bytes for IPv4, 22 for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anabranch_os::target::Target;
+
 use super::dialogue::Credentials;
 use super::fault::ProxyFault;
-use crate::target::Target;
 
 /// Where a password is looked for if none is named.
 pub const PASSWORD_VARIABLE: &str = "ANABRANCH_SOCKS5_PASSWORD";

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_multipath::Time;
+use anabranch_os::hangup::Hangup;
+use anabranch_os::netlink::Monitor;
 
 use super::lookup::Lookup;
 use super::signals::signals;
 use super::{Failure, Reread, Settings};
-use crate::hangup::Hangup;
-use crate::netlink::Monitor;
 
 /// Signals, the reader of settings, and the kernel's news.
 pub(super) struct Control<'s> {

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_comps::protocol::wireguard;
 use anabranch_comps::{Event, Pinned, SessionId};
+use anabranch_os::netlink::Change;
+use anabranch_os::packet::{self, Complaint, Datagram, Fragments};
+use anabranch_os::tun::Tun;
+use anabranch_os::udp::{Received, UdpSocket};
 
 use crate::far_end::Inner;
-use crate::netlink::Change;
-use crate::packet::{self, Complaint, Datagram, Fragments};
 use crate::steer::{Exit, SteerError, Steering, Upkeep};
-use crate::tun::Tun;
-use crate::udp::{Received, UdpSocket};
 
 /// Packets taken from the interface before anything else is looked at.
 pub(super) const ROUND: usize = 64;

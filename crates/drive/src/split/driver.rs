@@ -5,6 +5,10 @@ use std::os::unix::net::UnixStream;
 
 use anabranch_comps::{Core, Input, Output, SessionId, Snapshot};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::clock::Clock;
+use anabranch_os::packet::Complaint;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_os::udp::{Fault, QueuedError, Received, RecvBatch};
 
 use super::control::Control;
 use super::door::Door;
@@ -15,10 +19,6 @@ use super::tunnel::{TUNNEL, Tunnel};
 use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
-use crate::clock::Clock;
-use crate::packet::Complaint;
-use crate::poller::{Poller, Ready};
-use crate::udp::{Fault, QueuedError, Received, RecvBatch};
 
 /// Tokens of the files that are no path sockets; those count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{DownReason, Input};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::udp::Received;
 
 use super::FarEndNews;
 use super::driver::Driver;
 use super::onward::{Back, Outgoing, batch_of};
 use super::tunnel::{TUNNEL, Tunnel};
-use crate::udp::Received;
 
 impl Driver<'_> {
     /// Finds the far end's address.

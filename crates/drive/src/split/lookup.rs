@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use crate::target::Target;
+use anabranch_os::target::Target;
 
 /// What each name was found to stand for.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
@@ -86,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::poller::Poller;
+    use anabranch_os::poller::Poller;
 
     #[test]
     fn only_the_latest_is_answered() {

@@ -1,9 +1,9 @@
 //! What the service manager that started the program is told (sd_notify(3)); nothing without one.
 
 use sd_notify::NotifyState;
+use anabranch_os::manager::tell;
 
 use super::Listening;
-use crate::manager::tell;
 
 /// Clients may come.
 pub(super) fn ready(about: &Listening) {

@@ -37,7 +37,7 @@ mod uplinks;
 mod warnings;
 mod ways;
 
-pub use crate::target::{Target, TargetError};
+pub use anabranch_os::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};
 pub(crate) use settings::dealing;
 pub use settings::{

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use anabranch_comps::{Batch, Held, Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
+use anabranch_os::udp::{Datagrams, Received, SendReport};
 
 use crate::socks::Header;
-use crate::udp::{Datagrams, Received, SendReport};
 
 /// Datagrams for one tuple.
 #[derive(Debug)]
@@ -156,8 +156,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::emulate::Namespace;
-    use crate::udp::{Fault, SendQueue, UdpOptions, UdpSocket};
+    use anabranch_os::namespace::Namespace;
+    use anabranch_os::udp::{Fault, SendQueue, UdpOptions, UdpSocket};
 
     fn outgoing(bytes: &[u8], stride: usize) -> Outgoing<'_> {
         let (session, tuple, path) = (SessionId(0), TupleId(0), PathId::at(0));

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anabranch_comps::{Failure as Fault, Input, SessionId};
 use anabranch_multipath::Time;
+use anabranch_os::packet::{self, Complaint, Content, Datagram, Whole};
+use anabranch_os::udp::Received;
 
 use super::Failure;
 use super::door::{Arena, ROOM, ROUND};
 use super::driver::Driver;
 use super::onward::batch_of;
 use crate::far_end::Inner;
-use crate::packet::{self, Complaint, Content, Datagram, Whole};
 use crate::steer::Upkeep;
-use crate::udp::Received;
 
 /// The next look at what was set up after one that the system did not answer.
 const AGAIN: Duration = Duration::from_millis(100);

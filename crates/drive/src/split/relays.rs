@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{Failure, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::udp;
 
 use super::driver::{Driver, SPARES};
 use super::onward::{Outgoing, batch_of};
@@ -12,7 +13,6 @@ use super::proxies::{Outcome, WaitingTuple};
 use super::ways::Look;
 use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
-use crate::udp;
 
 impl Driver<'_> {
     /// Answers of proxies to our attempts.

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{Input, SessionId};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::files;
+use anabranch_os::manager::reloading;
+use anabranch_os::target::Target;
 
 use super::driver::Driver;
 use super::lookup::Found;
 use super::trial::try_paths;
 use super::{Entrance, Failure, Listening, Settings, manager, needed};
-use crate::files;
-use crate::manager::reloading;
 use crate::paths::{self, Egress, PathSpec};
-use crate::target::Target;
 
 impl Driver<'_> {
     /// The program is told to read its settings again. What is wrong with them is told, and those

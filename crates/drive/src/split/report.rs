@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anabranch_comps::Snapshot;
 use anabranch_multipath::Time;
+use anabranch_os::udp::{Datagrams, UdpSocket};
 
 use super::Screen;
 use super::sockets::{PathSocket, fresh_drops};
 use super::taps::Taps;
 use super::warnings::Warnings;
-use crate::udp::{Datagrams, UdpSocket};
 
 /// Between two snapshots at least, whatever the screen asks for.
 const LEAST: Duration = Duration::from_millis(10);

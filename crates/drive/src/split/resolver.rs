@@ -194,7 +194,7 @@ mod tests {
     fn an_answer_rings() {
         let mut resolver = Resolver::start("localhost:9".parse().ok()).unwrap();
         resolver.ask(Time::ZERO, ONE);
-        let mut poller = crate::poller::Poller::new(1).unwrap();
+        let mut poller = anabranch_os::poller::Poller::new(1).unwrap();
         poller.add(&resolver, 0).unwrap();
         let patience = Some(Duration::from_secs(20));
         assert_eq!(poller.wait(patience).unwrap().count(), 1);

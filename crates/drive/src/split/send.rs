@@ -4,13 +4,13 @@ use std::io;
 
 use anabranch_comps::{Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::files;
+use anabranch_os::udp::{Fault, SendReport};
 
 use super::driver::Driver;
 use super::onward::{Back, Outgoing, gone, groups};
 use super::sockets::PathSocket;
-use crate::files;
 use crate::socks::{Association, Header};
-use crate::udp::{Fault, SendReport};
 
 impl Driver<'_> {
     /// Sends to the server, neighbours for one socket together.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_multipath::{DecoyBudget, Time};
+use anabranch_os::target::Target;
 
 use super::ways::Ways;
 use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
-use crate::target::Target;
 
 /// Where clients come in, and where they want to go.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 
-use crate::hangup::{Hangup, is_ignored};
+use anabranch_os::hangup::{Hangup, is_ignored};
 
 /// Exit status of a program that SIGINT has ended, as shells tell it.
 const INTERRUPTED: i32 = 128 + SIGINT;

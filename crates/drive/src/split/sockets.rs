@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anabranch_comps::{Batch, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 use crate::paths::Egress;
-use crate::poller::Poller;
 use crate::socks::{self, Association, Header};
-use crate::udp::{UdpOptions, UdpSocket};
 
 /// A retired socket still hears answers for so long: several round trips of any path worth using.
 const LINGER: Duration = Duration::from_secs(3);
@@ -382,7 +382,7 @@ mod tests {
             let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
             server.send_to(b"x", local).unwrap();
             let token = spoken(&mut poller)[0];
-            let mut buffers = crate::udp::RecvBatch::new(1);
+            let mut buffers = anabranch_os::udp::RecvBatch::new(1);
             assert_eq!(buffers.recv(&sockets.by_token(token).unwrap().udp).unwrap().len(), 1);
             token
         };

@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
 use anabranch_comps::Core;
+use anabranch_os::clock::Clock;
+use anabranch_os::files;
+use anabranch_os::holders::{self, Transport};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 use super::control::Control;
 use super::door::Door;
@@ -22,12 +27,7 @@ use super::tunnel::Tunnel;
 use super::uplinks::Uplinks;
 use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
-use crate::clock::Clock;
-use crate::files;
-use crate::holders::{self, Transport};
-use crate::poller::Poller;
 use crate::steer::Steering;
-use crate::udp::{UdpOptions, UdpSocket};
 
 /// Receive buffer of the listener, in bytes: it is shared by all clients.
 const LISTENER_BUFFER: usize = 16 << 20;

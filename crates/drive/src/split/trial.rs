@@ -5,8 +5,9 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
 
+use anabranch_os::udp::{UdpOptions, UdpSocket};
+
 use crate::paths::{self, Egress};
-use crate::udp::{UdpOptions, UdpSocket};
 
 use super::sockets::options;
 use super::{Failure, Listening, Settings};

@@ -17,12 +17,13 @@ use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Decoys, PathId, PathView, Time};
 use anabranch_tunnel::{Datagram, Near, State, pieces};
 use rand_chacha::ChaCha20Rng;
+use anabranch_os::entropy::generator;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::udp::Received;
 
 use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
-use crate::entropy::generator;
-use crate::far_end::{FarEnd, decoy_flow, has_aes};
-use crate::udp::Received;
+use crate::far_end::{FarEnd, decoy_flow};
 
 /// Whose the sockets to the far end are; no session of the core's has this number.
 pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);

@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::SendQueue;
 
 use super::proxies::Proxies;
 use super::resolver::Resolver;
 use super::sockets::Sockets;
 use super::ways::Ways;
-use crate::poller::Poller;
 use crate::socks::Association;
-use crate::udp::SendQueue;
 
 /// All that is between the core's four-tuples and the machine's interfaces.
 pub(super) struct Uplinks {

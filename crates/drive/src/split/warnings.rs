@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_multipath::PathId;
 
-use crate::udp::{Fault, Origin, QueuedError};
+use anabranch_os::udp::{Fault, Origin, QueuedError};
 
 /// So many datagrams that were too long are no longer the probes by which a program finds out what
 /// passes (QUIC: RFC 9000, 14.3).

@@ -292,7 +292,7 @@ fn reason(fault: &Fault) -> DownReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::RouteError;
+    use anabranch_os::netlink::RouteError;
 
     const AT: Time = Time::from_secs(5);
 

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink::TableMonitor;
+
 use super::plan::within;
 use super::{Slot, nft};
-use crate::emulate::Namespace;
-use crate::netlink::TableMonitor;
 
 /// A table, looked at whenever the kernel tells of a change to it.
 #[derive(Debug)]

@@ -4,11 +4,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::netlink::policy::{self, Family, FoundRoute, Rule, Way};
+use anabranch_os::netlink::{self, Prefix};
+
 use super::slot::MASK;
 use super::{Exit, Slot};
-use crate::netlink::configure::{self, NewRoute};
-use crate::netlink::policy::{self, Family, FoundRoute, Rule, Way};
-use crate::netlink::{self, Prefix};
 
 /// The number of the main routing table.
 const MAIN: u32 = 254;

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use anabranch_os::file_lock::FileLock;
 
 use super::Slot;
 use super::slot::SLOTS;
 use super::sysctl::Setting;
-use crate::file_lock::FileLock;
 
 /// Where the files lie.
 const FOLDER: &str = "/run/anabranch";

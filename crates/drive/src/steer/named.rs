@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 
-use crate::emulate::Namespace;
-use crate::udp::{UdpOptions, UdpSocket};
+use anabranch_os::namespace::Namespace;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 const FOLDER: &str = "/run/netns";
 

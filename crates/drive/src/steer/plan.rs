@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink;
+use anabranch_os::netlink::policy::{self, Family, FoundRoute};
 
 use super::ledger::{MadeFile, Notes};
 use super::slot::MOST_PATHS;
 use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
-use crate::emulate::Namespace;
 use crate::far_end::Inner;
-use crate::netlink;
-use crate::netlink::policy::{self, Family, FoundRoute};
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

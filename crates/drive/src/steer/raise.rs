@@ -6,6 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_comps::Pinned;
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::netlink::policy::{self, Family};
+use anabranch_os::netlink::{self, Change, Monitor, Prefix};
+use anabranch_os::tun::Tun;
 
 use super::claim::Claim;
 use super::fence::Fence;
@@ -19,11 +24,6 @@ use super::sysctl::{Lent, Setting};
 use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
-use crate::emulate::Namespace;
-use crate::netlink::configure::{self, NewRoute};
-use crate::netlink::policy::{self, Family};
-use crate::netlink::{self, Change, Monitor, Prefix};
-use crate::tun::Tun;
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;

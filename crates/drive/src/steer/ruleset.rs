@@ -23,10 +23,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use anabranch_os::netlink::policy::Family;
+
 use super::slot::{CABLES, MASK};
 use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot, tally};
-use crate::netlink::policy::Family;
 
 /// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header
 /// of 8.

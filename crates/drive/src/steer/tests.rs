@@ -6,11 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink::policy::{self, Family};
+use anabranch_os::netlink::{self, Prefix, configure};
+use anabranch_os::tun::Tun;
+
 use super::*;
-use crate::emulate::Namespace;
-use crate::netlink::policy::{self, Family};
-use crate::netlink::{self, Prefix, configure};
-use crate::tun::Tun;
 
 /// For what is sure to come, however busy this machine is; and the pause between two looks.
 const PATIENCE: Duration = Duration::from_secs(20);

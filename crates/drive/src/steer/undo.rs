@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use anabranch_os::netlink::{self, policy};
+
 use super::ledger::{self, Notes};
 use super::plan::namespace_number;
 use super::slot::NOBODY;
 use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
-use crate::netlink::{self, policy};
 
 /// Undoes all that runs left behind which were killed in this network namespace; gives the names of
 /// their interfaces.

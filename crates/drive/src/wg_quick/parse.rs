@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::Range;
 
+use anabranch_os::target::Target;
+use anabranch_os::toml_keys;
+
 use super::choice::PeerChoice;
 use super::error::ConfError;
 use super::keys::{Key, Kind};
 use super::peer::Peer;
-use crate::target::Target;
-use crate::toml_keys;
 
 /// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19
 /// letters) and could be a secret on a line of its own.

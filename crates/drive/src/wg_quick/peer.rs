@@ -1,6 +1,6 @@
 //! A peer of a wg-quick file.
 
-use crate::target::Target;
+use anabranch_os::target::Target;
 
 /// A peer as far as the splitter is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use anabranch_onion::directory::descriptor::Description;
 pub(crate) fn settings(data: &Path) -> Settings {
     let id = "1".repeat(40);
     let nobody = format!("nobody orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");
-    let mut rng = anabranch_drive::entropy::generator().unwrap();
+    let mut rng = anabranch_os::entropy::generator().unwrap();
     let ring = KeyRing::open(data, &mut rng, unix()).unwrap();
     let dirclient = dirclient::Settings {
         authorities: vec![Authority::parse(&nobody).unwrap()],

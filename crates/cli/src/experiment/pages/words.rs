@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_drive::shell;
+use anabranch_os::shell;
 use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,

@@ -1,6 +1,6 @@
 //! One JSON object a line (`docs/formats.md`).
 
-use anabranch_drive::clock::Clock;
+use anabranch_os::clock::Clock;
 use anabranch_drive::onion::client::{ClientEvent, Refused, Status};
 use anabranch_drive::onion::dirclient::Fetched;
 use anabranch_drive::onion::reload::in_words;

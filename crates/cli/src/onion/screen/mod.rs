@@ -9,7 +9,7 @@ mod plain;
 
 use std::io;
 
-use anabranch_drive::clock::Clock;
+use anabranch_os::clock::Clock;
 use anabranch_drive::onion::client::ClientEvent;
 
 use crate::screen::has_terminal;

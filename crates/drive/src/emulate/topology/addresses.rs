@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::netlink::{Prefix, PrefixError};
+use anabranch_os::netlink::{Prefix, PrefixError};
 
 /// Reads an address for an interface that has those `before` already.
 ///

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anabranch_netem::LinkSettings;
 use serde::Deserialize;
+use anabranch_os::netlink::Prefix;
+use anabranch_os::toml_keys::TomlError;
 
 use super::edit::Edit;
 use super::program::Program;
-use crate::netlink::Prefix;
-use crate::toml_keys::TomlError;
 use reader::Reader;
 
 /// An emulated network, checked: every name is there once, every link has two ends on two hosts.

@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use anabranch_os::netlink::Prefix;
+
 use super::routing::{Map, Mistake};
-use crate::netlink::Prefix;
 
 /// Addresses for documentation (RFC 5737, RFC 3849): tried first, because people know that nobody
 /// has them.

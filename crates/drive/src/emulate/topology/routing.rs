@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use anabranch_os::netlink::Prefix;
+
 use super::{Cable, End, Route, Topology};
-use crate::netlink::Prefix;
 
 /// The line of a mistake, counted from 1, and what is wrong.
 pub(super) type Mistake = (usize, String);

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::reply::{Reply, Spoken};
+use anabranch_os::poller::{Interest, Poller, Ready};
 
 use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
-use crate::poller::{Interest, Poller, Ready};
 
 /// Connections at once, and of one address: beyond, they are closed unanswered.
 const MOST: usize = 2_000;

@@ -10,15 +10,15 @@ use std::time::Duration;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Ready;
 
 use super::dir_connections::DirConnections;
 use super::shared_answers::{Letter, SharedAnswers};
-use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
-use crate::poller::Ready;
 
 /// Relays that are probed at once: half of these links are kept for those that run, so that the
 /// others have to be enough for many that do not.
@@ -52,7 +52,7 @@ impl DirPort {
         probes: Receiver<Vec<Probe>>,
     ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
-        let reachability = Reachability::new(PROBES, Box::new(crate::entropy::generator()?));
+        let reachability = Reachability::new(PROBES, Box::new(anabranch_os::entropy::generator()?));
         let mut station = Station::new(
             Clock::start(),
             reachability,

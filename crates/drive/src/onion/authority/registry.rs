@@ -14,13 +14,13 @@ use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_core::Rng;
+use anabranch_os::clock::Clock;
 
 use super::keys::Cabinet;
 use super::ledger::Ledger;
 use super::shared_answers::{Letter, SharedAnswers};
 use super::wall_clock::{Step, WallClock, steady};
 use super::{AuthorityEvent, Changes};
-use crate::clock::Clock;
 use crate::onion::answers::Promise;
 use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
@@ -222,7 +222,7 @@ impl Registry {
 
     fn publish(&mut self, unix: u64) {
         // Without it there is no new shared random value, and all else is as it should be.
-        if let Ok(mut rng) = crate::entropy::generator() {
+        if let Ok(mut rng) = anabranch_os::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);
             self.ledger.authority.stir(random);
@@ -237,7 +237,7 @@ impl Registry {
             return;
         }
         let renewed =
-            crate::entropy::generator().map_err(|error| error.to_string()).and_then(|mut rng| {
+            anabranch_os::entropy::generator().map_err(|error| error.to_string()).and_then(|mut rng| {
                 self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string())
             });
         match renewed {

@@ -11,9 +11,9 @@ use anabranch_onion::{Event, LegNumbers};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
+use anabranch_os::metrics::{Page, Server, count, counter_family, counts, level, levels};
 
 use super::{ClientEvent, SetStatus, Status};
-use crate::metrics::{Page, Server, count, counter_family, counts, level, levels};
 
 /// Shows what happens to a client to Prometheus too.
 pub struct ClientMetrics {

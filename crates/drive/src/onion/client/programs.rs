@@ -12,13 +12,13 @@ use anabranch_onion::directory::network::Target;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
+use anabranch_os::poller::{Interest, Ready};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
 use crate::onion::conn::is_passing;
 use crate::onion::outside::{Outside, OutsideEvent, Stir};
 use crate::onion::station::{STREAMS, Station};
-use crate::poller::{Interest, Ready};
 
 /// How often a stream is tried on another circuit.
 const TRIES: u32 = 3;

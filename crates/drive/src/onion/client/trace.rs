@@ -8,10 +8,10 @@ use anabranch_multipath::Time;
 use anabranch_onion::client::CellSeen;
 use anabranch_onion::conflux::Dealing;
 use anabranch_onion::wire::cell::CELL;
+use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 use crate::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
-use crate::clock::Clock;
 
 /// Legs whose paths have names; any others go by their numbers.
 const NAMED: usize = 8;

@@ -7,9 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 
 use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
+use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 use super::Place;
-use crate::udp::{UdpOptions, UdpSocket};
 
 /// BPF_A of `linux/bpf_common.h`: what is given back is in the accumulator.
 const A: u32 = 0x10;

@@ -3,10 +3,10 @@
 use std::process::Command as Program;
 
 use anabranch_onion::wire::cell::BODY;
+use anabranch_os::clock::Clock;
+use anabranch_os::namespace::Namespace;
 
 use super::*;
-use crate::clock::Clock;
-use crate::emulate::Namespace;
 use crate::onion::dirclient::unix;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ impl End {
 /// Loopback that carries 80 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
 /// they do before an uplink.
 fn slow_loopback() -> io::Result<()> {
-    crate::netlink::configure::set_up(1, true)?;
+    anabranch_os::netlink::configure::set_up(1, true)?;
     let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
     let told = Program::new("tc").args(words.split(' ')).output()?;
     let said = String::from_utf8_lossy(&told.stderr).into_owned();

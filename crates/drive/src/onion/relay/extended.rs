@@ -13,13 +13,13 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_pt::{COOKIE_FILE, ConnectionInfo, ExtOrServer};
 use rand_core::Rng;
+use anabranch_os::clock::Clock;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
 
-use crate::clock::Clock;
-use crate::entropy::generator;
-use crate::files::Spare;
 use crate::onion::is_passing;
 use crate::onion::store::{StoreError, replace};
-use crate::poller::{Poller, Ready};
 
 /// The file with the cookie; C tor's name.
 const COOKIE: &str = "extended_orport_auth_cookie";

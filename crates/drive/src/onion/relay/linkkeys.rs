@@ -52,7 +52,7 @@ pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
     // The crate that makes the other keys takes twice as long, eight times in `anabranch up`.
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(io::Error::other)?;
     let private: Pkcs8V1Der<'_> = pair.as_der().map_err(io::Error::other)?;
-    let rng = &mut crate::entropy::generator()?;
+    let rng = &mut anabranch_os::entropy::generator()?;
     keys.link_key(rng, private.as_ref().to_vec(), unix()).map_err(io::Error::other)
 }
 

@@ -9,11 +9,11 @@ use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::Behaviour;
 use anabranch_onion::wire::cell::CELL;
 use sd_notify::NotifyState;
+use anabranch_os::manager::tell;
 
 use super::clocked::Clocked;
 use super::workers::WorkerOrder;
 use super::{DESCRIBE, MainShard, READY, Watch};
-use crate::manager::tell;
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
 

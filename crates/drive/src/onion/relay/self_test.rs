@@ -24,8 +24,8 @@ use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_chacha::ChaCha20Rng;
+use anabranch_os::clock::Clock;
 
-use crate::clock::Clock;
 use crate::onion::dirclient::unix;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
@@ -136,7 +136,7 @@ impl SelfTest {
 
 /// Starts the thread of a test; `None` if there is no other relay.
 fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
-    let mut rng = crate::entropy::generator()?;
+    let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
         return Ok(None);
     };

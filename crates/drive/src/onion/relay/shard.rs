@@ -9,11 +9,12 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Behaviour, Input, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Ready;
 
 use super::exits::Exits;
 use super::hsdir::SharedHsDir;
 use super::{Live, Numbers, SETS, Watch};
-use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
@@ -23,7 +24,6 @@ use crate::onion::quic::{QuicLinking, QuicSockets};
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, TAP, Token};
 use crate::onion::tap::Tap;
-use crate::poller::Ready;
 
 /// The token of names that were found. Others below [`TAP`] are the caller's.
 const NAMES: u64 = 1;

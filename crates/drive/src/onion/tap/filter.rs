@@ -4,10 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use anabranch_os::bpf::{Mapping, create_map, load_filter, page};
+use anabranch_os::socket_option;
+
 use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
-use super::sys::{Mapping, create_map, load_filter, page, set_option};
 
 /// Bytes of the ring: what a link opens early, twice.
 const RING: usize = 1 << 21;
@@ -53,7 +55,7 @@ impl Filter {
     /// The kernel's.
     pub(super) fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<Cookie> {
         let file = self.program.as_raw_fd().to_ne_bytes();
-        set_option(socket, [libc::SOL_SOCKET, SO_ATTACH_BPF], &file)?;
+        socket_option::set(socket, [libc::SOL_SOCKET, SO_ATTACH_BPF], &file)?;
         Cookie::of(socket)
     }
 

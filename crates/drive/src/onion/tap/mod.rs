@@ -25,7 +25,6 @@ mod filter;
 mod packets;
 mod program;
 mod syn;
-mod sys;
 
 pub(super) use syn::{Cookie, save_syns, saved_syn};
 

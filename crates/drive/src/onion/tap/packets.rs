@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use anabranch_os::socket_option;
 
 use super::Segment;
 use super::syn::Cookie;
-use super::sys::set_option;
 
 /// All protocols, in the network's order of bytes (`ETH_P_ALL`).
 const ALL: i32 = (3_u16).to_be() as i32;
@@ -60,7 +60,7 @@ impl Packets {
         socket.set_nonblocking(true)?;
         socket.attach_filter(&only_tcp())?;
         let option = [SOL_PACKET, PACKET_IGNORE_OUTGOING];
-        set_option(socket.as_fd(), option, &1_i32.to_ne_bytes())?;
+        socket_option::set(socket.as_fd(), option, &1_i32.to_ne_bytes())?;
         // As much as the system allows.
         let _ = socket.set_recv_buffer_size(WAITING);
         let (watched, known) = (BTreeMap::new(), BTreeMap::new());

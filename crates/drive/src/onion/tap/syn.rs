@@ -1,11 +1,9 @@
 //! Where a connection's sequence numbers begin, and which connection is which.
 
-#![allow(unsafe_code, reason = "getsockopt(SO_COOKIE, TCP_SAVED_SYN) have no safe bindings")]
-
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use super::sys::set_option;
+use anabranch_os::socket_option;
 
 /// What `linux/tcp.h` calls so.
 const TCP_SAVE_SYN: i32 = 27;
@@ -24,7 +22,7 @@ impl Cookie {
     /// The kernel's.
     pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<Cookie> {
         let mut cookie = [0; 8];
-        option(socket, [libc::SOL_SOCKET, libc::SO_COOKIE], &mut cookie)?;
+        socket_option::get(socket, [libc::SOL_SOCKET, libc::SO_COOKIE], &mut cookie)?;
         Ok(Cookie(u64::from_ne_bytes(cookie)))
     }
 }
@@ -34,14 +32,14 @@ impl Cookie {
 /// # Errors
 /// The kernel's.
 pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
-    set_option(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
+    socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
 /// The sequence number of the SYN by which a connection came; `None` if the kernel has not kept it,
 /// as under a flood of them. It is told once.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
-    let length = option(socket.as_fd(), [libc::IPPROTO_TCP, TCP_SAVED_SYN], &mut headers).ok()?;
+    let length = socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, TCP_SAVED_SYN], &mut headers).ok()?;
     number_of(headers.get(..length)?)
 }
 
@@ -53,18 +51,6 @@ fn number_of(headers: &[u8]) -> Option<u32> {
         _ => return None,
     };
     headers.get(tcp + 4..)?.first_chunk().copied().map(u32::from_be_bytes)
-}
-
-/// Reads an option: how many bytes it has.
-fn option(socket: BorrowedFd<'_>, [level, name]: [i32; 2], into: &mut [u8]) -> io::Result<usize> {
-    let mut length = into.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `into`, which is so long, and the
-    // length into `length`; both live until the call returns, and any bytes are a valid `[u8]`.
-    let result = unsafe {
-        let into = into.as_mut_ptr().cast();
-        libc::getsockopt(socket.as_raw_fd(), level, name, into, &raw mut length)
-    };
-    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

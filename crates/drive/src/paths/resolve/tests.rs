@@ -5,9 +5,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anabranch_os::namespace::Namespace;
+use anabranch_os::tun::Tun;
+
 use super::*;
-use crate::emulate::Namespace;
-use crate::tun::Tun;
 
 fn specs(texts: &[&str]) -> Vec<PathSpec> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

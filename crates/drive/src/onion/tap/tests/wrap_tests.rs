@@ -3,12 +3,12 @@
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use socket2::Socket;
+use anabranch_os::socket_option;
 
 use super::*;
 use crate::onion::conn::Conn;
 use crate::onion::link_pair::{MADE, RECORD};
 use crate::onion::newcomers::Entrance;
-use crate::onion::tap::sys::set_option;
 
 /// Which of a socket's two sequences is meant (`linux/tcp.h`).
 const SEND_QUEUE: i32 = 2;
@@ -17,7 +17,7 @@ const SEND_QUEUE: i32 = 2;
 /// connections from files may choose it, with CAP_NET_ADMIN.
 fn number_from(socket: &Socket, first: u32) -> io::Result<()> {
     let set = |option, value: u32| {
-        set_option(socket.as_fd(), [libc::IPPROTO_TCP, option], &value.to_ne_bytes())
+        socket_option::set(socket.as_fd(), [libc::IPPROTO_TCP, option], &value.to_ne_bytes())
     };
     set(libc::TCP_REPAIR, 1)?;
     set(libc::TCP_REPAIR_QUEUE, SEND_QUEUE as u32)?;

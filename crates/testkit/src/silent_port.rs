@@ -7,14 +7,21 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use socket2::{Domain, Socket, Type};
 
 /// A TCP port that refuses connections, as long as this is kept.
-pub(crate) struct SilentPort {
-    pub(crate) at: SocketAddr,
+#[derive(Debug)]
+pub struct SilentPort {
+    /// Its address.
+    pub at: SocketAddr,
     _socket: Socket,
 }
 
 impl SilentPort {
-    /// One on loopback.
-    pub(crate) fn new() -> SilentPort {
+    /// Takes one on loopback.
+    ///
+    /// # Panics
+    /// If the kernel gives no socket.
+    #[allow(clippy::new_without_default, reason = "it opens a socket")]
+    #[must_use]
+    pub fn new() -> SilentPort {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
@@ -22,8 +29,12 @@ impl SilentPort {
     }
 }
 
-/// A UDP port of this address that refuses what anybody sends: its socket hears one other alone.
-pub(crate) fn silent_udp(ip: IpAddr) -> UdpSocket {
+/// Takes a UDP port of `ip` that refuses all datagrams: its socket is connected to another port.
+///
+/// # Panics
+/// If the kernel gives no socket.
+#[must_use]
+pub fn silent_udp(ip: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     socket.connect((ip, 9)).unwrap();
     socket

@@ -379,7 +379,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::emulate::Namespace;
+    use crate::namespace::Namespace;
     use crate::netlink::{configure, link_named};
     use crate::tun::Tun;
 

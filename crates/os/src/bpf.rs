@@ -1,6 +1,6 @@
-//! What taps ask of the kernel that has no safe binding: bpf(2), mappings, options of sockets.
+//! Calls for socket filters that have no safe binding: bpf(2), and mappings of its maps.
 
-#![allow(unsafe_code, reason = "bpf(2), mmap(2) of its maps and setsockopt have no safe bindings")]
+#![allow(unsafe_code, reason = "bpf(2) and mmap(2) of its maps have no safe bindings")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,7 +20,7 @@ const LICENCE: &[u8] = b"MIT\0";
 ///
 /// # Errors
 /// `EPERM` without CAP_BPF; `EINVAL` of a kernel that has no such maps.
-pub(super) fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<OwnedFd> {
+pub fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<OwnedFd> {
     let mut attributes = [kind, key, value, entries, flags];
     // SAFETY: the kernel reads the attributes, which are so long.
     unsafe { bpf(MAP_CREATE, (&raw mut attributes).cast(), size_of_val(&attributes)) }
@@ -40,7 +40,7 @@ struct Load {
 ///
 /// # Errors
 /// `EPERM` without CAP_BPF; `EINVAL`, `EACCES` if the kernel does not take the program.
-pub(super) fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
+pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
     let mut attributes = Load {
         kind: SOCKET_FILTER,
         count: code.len() as u32,
@@ -69,25 +69,9 @@ unsafe fn bpf(
     }
 }
 
-/// Sets an option of a socket.
-///
-/// # Errors
-/// The kernel's.
-pub(super) fn set_option(
-    socket: BorrowedFd<'_>,
-    [level, name]: [i32; 2],
-    value: &[u8],
-) -> io::Result<()> {
-    let length = value.len() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of `value`, which is so long.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Memory that the kernel shares with us.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
 }
@@ -100,7 +84,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(
+    pub fn new(
         file: BorrowedFd<'_>,
         offset: usize,
         length: usize,
@@ -122,7 +106,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they are not within it, or not aligned.
-    pub(super) fn long(&self, at: usize) -> &AtomicU64 {
+    pub fn long(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.length, "within the mapping");
         // SAFETY: within the mapping, which lives as long as we; mappings are page-aligned. Who
         // else writes there does so atomically.
@@ -133,7 +117,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they are not within it, or not aligned.
-    pub(super) fn word(&self, at: usize) -> &AtomicU32 {
+    pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.length, "within the mapping");
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
@@ -143,7 +127,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they are not within it.
-    pub(super) fn bytes(&self, at: usize, length: usize) -> &[u8] {
+    pub fn bytes(&self, at: usize, length: usize) -> &[u8] {
         assert!(at.checked_add(length).is_some_and(|end| end <= self.length), "within the mapping");
         // SAFETY: within the mapping; the kernel leaves an entry of a ring alone until the reader's
         // position is behind it.
@@ -159,7 +143,7 @@ impl Drop for Mapping {
 }
 
 /// Bytes of a page of memory.
-pub(super) fn page() -> usize {
+pub fn page() -> usize {
     // SAFETY: it reads a constant of the system's.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096)
 }

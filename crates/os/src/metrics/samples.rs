@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 /// A counter for each value of a label.
-pub(crate) fn counts(
+pub fn counts(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -20,7 +20,7 @@ pub(crate) fn counts(
 }
 
 /// A counter for each set of labels.
-pub(crate) fn counter_family<L: EncodeLabelSet>(
+pub fn counter_family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -35,7 +35,7 @@ pub(crate) fn counter_family<L: EncodeLabelSet>(
 }
 
 /// A gauge for each set of labels.
-pub(crate) fn levels<L: EncodeLabelSet>(
+pub fn levels<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -51,7 +51,7 @@ pub(crate) fn levels<L: EncodeLabelSet>(
 }
 
 /// A counter.
-pub(crate) fn count(
+pub fn count(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -62,7 +62,7 @@ pub(crate) fn count(
 }
 
 /// A gauge.
-pub(crate) fn level(
+pub fn level(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::configure::{self, NewRoute};
 use super::*;
-use crate::emulate::Namespace;
+use crate::namespace::Namespace;
 use crate::tun::Tun;
 
 /// Runs `work` in a fresh namespace; without the right to make one it says so and passes.

@@ -99,7 +99,7 @@ fn become_root() -> io::Result<()> {
 
 /// A thread's namespace cannot be put back without privilege, so what enters one gets its own
 /// thread.
-pub(super) fn on_fresh_thread<R: Send>(
+pub(crate) fn on_fresh_thread<R: Send>(
     work: impl FnOnce() -> io::Result<R> + Send,
 ) -> io::Result<R> {
     thread::scope(|scope| match scope.spawn(work).join() {

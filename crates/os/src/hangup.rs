@@ -29,8 +29,8 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Takes all signals so far; whether the terminal has gone.
-    pub(crate) fn take(&mut self) -> bool {
+    /// Takes all signals so far, and returns true if the terminal has gone.
+    pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
         self.on_terminal && terminal().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
@@ -48,8 +48,9 @@ fn terminal() -> io::Result<File> {
     File::open("/dev/tty")
 }
 
-/// Whether this signal was ignored when the program began.
-pub(crate) fn is_ignored(signal: i32) -> bool {
+/// Returns true if `signal` was ignored when the program began.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
     fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| ignored_signals(&status) >> (signal - 1) & 1 == 1)
 }

@@ -14,13 +14,13 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
-use super::namespace::on_fresh_thread;
+use crate::namespace::on_fresh_thread;
 
 /// A PID namespace with a `/proc` of its own, in a mount namespace of its own.
 ///
 /// Its first process is `cat`, which reads a pipe that this process holds. The pipe ends with this
 /// process, however it ends; then `cat` ends, and the kernel kills whatever else is in there.
-pub(super) struct PidNamespace {
+pub struct PidNamespace {
     first: Child,
     pidfd: OwnedFd,
 }
@@ -31,7 +31,7 @@ impl PidNamespace {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`, or where parts of `/proc` are hidden, as in some
     /// containers.
-    pub(super) fn new() -> io::Result<PidNamespace> {
+    pub fn new() -> io::Result<PidNamespace> {
         let mut first = on_fresh_thread(spawn_first)?;
         match pidfd_open(Pid::from_child(&first), PidfdFlags::empty()) {
             Ok(pidfd) => Ok(PidNamespace { first, pidfd }),
@@ -44,7 +44,7 @@ impl PidNamespace {
 
     /// Runs `work` on a thread of its own. Processes that it starts are born in the namespace;
     /// their working directory is `/` unless they are given one.
-    pub(super) fn run<R: Send>(
+    pub fn run<R: Send>(
         &self,
         work: impl FnOnce() -> io::Result<R> + Send,
     ) -> io::Result<R> {
@@ -59,7 +59,7 @@ impl PidNamespace {
     }
 
     /// Kills all processes in the namespace. No further one can be started.
-    pub(super) fn kill(&self) {
+    pub fn kill(&self) {
         // An error means that it has ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }

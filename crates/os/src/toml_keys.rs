@@ -4,7 +4,7 @@
 //! to serde. Values that serde refuses are told with their line too.
 //!
 //! ```
-//! use anabranch_drive::toml_keys::{Section, read};
+//! use anabranch_os::toml_keys::{Section, read};
 //!
 //! #[derive(Debug, serde::Deserialize)]
 //! struct Config { path: Vec<Path> }
@@ -186,8 +186,9 @@ fn matches(path: &str, place: &[String]) -> bool {
     wanted.len() == place.len() && wanted.iter().zip(place).all(same)
 }
 
-/// What to say of a key that is none of `keys`.
-pub(crate) fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
+/// Returns the message for a key that is none of `keys`, with the nearest of them.
+#[must_use]
+pub fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
     let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };
     let near = hint(name, keys.iter().copied());
     let rest = if near.is_empty() { format!("; known: {}", keys.join(", ")) } else { near };

@@ -87,7 +87,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::emulate::Namespace;
+    use crate::namespace::Namespace;
 
     fn nft(commands: &str) -> bool {
         Command::new("nft").arg(commands).status().is_ok_and(|status| status.success())

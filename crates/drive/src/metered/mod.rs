@@ -1,15 +1,9 @@
-//! A run's counters for Prometheus (`docs/formats.md`), on a port of their own, in the format that
-//! the client asks for.
+//! A splitter's counters for Prometheus (`docs/formats.md`).
 //!
-//! Nothing that is told here identifies a client or a server: numbers, and the names that the user
-//! gave to paths. [`Metered`] decorates a [`Screen`] and keeps the latest counters; a thread of
-//! its own hands them out, so that whoever asks, however slowly or often, stops no datagram.
+//! [`Metered`] decorates a [`Screen`] and keeps the latest counters; a thread of its own serves
+//! them, so that no client of the metrics, however slow or frequent, delays a datagram.
 
-mod format;
-mod page;
-mod process;
-mod samples;
-mod serve;
+mod run;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,13 +12,9 @@ use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_os::metrics::{Page, Server};
 
-pub(crate) use self::page::Page;
-use self::page::{Numbers, Run};
-pub(crate) use self::samples::{count, level};
-#[cfg(feature = "onion")]
-pub(crate) use self::samples::{counter_family, counts, levels};
-pub(crate) use self::serve::Server;
+use self::run::{Numbers, Run};
 use crate::split::{FarEndNews, Listening, Screen};
 
 /// The counters are at most this old.

@@ -12,7 +12,7 @@
 //! None of them blocks, panics on input, or allocates once warm.
 //!
 //! ```no_run
-//! use anabranch_drive::udp::{RecvBatch, SendQueue, UdpOptions, UdpSocket};
+//! use anabranch_os::udp::{RecvBatch, SendQueue, UdpOptions, UdpSocket};
 //! # fn main() -> std::io::Result<()> {
 //! let listener = UdpSocket::bind("127.0.0.1:5000".parse().unwrap(), &UdpOptions::default())?;
 //! let path = UdpSocket::connect(None, "127.0.0.1:6000".parse().unwrap(), &UdpOptions::default())?;

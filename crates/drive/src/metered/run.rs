@@ -1,18 +1,15 @@
-//! The page: every metric with its help, from the latest counters.
+//! The metrics of a splitter's run, from its latest counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_comps::{PathCounters, Snapshot};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 
-use super::process::Process;
-use super::samples::{count, counts, level, levels};
+use anabranch_os::metrics::{count, counts, level, levels};
 
 /// What is known of a run.
 #[derive(Debug, Default)]
@@ -36,36 +33,6 @@ impl Numbers {
 
     fn paths(&self) -> impl Iterator<Item = (&str, &PathCounters)> {
         self.names.iter().map(String::as_str).zip(&self.snapshot.paths)
-    }
-}
-
-/// The metrics of a run.
-#[derive(Debug)]
-pub(crate) struct Page {
-    ours: Registry,
-    /// The process, by names that bear no prefix.
-    process: Registry,
-}
-
-impl Page {
-    /// What a collector has, and which program it is.
-    pub(crate) fn new(collector: Box<dyn Collector>, version: &'static str) -> Page {
-        let mut ours = Registry::with_prefix("anabranch");
-        let build = Info::new([("version", version)]);
-        ours.register("build", "The program that serves this", build);
-        ours.register_collector(collector);
-        let mut process = Registry::default();
-        process.register_collector(Box::new(Process::new()));
-        Page { ours, process }
-    }
-
-    /// The page as OpenMetrics writes it.
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        let never = "writing to a string never fails";
-        encode_registry(&mut text, &self.ours).expect(never);
-        encode(&mut text, &self.process).expect(never);
-        text
     }
 }
 
@@ -190,6 +157,7 @@ mod tests {
     use anabranch_comps::{FarEndCounters, Flow};
 
     use super::*;
+    use anabranch_os::metrics::Page;
 
     fn text(numbers: Numbers) -> String {
         Page::new(Box::new(Run(Arc::new(Mutex::new(numbers)))), "1.2.3").text()

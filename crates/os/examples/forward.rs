@@ -1,7 +1,7 @@
 //! A naive forwarder: `forward LISTEN TO MILLISECONDS [SOURCE]...`
 //!
 //! Sends what clients say to `LISTEN` on to `TO`, from one source address after the other, and the
-//! answers back. It shows how the pieces of `anabranch_drive::udp` go together, and is the baseline
+//! answers back. It shows how the pieces of `anabranch_os::udp` go together, and is the baseline
 //! that `make bench` holds the splitter against: no schedule, no classification, no health, no
 //! limits.
 
@@ -10,9 +10,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_drive::clock::Clock;
-use anabranch_drive::poller::Poller;
-use anabranch_drive::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use anabranch_multipath::Time;
 
 /// A client, the address that it spoke to, and its sockets to the server, one for each source.

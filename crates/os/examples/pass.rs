@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 
-use anabranch_drive::poller::Poller;
+use anabranch_os::poller::Poller;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::time::{ClockId, clock_gettime};
 

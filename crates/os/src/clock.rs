@@ -19,9 +19,10 @@ impl Clock {
         Self { start: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// One that began when the machine's clock was wrong: this is what it had then.
-    #[cfg(test)]
-    pub(crate) fn start_at(wall: SystemTime) -> Self {
+    /// Starts a clock that takes `wall` for the time of day now, as on a machine whose clock is
+    /// wrong.
+    #[must_use]
+    pub fn start_at(wall: SystemTime) -> Self {
         Self { start: Instant::now(), wall }
     }
 

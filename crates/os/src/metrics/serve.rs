@@ -25,7 +25,7 @@ type Page = dyn Fn() -> String + Send + Sync;
 
 /// A server on a thread of its own, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     address: SocketAddr,
     over: Arc<AtomicBool>,
 }
@@ -35,7 +35,7 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be listened on, or no thread can be had.
-    pub(crate) fn start(
+    pub fn start(
         address: SocketAddr,
         page: impl Fn() -> String + Send + Sync + 'static,
     ) -> io::Result<Server> {
@@ -49,12 +49,12 @@ impl Server {
     }
 
     /// Where it serves.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What to warn of if other machines can reach it: that they read `what`, and when.
-    pub(crate) fn exposure(&self, what: &str) -> Option<String> {
+    pub fn exposure(&self, what: &str) -> Option<String> {
         let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
         Some(format!("metrics are served on {at}: whoever reaches that reads {what}, and when"))
     }
