@@ -65,7 +65,7 @@ PARSERS = {
     "crates/comps/src/protocol/wireguard.rs": "dns_wireguard_mosh",
     "crates/comps/src/protocol/mosh.rs": "dns_wireguard_mosh",
     "crates/comps/src/core.rs": "core_driver",
-    "crates/drive/src/capture/read.rs": "trace_reader",
+    "crates/capture/src/read.rs": "trace_reader",
     "crates/drive/src/censor/hello.rs": "censor",
     "crates/drive/src/censor/initial.rs": "censor",
     "crates/drive/src/censor/pieces.rs": "censor",

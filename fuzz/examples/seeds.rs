@@ -7,7 +7,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
+use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_os::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;

@@ -24,7 +24,6 @@
 //!
 //! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
 
-pub mod capture;
 pub mod censor;
 #[cfg(feature = "onion")]
 pub mod crawl;

@@ -5,11 +5,11 @@ use std::io;
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::udp::Datagrams;
+use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
 
 use super::sockets::PathSocket;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
-use crate::capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
 
 /// All captures of a run.
 pub(super) struct Taps {

@@ -9,9 +9,9 @@ use anabranch_onion::client::CellSeen;
 use anabranch_onion::conflux::Dealing;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_os::clock::Clock;
+use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 
 use super::sets::SetLeg;
-use crate::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 
 /// Legs whose paths have names; any others go by their numbers.
 const NAMED: usize = 8;
@@ -76,7 +76,7 @@ mod tests {
     use anabranch_onion::client::CircuitKey;
 
     use super::*;
-    use crate::capture::Trace;
+    use anabranch_capture::Trace;
 
     #[test]
     fn a_set_is_a_load_and_a_leg_a_path_whatever_its_circuit() {

@@ -454,7 +454,7 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
     use std::sync::Arc;
 
-    use crate::capture::facts::MESSAGE;
+    use crate::facts::MESSAGE;
 
     /// A file with the columns of `message`, the metadata of a trace and no rows.
     fn empty(message: &str, metadata: Vec<KeyValue>) -> tempfile::NamedTempFile {

@@ -273,7 +273,7 @@ fn step_of(seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{TraceFacts, TraceWriter};
+    use crate::{TraceFacts, TraceWriter};
 
     fn row(load: i64, path: i16, ms: f64, size: i32) -> Row<'static> {
         Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
