@@ -24,10 +24,8 @@
 //!
 //! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
 
-pub mod censor;
 #[cfg(feature = "onion")]
 pub mod crawl;
-pub mod emulate;
 pub mod far_end;
 pub mod merge;
 pub mod metered;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Programs;
 use super::stage::{Stage, command, wait_for};
-use anabranch_drive::emulate::{Member, Namespace};
+use anabranch_emulator::{Member, Namespace};
 use anabranch_os::netlink::configure::{self, NewRoute};
 use anabranch_os::netlink::{Prefix, link_named};
 

@@ -12,7 +12,7 @@
 
 use std::io::{self, Write};
 
-use anabranch_drive::emulate::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
+use anabranch_emulator::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
 use anabranch_os::toml_keys;
 use serde_json::{Map, Value, json};
 

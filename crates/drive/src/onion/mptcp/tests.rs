@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anabranch_emulator::{Edit, Network, Topology};
+
 use super::*;
-use crate::emulate::{Edit, Network, Topology};
 use crate::onion::conn::connecting_by;
 
 /// Two hosts and two lines between them.

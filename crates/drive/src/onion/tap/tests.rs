@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anabranch_links::EarlyCounts;
 use anabranch_links::utls::Origin;
 use socket2::Socket;
+use anabranch_emulator::{self as emulate, Network, Topology};
 
 use super::*;
-use crate::emulate::{self, Network, Topology};
 use crate::onion::conn::connecting_by;
 use crate::onion::link_pair::{CellDelays, LinkPair};
 use crate::onion::mptcp::TcpKind;

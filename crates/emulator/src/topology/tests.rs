@@ -1,7 +1,7 @@
 //! What a topology may say, and how its mistakes are told.
 
 use super::*;
-use crate::emulate::Expect;
+use crate::Expect;
 use anabranch_netem::Loss;
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::{self, Network, Topology};
+use anabranch_emulator::{self as emulate, Network, Topology};
 
 /// For what is sure to come, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);

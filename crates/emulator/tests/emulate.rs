@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::Edit;
+use anabranch_emulator::Edit;
 use emulated::*;
 
 /// For what is sure to come, however busy the machine is.

@@ -10,19 +10,19 @@
 //! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread,
 //! [`Programs`] run in its hosts. Namespaces have no names, interfaces are not persistent, and the
 //! programs' PID namespace hangs on a pipe from this process, so all of it vanishes with the
-//! process, even when it is killed. Nothing outside those namespaces is touched.
+//! process, even when it is killed. Nothing outside those namespaces is touched. A host may be a
+//! middlebox that cuts connections ([`censor`]).
 //!
 //! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
-//! link, not for claims about single milliseconds. Those belong to the simulator.
+//! link, not for claims about single milliseconds.
 
+pub mod censor;
 mod check;
 mod crew;
 mod edit;
 mod engine;
-
 mod nat;
 mod network;
-
 mod program;
 mod programs;
 mod setup;

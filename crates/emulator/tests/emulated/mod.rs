@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::{self, Edit, Namespace, Network, Topology, WayStats};
+use anabranch_emulator::{self as emulate, Edit, Namespace, Network, Topology, WayStats};
 use anabranch_multipath::Time;
 use anabranch_netem::Link;
 

@@ -13,9 +13,9 @@ use anabranch_os::netlink::{Prefix, PrefixError};
 use anabranch_os::toml_keys::{self, Section, TomlError};
 
 use super::{Cable, End, Event, Host, Route, TcpControl, Topology, addresses};
-use crate::emulate::edit::{EDIT_KEYS, Edit};
-use crate::emulate::program::{Expect, Program};
-use crate::emulate::units::Span;
+use crate::edit::{EDIT_KEYS, Edit};
+use crate::program::{Expect, Program};
+use crate::units::Span;
 
 const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];

@@ -92,7 +92,7 @@ fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::emulate::Topology;
+    use crate::Topology;
 
     /// Hosts of these names; those that forward bear a star. Links are two of them, each with its
     /// routes.

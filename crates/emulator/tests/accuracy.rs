@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::Network;
+use anabranch_emulator::Network;
 use anabranch_multipath::Time;
 use emulated::*;
 

@@ -277,7 +277,7 @@ fn connected_metric(ip: IpAddr) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use crate::emulate::Topology;
+    use crate::Topology;
 
     /// A client, a router and a server in a row. `{...}` are replaced by the cases.
     const ROW: &str = "\
