@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
 
-use anabranch_drive::socks::{Credentials, Header, Opened, converse};
+use anabranch_splitter::socks::{Credentials, Header, Opened, converse};
 use anabranch_os::udp::Received;
 
 /// The first two bytes choose how the rest is cut; the rest is what the proxy says.

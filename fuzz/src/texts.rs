@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_os::netlink::Prefix;
 use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
-use anabranch_drive::steer::{PortRange, Ports};
+use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec};
+use anabranch_splitter::steer::{PortRange, Ports};
 use anabranch_os::target::Target;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, Jitter, LegView, PathView, Silence, Time, seed};

@@ -26,16 +26,7 @@
 
 #[cfg(feature = "onion")]
 pub mod crawl;
-pub mod far_end;
-pub mod merge;
-pub mod metered;
-pub mod mosh;
 #[cfg(feature = "onion")]
 pub mod onion;
-pub mod paths;
 #[cfg(feature = "onion")]
 pub mod pt;
-pub mod socks;
-pub mod split;
-pub mod steer;
-pub mod wg_quick;

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_os::holders::{self, Transport};
-use anabranch_drive::merge::{self, Metered, Reread, Screen};
+use anabranch_splitter::merge::{self, Metered, Reread, Screen};
 
 use crate::failure::Failure;
 use options::Options;

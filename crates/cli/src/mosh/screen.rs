@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 
 use crate::split::advice;

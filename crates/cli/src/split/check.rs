@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{Entrance, Listening, Target};
-use anabranch_drive::steer::Plan;
+use anabranch_splitter::paths::Egress;
+use anabranch_splitter::split::{Entrance, Listening, Target};
+use anabranch_splitter::steer::Plan;
 
 use anabranch_multipath::Time;
 

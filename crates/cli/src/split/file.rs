@@ -93,7 +93,7 @@ fn is_wg_quick(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::paths::PathSpec;
+    use anabranch_splitter::paths::PathSpec;
     use clap::{Args, FromArgMatches};
 
     use super::*;

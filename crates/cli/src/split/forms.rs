@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anabranch_drive::paths::{PathSpec, SpecError};
-use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
-use anabranch_drive::steer::PortRange;
+use anabranch_splitter::paths::{PathSpec, SpecError};
+use anabranch_splitter::socks::{Login, Password, Proxy, ProxyError};
+use anabranch_splitter::steer::PortRange;
 use anabranch_os::target::Target;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};

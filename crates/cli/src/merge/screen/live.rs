@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_drive::merge::{Listening, News, Screen, Snapshot};
+use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
 
 use super::model::Model;

@@ -1,7 +1,7 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
 use anabranch_comps::Flow;
-use anabranch_drive::merge::{ClientSnapshot, PathSnapshot, Snapshot};
+use anabranch_splitter::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 use anabranch_multipath::Time;
 
 use crate::screen::Recent;

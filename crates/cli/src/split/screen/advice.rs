@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{FarEndCounters, Flow, Protocol, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening};
+use anabranch_splitter::split::{FarEndNews, Listening};
 
 use crate::text::scaled;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
-use anabranch_drive::split::Listening;
+use anabranch_splitter::split::Listening;
 use anabranch_multipath::PathId;
 
 use super::advice;

@@ -1,8 +1,8 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
-use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{FarEndNews, Listening};
+use anabranch_splitter::paths::Egress;
+use anabranch_splitter::split::{FarEndNews, Listening};
 use anabranch_multipath::Time;
 
 use super::advice;
@@ -240,7 +240,7 @@ pub(super) mod tests {
             others: Vec::new(),
             server: Some(server),
             far_end: false,
-            egresses: anabranch_drive::paths::resolve(&specs, &[server], None, true).unwrap(),
+            egresses: anabranch_splitter::paths::resolve(&specs, &[server], None, true).unwrap(),
             seed: 7,
             schedule: "uniform".to_owned(),
             every: "1s".to_owned(),

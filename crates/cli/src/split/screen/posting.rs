@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 use serde_json::{Map, Value, json};
 

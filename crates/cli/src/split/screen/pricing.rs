@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Protocol, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::{Every, Time};
 
 use super::advice;

@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
-use anabranch_drive::wg_quick::{
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::wg_quick::{
     Changed, Changes, Peer, WgQuick, Write, interface_name, invocation,
 };
 use anabranch_multipath::Time;

@@ -5,7 +5,7 @@
 //! [`Changed::text`] has them, as only there the whole file is wanted.
 //!
 //! ```
-//! use anabranch_drive::wg_quick::{Changes, WgQuick};
+//! use anabranch_splitter::wg_quick::{Changes, WgQuick};
 //!
 //! let text = "[Interface]\nPrivateKey = …\n[Peer]\nPublicKey = …\nEndpoint = vpn.example.net:51820 # home\n";
 //! let file = WgQuick::parse(text, "tunnel.conf").unwrap();
