@@ -70,7 +70,7 @@ PARSERS = {
     "crates/emulator/src/censor/initial.rs": "censor",
     "crates/emulator/src/censor/pieces.rs": "censor",
     "crates/emulator/src/topology/reader.rs": "topology",
-    "crates/drive/src/onion/authorities.rs": "texts",
+    "crates/router/src/onion/authorities.rs": "texts",
     "crates/os/src/packet/read.rs": "ip_packets",
     "crates/os/src/packet/fragments.rs": "ip_packets",
     "crates/os/src/packet/complaint.rs": "ip_packets",
@@ -132,12 +132,12 @@ PARSERS = {
     "crates/onion/src/wire/netdoc/plain.rs": "directory",
     "crates/multipath/src/schedule/mod.rs": "texts",
     "crates/multipath/src/boundary.rs": "texts",
-    "crates/drive/src/crawl/capture.rs": "covers",
-    "crates/drive/src/crawl/covers.rs": "covers",
-    "crates/drive/src/crawl/flows.rs": "covers",
-    "crates/drive/src/crawl/har.rs": "covers",
-    "crates/drive/src/crawl/html.rs": "covers",
-    "crates/drive/src/crawl/judge.rs": "covers",
+    "crates/router/src/crawl/capture.rs": "covers",
+    "crates/router/src/crawl/covers.rs": "covers",
+    "crates/router/src/crawl/flows.rs": "covers",
+    "crates/router/src/crawl/har.rs": "covers",
+    "crates/router/src/crawl/html.rs": "covers",
+    "crates/router/src/crawl/judge.rs": "covers",
     "crates/onion/src/handshake/extension.rs": "onion_messages",
     "crates/onion/src/handshake/fast.rs": "onion_messages",
     "crates/onion/src/handshake/ntor.rs": "onion_messages",
@@ -244,7 +244,7 @@ UNFINISHED = {
     r"#\[[i]gnore\]": "a test ignored without a reason",
 }
 # Crates and folders whose texts users read.
-SPEAKERS = ("crates/onion/src/", "crates/drive/src/onion/", "crates/cli/src/onion/")
+SPEAKERS = ("crates/onion/src/", "crates/router/src/onion/", "crates/cli/src/onion/")
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_IN_CORES = 1000, 100, 60
 
 

@@ -99,7 +99,7 @@ class Guards(unittest.TestCase):
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
         tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"
-        name = "crates/drive/src/onion/client.rs"
+        name = "crates/router/src/onion/client.rs"
         self.assert_told(guards.plain_words, {name: tested, "crates/comps/src/lib.rs": said})
         self.assert_told(guards.plain_words, {name: said + tested}, f"{name}:1")
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_os::netlink::Prefix;
-use anabranch_drive::onion::authorities::Authority;
+use anabranch_router::onion::authorities::Authority;
 use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec};
 use anabranch_splitter::steer::{PortRange, Ports};
 use anabranch_os::target::Target;

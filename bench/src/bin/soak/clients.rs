@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use anabranch_bench::proc::Usage;
 use anabranch_os::entropy::generator;
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::client::{self, ClientEvent, Settings, Status};
-use anabranch_drive::onion::dirclient::{self, DirClient};
-use anabranch_drive::onion::stop_signals;
+use anabranch_router::onion::authorities::Authority;
+use anabranch_router::onion::client::{self, ClientEvent, Settings, Status};
+use anabranch_router::onion::dirclient::{self, DirClient};
+use anabranch_router::onion::stop_signals;
 use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_os::entropy::generator;
-use anabranch_drive::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
-use anabranch_drive::onion::dirclient::{self, DirClient};
-use anabranch_drive::onion::reload::{Names, Reload, Renewed};
-use anabranch_drive::onion::stop_signals;
-use anabranch_drive::onion::store::claim;
+use anabranch_router::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
+use anabranch_router::onion::dirclient::{self, DirClient};
+use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::stop_signals;
+use anabranch_router::onion::store::claim;
 use anabranch_multipath::schedule::{Spec, SpecError};
 use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;

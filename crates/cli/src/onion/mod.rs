@@ -19,7 +19,7 @@ mod watch;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::onion::authorities::{Authority, digest};
+use anabranch_router::onion::authorities::{Authority, digest};
 use anabranch_os::toml_keys::{self, Section};
 use anabranch_onion::circuitmux;
 use clap::{Args, ValueEnum};

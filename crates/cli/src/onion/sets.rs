@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_drive::onion::client::{LegPlace, RelayName, SetStatus};
+use anabranch_router::onion::client::{LegPlace, RelayName, SetStatus};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::{LegNumbers, SetNumbers};
 use serde_json::{Value, json};

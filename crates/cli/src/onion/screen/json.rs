@@ -1,9 +1,9 @@
 //! One JSON object a line (`docs/formats.md`).
 
 use anabranch_os::clock::Clock;
-use anabranch_drive::onion::client::{ClientEvent, Refused, Status};
-use anabranch_drive::onion::dirclient::Fetched;
-use anabranch_drive::onion::reload::in_words;
+use anabranch_router::onion::client::{ClientEvent, Refused, Status};
+use anabranch_router::onion::dirclient::Fetched;
+use anabranch_router::onion::reload::in_words;
 use anabranch_onion::Event;
 use serde_json::{Value, json};
 

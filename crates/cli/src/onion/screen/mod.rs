@@ -10,7 +10,7 @@ mod plain;
 use std::io;
 
 use anabranch_os::clock::Clock;
-use anabranch_drive::onion::client::ClientEvent;
+use anabranch_router::onion::client::ClientEvent;
 
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;

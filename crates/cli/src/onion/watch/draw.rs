@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use anabranch_drive::onion::MptcpCounts;
-use anabranch_drive::onion::relay::Numbers;
+use anabranch_router::onion::MptcpCounts;
+use anabranch_router::onion::relay::Numbers;
 use anabranch_onion::SetNumbers;
 use ratatui::Frame;
 use ratatui::layout::Rect;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anabranch_drive::onion::relay::Numbers;
+use anabranch_router::onion::relay::Numbers;
 use anabranch_multipath::Time;
 
 use crate::screen::Recent;
@@ -113,8 +113,8 @@ impl Model {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use anabranch_drive::onion::tap::TapKind;
-    use anabranch_drive::onion::{MptcpCounts, QuicCounts};
+    use anabranch_router::onion::tap::TapKind;
+    use anabranch_router::onion::{MptcpCounts, QuicCounts};
     use anabranch_onion::{LegNumbers, SetNumbers};
 
     use super::*;

@@ -12,9 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::dirclient::unix;
-use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
-use anabranch_drive::onion::tap::Tap;
+use anabranch_router::onion::dirclient::unix;
+use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
+use anabranch_router::onion::tap::Tap;
 use anabranch_links::{Context, Link, State, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Channel, LinkKind, Role, Start};

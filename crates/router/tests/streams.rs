@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch_os::entropy::generator;
-use anabranch_drive::pt::{ListenSettings, Listener, ServerKey, Stream, dial, listen};
+use anabranch_router::pt::{ListenSettings, Listener, ServerKey, Stream, dial, listen};
 
 fn settings() -> ListenSettings {
     let key = ServerKey::generate(&mut generator().unwrap());

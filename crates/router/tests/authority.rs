@@ -13,9 +13,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::authority::{self, AuthorityError, AuthorityEvent, Running, Settings};
-use anabranch_drive::onion::dirclient::{DirClient, unix};
-use anabranch_drive::onion::embedded;
+use anabranch_router::onion::authority::{self, AuthorityError, AuthorityEvent, Running, Settings};
+use anabranch_router::onion::dirclient::{DirClient, unix};
+use anabranch_router::onion::embedded;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::Description;

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::dirclient::unix;
-use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
+use anabranch_router::onion::dirclient::unix;
+use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;

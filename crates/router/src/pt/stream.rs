@@ -8,7 +8,7 @@
 //! use std::io::{Read, Write};
 //!
 //! use anabranch_os::entropy::generator;
-//! use anabranch_drive::pt::{ListenSettings, ServerKey, dial, listen};
+//! use anabranch_router::pt::{ListenSettings, ServerKey, dial, listen};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let key = ServerKey::generate(&mut generator()?);

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::dirclient::{self, DirClient, unix};
-use anabranch_drive::onion::keyring::KeyRing;
-use anabranch_drive::onion::relay::Settings;
+use anabranch_router::onion::authorities::Authority;
+use anabranch_router::onion::dirclient::{self, DirClient, unix};
+use anabranch_router::onion::keyring::KeyRing;
+use anabranch_router::onion::relay::Settings;
 use anabranch_onion::directory::descriptor::Description;
 
 /// Those of a relay on loopback, of an authority that is not there.
