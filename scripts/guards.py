@@ -28,14 +28,17 @@ from rust_source import blank, functions, lines_without_tests, without_tests  # 
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Crates that do no I/O; `sim` joins when it comes into being.
-CORES = ("multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "stego", "sim")
+# Crates that do no I/O.
+CORES = (
+    "multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego", "anonymity",
+)  # fmt: skip
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
 # generators, and its clippy.toml forbids the ways around them.
 EXEMPT_CRATES = {
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
+    "anonymity": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
 }
 FENCED_METHODS = {
     "std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep",
@@ -322,15 +325,15 @@ def banned(tree: str) -> list[str]:
 
 
 def unsafe_code(repository: Repository) -> Iterator[str]:
-    """`unsafe` stands in crates/drive only, and each block says why it is sound."""
+    """`unsafe` stands in crates/os only, and each block says why it is sound."""
     for name, text in repository.of(".rs"):
         lines = blank(text, keep_comments=True).split("\n")
         code = blank(text).split("\n")
         for number, line in enumerate(code):
             if not re.search(r"\bunsafe\b(?!_)", line):
                 continue
-            if not name.startswith("crates/drive/"):
-                yield f"{name}:{number + 1}: unsafe outside crates/drive"
+            if not name.startswith("crates/os/"):
+                yield f"{name}:{number + 1}: unsafe outside crates/os"
             elif "{" in line and not _has_safety(lines, number):
                 yield f"{name}:{number + 1}: unsafe without a SAFETY comment"
 
@@ -482,6 +485,39 @@ def document_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: {len(line)} columns"
 
 
+def _named_places(repository: Repository) -> set[str]:
+    """Every ending of the paths of files and folders, `crates/`, `src/` and Rust's endings left out."""
+    names = {name.removeprefix("crates/").replace("/src/", "/") for name in repository.files}
+    names |= {"/".join(parts[:n]) for name in names if (parts := name.split("/"))
+              for n in range(1, len(parts))}  # fmt: skip
+    names |= {name.removesuffix(".rs").removesuffix("/mod") for name in names}
+    places = set()
+    for name in names:
+        parts = name.split("/")
+        places |= {"/".join(parts[n:]) for n in range(len(parts))}
+    return places
+
+
+def named_places(repository: Repository) -> Iterator[str]:
+    """Files, folders, tests and fuzz targets that ARCHITECTURE.md names are there."""
+    document = "ARCHITECTURE.md"
+    places = _named_places(repository)
+    rust = "\n".join(text for _, text in repository.of(".rs"))
+    for number, line in enumerate(repository.files.get(document, "").split("\n"), 1):
+        for quoted in re.findall(r"`([^`]+)`", line):
+            words = quoted.split()
+            if words[:2] == ["cargo", "test"] and not re.search(rf"fn \w*{words[-1]}", rust):
+                yield f"{document}:{number}: no test is called {words[-1]}"
+            if not re.fullmatch(r"[\w.-]+(?:/[\w.-]*)+", quoted) or "NAME" in quoted:
+                continue
+            place = quoted.strip("/").removeprefix("crates/").replace("/src/", "/")
+            if place.removesuffix("/src") not in places:
+                yield f"{document}:{number}: {quoted} does not exist"
+        for target in re.findall(r"fuzz targets? `(\w+)`", line):
+            if f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
+                yield f"{document}:{number}: no fuzz target is called {target}"
+
+
 def one_scheduler(repository: Repository) -> Iterator[str]:
     """Python uses the schedulers of `multipath`; it has none of its own."""
     for name, text in repository.of(".py", "lab/"):
@@ -537,10 +573,50 @@ def one_version(repository: Repository) -> Iterator[str]:
             yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
 
 
+# Why several crates export types of one name -> the names.
+SHARED_REASONS = {
+    "every core and loop has its own; a user names its module": (
+        "Client Config Core Event Input Limits Message Metered Outcome Output Server Settings Side "
+        "State"
+    ),
+    "an experiment's own, used in its folder and in its pages": (
+        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place Probe "
+        "Programs Row Site Spread Stream Summary Town Verdict"
+    ),
+    "the loop's settings or news of what its core calls so": (
+        "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot Why"
+    ),
+    "one word of the field for things of different layers": (
+        "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
+        "Flow Job Lane Line Link LinkId LinkKind Listed Moment Network Peer Protocol Reach Received "
+        "Request Role Route RoundRobin Session Silence Tap Target Transport Ways"
+    ),
+    "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
+    "a file of keys: Tor's, and a tunnel's": "KeyFile",
+}
+SHARED_NAMES = {name: why for why, names in SHARED_REASONS.items() for name in names.split()}
+_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+
+
+def type_names(repository: Repository) -> Iterator[str]:
+    """No two crates export types of one name, unless it is said why."""
+    owners: dict[str, set[str]] = {}
+    for name, text in repository.of(".rs", "crates/"):
+        if (parts := name.split("/"))[2] == "src":
+            for found in _TYPE.findall(without_tests(blank(text))):
+                owners.setdefault(found, set()).add(parts[1])
+    for found, crates in sorted(owners.items()):
+        if len(crates) > 1 and found not in SHARED_NAMES:
+            yield f"{found}: exported from {', '.join(sorted(crates))}"
+    for found in sorted(SHARED_NAMES):
+        if len(owners.get(found, set())) < 2:
+            yield f"{found}: stands in SHARED_NAMES, and one crate alone has it"
+
+
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
     fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_readme,
-    one_scheduler, default_schedule, one_version,
+    named_places, one_scheduler, default_schedule, one_version, type_names,
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Files of a Rust crate that import each other in a circle.
 
-A folder's own file and the files in it are a facade and its parts, which know each other by right:
-imports between a module and one inside it do not count. Who imports from a facade an item that this
-takes from a part by `use` imports from that part.
+A folder's own file and the files in it are a facade and its parts. A facade depends on its parts; a
+part may import from its own facade, which does not count. An import of an item that a facade takes
+from elsewhere by `pub use` is an import from there as well. Files of tests do not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ def circles(files: Mapping[str, str]) -> list[list[str]]:
     Args:
         files: the texts by their paths below the crate's `src/`.
     """
-    texts = {_module(name): text for name, text in files.items() if name.endswith(".rs")}
+    texts = {_module(name): text for name, text in files.items() if _is_source(name)}
     graph = {
         module: {other for other in _imported(module, text, texts) if not _is_inside(module, other)}
         for module, text in texts.items()
     }
     return sorted(sorted("/".join(m) for m in found) for found in _strong(graph) if len(found) > 1)
+
+
+def _is_source(name: str) -> bool:
+    return name.endswith(".rs") and not re.search(r"(?:^|/|_)tests?(?:\.rs|/)", name)
 
 
 def _module(name: str) -> Module:

@@ -8,7 +8,6 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
-use anabranch_os::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};
@@ -32,6 +31,7 @@ use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 use anabranch_onion::wire::rend::saying;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
+use anabranch_os::packet::write as write_packet;
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;

@@ -1,4 +1,4 @@
-//! The splitter's core (CoMPS, papers/000): it takes the datagrams of sessions that a user already
+//! The splitter's core (CoMPS, PETS 2022): it takes the datagrams of sessions that a user already
 //! has and says by which path each of them goes. It does no I/O.
 //!
 //! The tour:

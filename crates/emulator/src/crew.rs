@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use rustix::mount::{MountFlags, mount};
 use anabranch_os::pid_namespace::PidNamespace;
+use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use anabranch_os::poller::Poller;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::Namespace;
 use super::edit::Edit;

@@ -26,7 +26,7 @@
 //! assert_eq!(link.pop(Time::from_micros(10_120)), Some("packet"));
 //! ```
 //!
-//! The same link stands under the simulator (`sim`) and under the emulator (`drive::emulate`).
+//! The same link stands under the tests of all cores and under the emulator (`emulator`).
 
 mod codel;
 mod counters;

@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use anabranch_multipath::Time;
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
-use anabranch_multipath::Time;
 
 /// A client, the address that it spoke to, and its sockets to the server, one for each source.
 struct Session {

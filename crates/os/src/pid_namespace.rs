@@ -44,10 +44,7 @@ impl PidNamespace {
 
     /// Runs `work` on a thread of its own. Processes that it starts are born in the namespace;
     /// their working directory is `/` unless they are given one.
-    pub fn run<R: Send>(
-        &self,
-        work: impl FnOnce() -> io::Result<R> + Send,
-    ) -> io::Result<R> {
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
         on_fresh_thread(|| {
             // SAFETY: FS parts the working directory and the root from other threads, not the file
             // table. The kernel wants it of those who change their mount namespace.

@@ -9,11 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 ///
 /// # Errors
 /// The kernel's.
-pub fn set(
-    socket: BorrowedFd<'_>,
-    [level, name]: [i32; 2],
-    value: &[u8],
-) -> io::Result<()> {
+pub fn set(socket: BorrowedFd<'_>, [level, name]: [i32; 2], value: &[u8]) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of `value`, which is so long.
     let result =

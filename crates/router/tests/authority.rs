@@ -13,9 +13,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anabranch_router::onion::authority::{self, AuthorityError, AuthorityEvent, Running, Settings};
-use anabranch_router::onion::dirclient::{DirClient, unix};
-use anabranch_router::onion::embedded;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::Description;
@@ -24,6 +21,9 @@ use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{Unproven, parse_certs};
 use anabranch_onion::wire::text::hex;
+use anabranch_router::onion::authority::{self, AuthorityError, AuthorityEvent, Running, Settings};
+use anabranch_router::onion::dirclient::{DirClient, unix};
+use anabranch_router::onion::embedded;
 
 const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
 /// Rounds are ten seconds apart, and a busy machine may miss one.

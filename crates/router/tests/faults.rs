@@ -12,9 +12,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_router::onion::dirclient::unix;
-use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
-use anabranch_router::onion::tap::Tap;
 use anabranch_links::{Context, Link, State, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Channel, LinkKind, Role, Start};
@@ -22,6 +19,9 @@ use anabranch_onion::handshake::fast;
 use anabranch_onion::wire::cell::{Cells, Command, put_fixed};
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::{CarrierFault, Event, LinkFault, Violation};
+use anabranch_router::onion::dirclient::unix;
+use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
+use anabranch_router::onion::tap::Tap;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// One more than may come with no data between them.

@@ -11,12 +11,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_router::onion::dirclient::unix;
-use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::newcomers::HALF_OPEN;
+use anabranch_router::onion::dirclient::unix;
+use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
 use socket2::{Domain, Socket, Type};
 
 const PATIENCE: Duration = Duration::from_secs(30);

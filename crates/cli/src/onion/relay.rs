@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::text::hex;
 use anabranch_os::entropy::generator;
 use anabranch_router::onion::dirclient::{self, DirClient, unix};
 use anabranch_router::onion::keyring::KeyRing;
@@ -14,10 +18,6 @@ use anabranch_router::onion::relay::{self, Changes, Live, Settings};
 use anabranch_router::onion::reload::{Names, Reload, Renewed};
 use anabranch_router::onion::stop_signals;
 use anabranch_router::onion::store::claim;
-use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::wire::keys::RelayKeys;
-use anabranch_onion::wire::text::hex;
 use clap::Args;
 use serde::Deserialize;
 

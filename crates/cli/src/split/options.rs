@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, SCHEDULE};
+use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
+use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use anabranch_splitter::split::Target;
 use anabranch_splitter::steer::PortRange;
 use anabranch_splitter::wg_quick::PeerChoice;
-use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
-use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use serde::Deserialize;
 
 use super::forms;

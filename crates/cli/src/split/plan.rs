@@ -4,13 +4,13 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
+use anabranch_multipath::DecoyBudget;
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::seed::stream;
 use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_splitter::paths::{PathSpec, distinct};
 use anabranch_splitter::split::{Entrance, Settings, fresh_seed};
 use anabranch_splitter::steer::{Ports, Request, UPLINK};
-use anabranch_multipath::DecoyBudget;
-use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::seed::stream;
 
 use super::options::Options;
 use super::uplinks;

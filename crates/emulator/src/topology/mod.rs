@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_netem::LinkSettings;
-use serde::Deserialize;
 use anabranch_os::netlink::Prefix;
 use anabranch_os::toml_keys::TomlError;
+use serde::Deserialize;
 
 use super::edit::Edit;
 use super::program::Program;

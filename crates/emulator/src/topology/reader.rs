@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_netem::LinkSettings;
-use serde::Deserialize;
-use toml::Spanned;
 use anabranch_os::netlink::{Prefix, PrefixError};
 use anabranch_os::toml_keys::{self, Section, TomlError};
+use serde::Deserialize;
+use toml::Spanned;
 
 use super::{Cable, End, Event, Host, Route, TcpControl, Topology, addresses};
 use crate::edit::{EDIT_KEYS, Edit};

@@ -10,9 +10,10 @@ use crate::crypto::Tag;
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
-use crate::set::{QUEUE_HIGH, Route, Set, SetId, Several};
+use crate::set::{QUEUE_HIGH, Route, Set, Several};
 use crate::stream::StreamKey;
 use crate::streams::{Filled, Happened, ONLY, OutLeg};
+use crate::table::SetId;
 use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 

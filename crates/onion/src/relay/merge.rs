@@ -8,7 +8,7 @@ use super::circuit::Circuit;
 use crate::conflux::ConfluxFault;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::set::SetId;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};

@@ -22,12 +22,12 @@ use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
-use rand_chacha::ChaCha20Rng;
-use sd_notify::NotifyState;
 use anabranch_os::clock::Clock;
 use anabranch_os::files;
 use anabranch_os::manager::tell;
 use anabranch_os::poller::Ready;
+use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
 
 use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
@@ -717,7 +717,8 @@ mod tests {
             tap: None,
             quic: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
-            dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap()).unwrap(),
+            dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap())
+                .unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
             ways: None,

@@ -26,9 +26,9 @@ use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::signed_digest;
+use anabranch_os::clock::Clock;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
-use anabranch_os::clock::Clock;
 
 use copies::Copies;
 use due::Due;
@@ -609,7 +609,8 @@ mod tests {
                 unpublished: false,
             };
             let (_office, desk, _orders) = DirClient::counters().unwrap();
-            let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
+            let mut clerk =
+                DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }

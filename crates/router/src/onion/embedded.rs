@@ -458,7 +458,10 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),
-        dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().map_err(of("client"))?)?,
+        dirclient: DirClient::start(
+            dirclient,
+            anabranch_os::entropy::generator().map_err(of("client"))?,
+        )?,
         data,
         wishes: Wishes::default(),
         ways: None,

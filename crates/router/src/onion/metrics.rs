@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anabranch_multipath::Time;
 use anabranch_onion::relay::Stats;
 use anabranch_onion::{Event, NumberSpread};
+use anabranch_os::metrics::{Page, Server, count, counts, level, levels};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
-use anabranch_os::metrics::{Page, Server, count, counts, level, levels};
 
 use super::mptcp::MptcpCounts;
 use super::quic::QuicCounts;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::EndReason;
-use socket2::SockRef;
 use anabranch_os::poller::{Interest, Ready};
+use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 

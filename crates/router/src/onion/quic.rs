@@ -19,10 +19,10 @@ use anabranch_onion::wire::cell::{self, CELL, Command, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
-use libc::EAGAIN;
-use rand_core::Rng;
 use anabranch_os::poller::{Interest, Poller};
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use libc::EAGAIN;
+use rand_core::Rng;
 
 use super::meter::Meter;
 use super::newcomers::{ConnectionSlot, Entrance};

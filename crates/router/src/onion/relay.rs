@@ -17,10 +17,10 @@ use anabranch_onion::directory::network::Network;
 use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, SetNumbers, circuitmux};
-use sd_notify::NotifyState;
 use anabranch_os::clock::Clock;
 use anabranch_os::files;
 use anabranch_os::manager::tell;
+use sd_notify::NotifyState;
 
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
@@ -599,5 +599,6 @@ fn shared_out(most: usize, settings: &Settings) -> usize {
 
 /// What a relay proves itself with on links that show this TLS certificate.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
-    keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix).map_err(io::Error::other)
+    keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
+        .map_err(io::Error::other)
 }

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::{fmt, fs};
 
+use anabranch_os::entropy::generator;
+use anabranch_os::toml_keys::unknown;
 use anabranch_pt::{Args, BridgeError, BridgeLine};
 use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey, Shapes};
 use base64ct::{Base64UrlUnpadded, Encoding};
-use anabranch_os::entropy::generator;
-use anabranch_os::toml_keys::unknown;
 
 use crate::onion::store::{StoreError, replace};
 

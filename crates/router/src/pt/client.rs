@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_os::clock::Clock;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
 use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 use anabranch_pt::{Args, Outbound};
 use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
 use rand_chacha::ChaCha20Rng;
-use anabranch_os::clock::Clock;
-use anabranch_os::entropy::generator;
-use anabranch_os::cpu::has_aes;
-use anabranch_os::files::Spare;
-use anabranch_os::poller::{Poller, Ready};
 
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_pt::ExtOrClient;
 use anabranch_stego::Ending;
 use socket2::SockRef;
-use anabranch_os::poller::{Interest, Poller, Ready};
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;

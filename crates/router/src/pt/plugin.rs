@@ -14,10 +14,10 @@ use std::time::Duration;
 use std::{env, fmt};
 
 use anabranch_multipath::Time;
-use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
-use rustix::process::{Pid, Signal, kill_process};
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::{Poller, Ready};
+use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::onion::ways::Transports;
 

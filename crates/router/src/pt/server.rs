@@ -11,17 +11,17 @@ use std::sync::mpsc::Sender;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_os::clock::Clock;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::{Spare, limit};
+use anabranch_os::poller::{Poller, Ready};
 use anabranch_pt::{ConnectionInfo, ExtOrClient, Outbound};
 use anabranch_stego::{
     ConnId, Covers, Ending, Input, LinkId, Profile, Server, ServerConfig, ServerKey, ServerOutput,
 };
 use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
-use anabranch_os::clock::Clock;
-use anabranch_os::entropy::generator;
-use anabranch_os::cpu::has_aes;
-use anabranch_os::files::{Spare, limit};
-use anabranch_os::poller::{Poller, Ready};
 
 use super::bridge::{Bridge, TRANSPORT};
 use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};

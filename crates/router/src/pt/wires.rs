@@ -6,9 +6,9 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_pt::Outbound;
 use socket2::{SockRef, TcpKeepalive};
-use anabranch_os::poller::{Interest, Poller, Ready};
 
 use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;

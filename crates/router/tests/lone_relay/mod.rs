@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
+use anabranch_onion::directory::descriptor::Description;
 use anabranch_router::onion::authorities::Authority;
 use anabranch_router::onion::dirclient::{self, DirClient, unix};
 use anabranch_router::onion::keyring::KeyRing;
 use anabranch_router::onion::relay::Settings;
-use anabranch_onion::directory::descriptor::Description;
 
 /// Those of a relay on loopback, of an authority that is not there.
 pub(crate) fn settings(data: &Path) -> Settings {

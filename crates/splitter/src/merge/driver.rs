@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
-use rand_chacha::ChaCha20Rng;
-use sd_notify::NotifyState;
 use anabranch_os::clock::Clock;
-use anabranch_os::entropy::generator;
 use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
 use anabranch_os::files;
 use anabranch_os::hangup::Hangup;
 use anabranch_os::holders::{self, Transport};
 use anabranch_os::manager::tell;
 use anabranch_os::poller::{Poller, Ready};
 use anabranch_os::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
+use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
 
 use super::flows::{FlowKey, Flows};
 use super::guests::{Destination, Guest};

@@ -8,9 +8,9 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{
     Backlog, DELAYED_BYTES, Decoys, DelayQueue, PathId, PathView, Splitter, Time, seed,
 };
+use anabranch_os::udp::Received;
 use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
 use rand_chacha::ChaCha20Rng;
-use anabranch_os::udp::Received;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
 use crate::far_end::decoy_flow;

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use anabranch_tunnel::ClientId;
 use anabranch_os::netlink::Prefix;
 use anabranch_os::netlink::configure::{self, NewRoute};
 use anabranch_os::packet;
 use anabranch_os::tun::Tun;
+use anabranch_tunnel::ClientId;
 
 use super::settings::Failure;
 use crate::far_end::keys::PublicKey;

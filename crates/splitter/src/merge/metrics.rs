@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anabranch_comps::Flow;
 use anabranch_multipath::Time;
+use anabranch_os::metrics::{Page, Server, count, level};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use anabranch_os::metrics::{Page, Server, count, level};
 
 use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
 

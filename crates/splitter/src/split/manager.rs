@@ -1,7 +1,7 @@
 //! What the service manager that started the program is told (sd_notify(3)); nothing without one.
 
-use sd_notify::NotifyState;
 use anabranch_os::manager::tell;
+use sd_notify::NotifyState;
 
 use super::Listening;
 

@@ -2,10 +2,10 @@
 
 use std::io;
 
+use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::udp::Datagrams;
-use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
 
 use super::sockets::PathSocket;
 use super::tunnel::TUNNEL;

@@ -15,11 +15,11 @@ use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Decoys, PathId, PathView, Time};
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::udp::Received;
 use anabranch_tunnel::{Datagram, Near, State, pieces};
 use rand_chacha::ChaCha20Rng;
-use anabranch_os::entropy::generator;
-use anabranch_os::cpu::has_aes;
-use anabranch_os::udp::Received;
 
 use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};

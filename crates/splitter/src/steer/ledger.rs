@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use anabranch_os::file_lock::FileLock;
+use serde::{Deserialize, Serialize};
 
 use super::Slot;
 use super::slot::SLOTS;

@@ -5,10 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 use anabranch_os::namespace::Namespace;
 use anabranch_os::netlink;
 use anabranch_os::netlink::policy::{self, Family, FoundRoute};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
 use super::ledger::{MadeFile, Notes};
 use super::slot::MOST_PATHS;

@@ -3,10 +3,10 @@
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
-use anabranch_router::onion::client::Status;
 use anabranch_onion::LegNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
+use anabranch_router::onion::client::Status;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};

@@ -32,6 +32,12 @@ fn single(about: &Listening) -> Option<String> {
     ))
 }
 
+/// Returns the line with the largest payload that fits all paths, and a tunnel's MTU for it.
+pub(crate) fn mtu(about: &Listening) -> Option<String> {
+    let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
+    Some(format!("largest UDP payload {payload} bytes; give a WireGuard tunnel the MTU {tunnel}"))
+}
+
 /// What the observer of one path learns of the others from numbers in clear, and what to do.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let (name, guide) = match protocol {

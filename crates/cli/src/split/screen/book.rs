@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
-use anabranch_splitter::split::Listening;
 use anabranch_multipath::PathId;
+use anabranch_splitter::split::Listening;
 
 use super::advice;
 use crate::text;

@@ -5,10 +5,10 @@ use std::io;
 use anabranch_comps::{
     CloseReason, DownReason, Drops, Event, FarEndCounters, PathCounters, Pinned, Snapshot,
 };
+use anabranch_multipath::Time;
 use anabranch_splitter::paths::Egress;
 use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_splitter::steer::Plan;
-use anabranch_multipath::Time;
 use serde::Serialize;
 use serde_json::Value;
 

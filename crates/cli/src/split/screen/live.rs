@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::book::is_warning;
 use super::model::{Model, settings};

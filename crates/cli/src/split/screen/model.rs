@@ -1,9 +1,9 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
+use anabranch_multipath::Time;
 use anabranch_splitter::paths::Egress;
 use anabranch_splitter::split::{FarEndNews, Listening};
-use anabranch_multipath::Time;
 
 use super::advice;
 use super::book::{Book, is_warning};

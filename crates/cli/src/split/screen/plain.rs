@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 use super::book::is_warning;
@@ -13,7 +13,6 @@ use super::model::{Model, Row, losses, settings};
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
-use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
 
 /// A screen of lines.
@@ -69,7 +68,7 @@ impl Plain {
     /// What a WireGuard tunnel has to know.
     fn say_mtu(&mut self, about: &Listening) {
         if !self.login {
-            check::mtu(about).into_iter().for_each(|line| self.say(&line));
+            advice::mtu(about).into_iter().for_each(|line| self.say(&line));
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Protocol, Snapshot};
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::{Every, Time};
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 

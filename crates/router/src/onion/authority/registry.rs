@@ -13,8 +13,8 @@ use anabranch_onion::authority::{Refusal, UploadOutcome, measured};
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
-use rand_core::Rng;
 use anabranch_os::clock::Clock;
+use rand_core::Rng;
 
 use super::keys::Cabinet;
 use super::ledger::Ledger;
@@ -237,9 +237,9 @@ impl Registry {
             return;
         }
         let renewed =
-            anabranch_os::entropy::generator().map_err(|error| error.to_string()).and_then(|mut rng| {
-                self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string())
-            });
+            anabranch_os::entropy::generator().map_err(|error| error.to_string()).and_then(
+                |mut rng| self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string()),
+            );
         match renewed {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);

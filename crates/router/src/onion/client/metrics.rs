@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::{Event, LegNumbers};
+use anabranch_os::metrics::{Page, Server, count, counter_family, counts, level, levels};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
-use anabranch_os::metrics::{Page, Server, count, counter_family, counts, level, levels};
 
 use super::{ClientEvent, SetStatus, Status};
 

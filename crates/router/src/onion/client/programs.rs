@@ -11,8 +11,8 @@ use anabranch_onion::client::{CircuitKey, Client, Input};
 use anabranch_onion::directory::network::Target;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
-use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 use anabranch_os::poller::{Interest, Ready};
+use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};

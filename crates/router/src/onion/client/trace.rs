@@ -4,12 +4,12 @@
 use std::io;
 use std::path::Path;
 
+use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_multipath::Time;
 use anabranch_onion::client::CellSeen;
 use anabranch_onion::conflux::Dealing;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_os::clock::Clock;
-use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 
 use super::sets::SetLeg;
 

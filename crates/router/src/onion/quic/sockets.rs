@@ -6,8 +6,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
 use anabranch_os::udp::{UdpOptions, UdpSocket};
+use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
 
 use super::Place;
 

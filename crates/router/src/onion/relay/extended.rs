@@ -11,12 +11,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_pt::{COOKIE_FILE, ConnectionInfo, ExtOrServer};
-use rand_core::Rng;
 use anabranch_os::clock::Clock;
 use anabranch_os::entropy::generator;
 use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
+use anabranch_pt::{COOKIE_FILE, ConnectionInfo, ExtOrServer};
+use rand_core::Rng;
 
 use crate::onion::is_passing;
 use crate::onion::store::{StoreError, replace};

@@ -8,8 +8,8 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::Behaviour;
 use anabranch_onion::wire::cell::CELL;
-use sd_notify::NotifyState;
 use anabranch_os::manager::tell;
+use sd_notify::NotifyState;
 
 use super::clocked::Clocked;
 use super::workers::WorkerOrder;

@@ -23,8 +23,8 @@ use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
-use rand_chacha::ChaCha20Rng;
 use anabranch_os::clock::Clock;
+use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::unix;
 use crate::onion::meter::Meter;

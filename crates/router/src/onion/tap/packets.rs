@@ -6,9 +6,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use anabranch_os::socket_option;
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
-use anabranch_os::socket_option;
 
 use super::Segment;
 use super::syn::Cookie;

@@ -39,7 +39,9 @@ pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
 /// as under a flood of them. It is told once.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
-    let length = socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, TCP_SAVED_SYN], &mut headers).ok()?;
+    let length =
+        socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, TCP_SAVED_SYN], &mut headers)
+            .ok()?;
     number_of(headers.get(..length)?)
 }
 

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use anabranch_emulator::{self as emulate, Network, Topology};
 use anabranch_links::EarlyCounts;
 use anabranch_links::utls::Origin;
 use socket2::Socket;
-use anabranch_emulator::{self as emulate, Network, Topology};
 
 use super::*;
 use crate::onion::conn::connecting_by;

@@ -2,8 +2,8 @@
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use socket2::Socket;
 use anabranch_os::socket_option;
+use socket2::Socket;
 
 use super::*;
 use crate::onion::conn::Conn;
