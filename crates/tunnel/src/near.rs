@@ -83,6 +83,17 @@ pub enum NearError {
     Label,
 }
 
+impl std::fmt::Display for NearError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NearError::Paths => f.write_str("a session has 1 to 255 paths"),
+            NearError::Label => write!(f, "a label has at most {LONGEST_LABEL} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for NearError {}
+
 impl<R: CryptoRng> Near<R> {
     /// An end with these paths that has said nothing yet. `label` names the server that is wanted
     /// behind the far end, `sizes` the lengths that packets may have (see [`Session::new`]).
