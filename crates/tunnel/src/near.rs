@@ -76,6 +76,7 @@ pub struct Near<R> {
 
 /// Why a near end cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NearError {
     /// A session has 1 to 255 paths.
     Paths,
