@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
+import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
 
@@ -453,15 +454,25 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# The most lines of the README: what a newcomer reads before the program runs.
-README_LINES = 120
+# The most words of the documents that a newcomer reads first, and where longer text belongs.
+LONGEST_DOCUMENTS = {
+    "README.md": (700, "docs/guide"),
+}
 
 
-def short_readme(repository: Repository) -> Iterator[str]:
+def short_documents(repository: Repository) -> Iterator[str]:
     """The README is short; what is longer is a guide."""
-    lines = len(repository.files.get("README.md", "").splitlines())
-    if lines > README_LINES:
-        yield f"README.md: {lines} lines, at most {README_LINES}: move some to docs/guide"
+    for name, (most, elsewhere) in LONGEST_DOCUMENTS.items():
+        words = len(repository.files.get(name, "").split())
+        if words > most:
+            yield f"{name}: {words} words, at most {most}: move some to {elsewhere}"
+
+
+def screenshot(repository: Repository) -> Iterator[str]:
+    """README's screenshot shows the live view as its golden file has it."""
+    golden = repository.files.get(screen.SOURCE, "")
+    if repository.files.get(screen.TARGET) != screen.drawing(golden):
+        yield f"{screen.TARGET}: does not show {screen.SOURCE}: run scripts/screen.py"
 
 
 def document_width(repository: Repository) -> Iterator[str]:
@@ -539,8 +550,8 @@ def one_version(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_readme,
-    one_scheduler, default_schedule, one_version,
+    fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
+    short_documents, screenshot, one_scheduler, default_schedule, one_version,
 )  # fmt: skip
 
 
