@@ -9,7 +9,6 @@ A golden file holds the letters of a screen, a line of dashes, and a letter of s
 
 from __future__ import annotations
 
-import sys
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -82,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -91,6 +91,19 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.short_documents, {"README.md": short, "docs/long.md": long})
         self.assert_told(guards.short_documents, {"README.md": long}, "README.md: 701 words")
 
+    def test_invariants(self) -> None:
+        """A file may stand for itself by the end of its path; prose that names none is a breach."""
+        name = "docs/invariants.md"
+        files = {"crates/os/tests/udp.rs": "fn is_exact() {}\n", "scripts/a.py": "def b(): ...\n"}
+        held = "# I\n\n* One.\n  Held by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"
+        self.assert_told(guards.invariants, {**files, name: held})
+        gone = held + "* Two.\n  Held by: `os/tests/tcp.rs`.\n"
+        self.assert_told(guards.invariants, {**files, name: gone}, "no file is called os/tests/tcp")
+        other = held.replace("is_exact", "exact")
+        self.assert_told(guards.invariants, {**files, name: other}, "udp.rs has no exact")
+        bare = held + "* Two, `cores` and all.\n\n## Next\n"
+        self.assert_told(guards.invariants, {**files, name: bare}, "names no test")
+
     def test_screenshot(self) -> None:
         golden = f"path  state\n{'-' * 80}\nbbbb  ggggg\n"
         good = {screen.SOURCE: golden, screen.TARGET: screen.drawing(golden)}
