@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
+import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
 
@@ -453,15 +454,48 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# The most lines of the README: what a newcomer reads before the program runs.
-README_LINES = 120
+# The most words of the documents that a newcomer reads first, and where longer text belongs.
+LONGEST_DOCUMENTS = {
+    "README.md": (700, "docs/guide"),
+    "ARCHITECTURE.md": (2500, "docs/design"),
+}
 
 
-def short_readme(repository: Repository) -> Iterator[str]:
-    """The README is short; what is longer is a guide."""
-    lines = len(repository.files.get("README.md", "").splitlines())
-    if lines > README_LINES:
-        yield f"README.md: {lines} lines, at most {README_LINES}: move some to docs/guide"
+def short_documents(repository: Repository) -> Iterator[str]:
+    """The documents that a newcomer reads first are short."""
+    for name, (most, elsewhere) in LONGEST_DOCUMENTS.items():
+        words = len(repository.files.get(name, "").split())
+        if words > most:
+            yield f"{name}: {words} words, at most {most}: move some to {elsewhere}"
+
+
+# A file, or a function in one, as docs/invariants.md names them: `FILE` or `FILE::NAME`.
+HOLDER = re.compile(r"`([\w./-]+/[\w.-]+)(?:::(\w+))?`")
+
+
+def invariants(repository: Repository) -> Iterator[str]:
+    """Each entry of docs/invariants.md names what holds it, and all of that exists."""
+    text = repository.files.get("docs/invariants.md", "")
+    for part in re.split(r"\n(?=\* )", text)[1:]:
+        entry = " ".join(part.split("\n##")[0].split())
+        headline, _, holders = entry.removeprefix("* ").partition(" Held by: ")
+        found = HOLDER.findall(holders)
+        if not found:
+            yield f"docs/invariants.md: {headline!r} names no test"
+        for file, function in found:
+            named = (name for name in repository.files if f"/{name}".endswith(f"/{file}"))
+            own = [repository.files[name] for name in named]
+            if not own:
+                yield f"docs/invariants.md: no file is called {file}"
+            elif function and not any(re.search(rf"\b(fn|def) {function}\b", each) for each in own):
+                yield f"docs/invariants.md: {file} has no {function}"
+
+
+def screenshot(repository: Repository) -> Iterator[str]:
+    """README's screenshot shows the live view as its golden file has it."""
+    golden = repository.files.get(screen.SOURCE, "")
+    if repository.files.get(screen.TARGET) != screen.drawing(golden):
+        yield f"{screen.TARGET}: does not show {screen.SOURCE}: run scripts/screen.py"
 
 
 def document_width(repository: Repository) -> Iterator[str]:
@@ -539,8 +573,8 @@ def one_version(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_readme,
-    one_scheduler, default_schedule, one_version,
+    fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
+    short_documents, invariants, screenshot, one_scheduler, default_schedule, one_version,
 )  # fmt: skip
 
 

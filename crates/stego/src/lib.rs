@@ -25,6 +25,8 @@
 //! (`docs/results/covertness.md`).
 //!
 //! Deliberately absent: sockets, clocks, entropy, proxies, and what is carried.
+//!
+//! The design, with its reasons: `docs/design/camouflage.md`.
 
 mod block;
 mod budget;
