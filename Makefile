@@ -50,6 +50,7 @@ test:  ## all tests that need no long wait: Rust, harness, and two sessions agai
 
 screens:  ## the live views' golden files (crates/cli/testdata/screens), made anew: look at what git shows
 	ANABRANCH_SCREENS=1 cargo test --locked -p anabranch --bin anabranch looks_as_it_did
+	scripts/screen.py
 
 check:  ## format, lints, documentation, and the guards of the design's invariants
 	@scripts/need check

@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
+import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
 
@@ -456,15 +457,48 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# The most lines of the README: what a newcomer reads before the program runs.
-README_LINES = 120
+# The most words of the documents that a newcomer reads first, and where longer text belongs.
+LONGEST_DOCUMENTS = {
+    "README.md": (700, "docs/guide"),
+    "ARCHITECTURE.md": (2500, "docs/design"),
+}
 
 
-def short_readme(repository: Repository) -> Iterator[str]:
-    """The README is short; what is longer is a guide."""
-    lines = len(repository.files.get("README.md", "").splitlines())
-    if lines > README_LINES:
-        yield f"README.md: {lines} lines, at most {README_LINES}: move some to docs/guide"
+def short_documents(repository: Repository) -> Iterator[str]:
+    """The documents that a newcomer reads first are short."""
+    for name, (most, elsewhere) in LONGEST_DOCUMENTS.items():
+        words = len(repository.files.get(name, "").split())
+        if words > most:
+            yield f"{name}: {words} words, at most {most}: move some to {elsewhere}"
+
+
+# A file, or a function in one, as docs/invariants.md names them: `FILE` or `FILE::NAME`.
+HOLDER = re.compile(r"`([\w./-]+/[\w.-]+)(?:::(\w+))?`")
+
+
+def invariants(repository: Repository) -> Iterator[str]:
+    """Each entry of docs/invariants.md names what holds it, and all of that exists."""
+    text = repository.files.get("docs/invariants.md", "")
+    for part in re.split(r"\n(?=\* )", text)[1:]:
+        entry = " ".join(part.split("\n##")[0].split())
+        headline, _, holders = entry.removeprefix("* ").partition(" Held by: ")
+        found = HOLDER.findall(holders)
+        if not found:
+            yield f"docs/invariants.md: {headline!r} names no test"
+        for file, function in found:
+            named = (name for name in repository.files if f"/{name}".endswith(f"/{file}"))
+            own = [repository.files[name] for name in named]
+            if not own:
+                yield f"docs/invariants.md: no file is called {file}"
+            elif function and not any(re.search(rf"\b(fn|def) {function}\b", each) for each in own):
+                yield f"docs/invariants.md: {file} has no {function}"
+
+
+def screenshot(repository: Repository) -> Iterator[str]:
+    """README's screenshot shows the live view as its golden file has it."""
+    golden = repository.files.get(screen.SOURCE, "")
+    if repository.files.get(screen.TARGET) != screen.drawing(golden):
+        yield f"{screen.TARGET}: does not show {screen.SOURCE}: run scripts/screen.py"
 
 
 def document_width(repository: Repository) -> Iterator[str]:
@@ -486,10 +520,11 @@ def document_width(repository: Repository) -> Iterator[str]:
 
 
 def _named_places(repository: Repository) -> set[str]:
-    """Every ending of the paths of files and folders, `crates/`, `src/` and Rust's endings left out."""
+    """Every ending of the paths of files and folders, without `crates/`, `src/` and `.rs`."""
     names = {name.removeprefix("crates/").replace("/src/", "/") for name in repository.files}
-    names |= {"/".join(parts[:n]) for name in names if (parts := name.split("/"))
-              for n in range(1, len(parts))}  # fmt: skip
+    names |= {
+        "/".join(name.split("/")[:n]) for name in names for n in range(1, name.count("/") + 1)
+    }
     names |= {name.removesuffix(".rs").removesuffix("/mod") for name in names}
     places = set()
     for name in names:
@@ -499,23 +534,32 @@ def _named_places(repository: Repository) -> set[str]:
 
 
 def named_places(repository: Repository) -> Iterator[str]:
-    """Files, folders, tests and fuzz targets that ARCHITECTURE.md names are there."""
-    document = "ARCHITECTURE.md"
+    """Files, folders, tests and fuzz targets that documents of the design name are there."""
     places = _named_places(repository)
     rust = "\n".join(text for _, text in repository.of(".rs"))
-    for number, line in enumerate(repository.files.get(document, "").split("\n"), 1):
-        for quoted in re.findall(r"`([^`]+)`", line):
-            words = quoted.split()
-            if words[:2] == ["cargo", "test"] and not re.search(rf"fn \w*{words[-1]}", rust):
-                yield f"{document}:{number}: no test is called {words[-1]}"
-            if not re.fullmatch(r"[\w.-]+(?:/[\w.-]*)+", quoted) or "NAME" in quoted:
-                continue
-            place = quoted.strip("/").removeprefix("crates/").replace("/src/", "/")
-            if place.removesuffix("/src") not in places:
-                yield f"{document}:{number}: {quoted} does not exist"
-        for target in re.findall(r"fuzz targets? `(\w+)`", line):
-            if f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
-                yield f"{document}:{number}: no fuzz target is called {target}"
+    for document, text in repository.of(".md"):
+        if not document.startswith(("ARCHITECTURE.md", "docs/design/", "docs/invariants.md")):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            missing = _missing_places(line, repository, places, rust)
+            yield from (f"{document}:{number}: {what}" for what in missing)
+
+
+def _missing_places(
+    line: str, repository: Repository, places: set[str], rust: str
+) -> Iterator[str]:
+    for quoted in re.findall(r"`([^`]+)`", line):
+        words = quoted.split()
+        if words[:2] == ["cargo", "test"] and not re.search(rf"fn \w*{words[-1]}", rust):
+            yield f"no test is called {words[-1]}"
+        if not re.fullmatch(r"[\w.-]+(?:/[\w.-]*)+", quoted) or "NAME" in quoted:
+            continue
+        place = quoted.strip("/").removeprefix("crates/").replace("/src/", "/")
+        if place.removesuffix("/src") not in places:
+            yield f"{quoted} does not exist"
+    for target in re.findall(r"fuzz targets? `(\w+)`", line):
+        if f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
+            yield f"no fuzz target is called {target}"
 
 
 def one_scheduler(repository: Repository) -> Iterator[str]:
@@ -580,16 +624,17 @@ SHARED_REASONS = {
         "State"
     ),
     "an experiment's own, used in its folder and in its pages": (
-        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place Probe "
-        "Programs Row Site Spread Stream Summary Town Verdict"
+        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place "
+        "Probe Programs Row Site Spread Stream Summary Town Verdict"
     ),
     "the loop's settings or news of what its core calls so": (
         "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot Why"
     ),
     "one word of the field for things of different layers": (
         "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
-        "Flow Job Lane Line Link LinkId LinkKind Listed Moment Network Peer Protocol Reach Received "
-        "Request Role Route RoundRobin Session Silence Tap Target Transport Ways"
+        "Flow Job Lane Line Link LinkId LinkKind Listed Moment Network Peer Protocol Reach "
+        "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
+        "Transport Ways"
     ),
     "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
     "a file of keys: Tor's, and a tunnel's": "KeyFile",
@@ -615,8 +660,8 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_readme,
-    named_places, one_scheduler, default_schedule, one_version, type_names,
+    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_documents,
+    invariants, screenshot, named_places, one_scheduler, default_schedule, one_version, type_names,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import guards  # noqa: E402
 import licences  # noqa: E402
+import screen  # noqa: E402
 from rust_source import blank, functions, lines_without_tests  # noqa: E402
 
 CORE = {"crates/comps/Cargo.toml": ""}
@@ -75,7 +76,9 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.tor_crates, {"crates/onion/src/wire/link.rs": use})
         self.assert_told(guards.tor_crates, {"crates/onion/src/channel.rs": use}, "imports a tor-*")
         self.assert_told(
-            guards.tor_crates, {"crates/router/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"
+            guards.tor_crates,
+            {"crates/router/Cargo.toml": 'tor-cell = "1"\n'},
+            "depends on a tor-*",
         )
 
     def test_comment_width(self) -> None:
@@ -85,10 +88,30 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
         self.assert_told(guards.comment_width, {name: f"fn f() {{}}\n{wide}"}, f"{name}:2")
 
-    def test_short_readme(self) -> None:
-        short, long = "a\n" * 120, "a\n" * 121
-        self.assert_told(guards.short_readme, {"README.md": short, "docs/long.md": long})
-        self.assert_told(guards.short_readme, {"README.md": long}, "README.md: 121 lines")
+    def test_short_documents(self) -> None:
+        short, long = "a b\n" * 350, "a b\n" * 350 + "c"
+        self.assert_told(guards.short_documents, {"README.md": short, "docs/long.md": long})
+        self.assert_told(guards.short_documents, {"README.md": long}, "README.md: 701 words")
+
+    def test_invariants(self) -> None:
+        """A file may stand for itself by the end of its path; prose that names none is a breach."""
+        name = "docs/invariants.md"
+        files = {"crates/os/tests/udp.rs": "fn is_exact() {}\n", "scripts/a.py": "def b(): ...\n"}
+        held = "# I\n\n* One.\n  Held by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"
+        self.assert_told(guards.invariants, {**files, name: held})
+        gone = held + "* Two.\n  Held by: `os/tests/tcp.rs`.\n"
+        self.assert_told(guards.invariants, {**files, name: gone}, "no file is called os/tests/tcp")
+        other = held.replace("is_exact", "exact")
+        self.assert_told(guards.invariants, {**files, name: other}, "udp.rs has no exact")
+        bare = held + "* Two, `cores` and all.\n\n## Next\n"
+        self.assert_told(guards.invariants, {**files, name: bare}, "names no test")
+
+    def test_screenshot(self) -> None:
+        golden = f"path  state\n{'-' * 80}\nbbbb  ggggg\n"
+        good = {screen.SOURCE: golden, screen.TARGET: screen.drawing(golden)}
+        self.assert_told(guards.screenshot, good)
+        changed = {**good, screen.SOURCE: golden.replace("state", "State")}
+        self.assert_told(guards.screenshot, changed, "run scripts/screen.py")
 
     def test_document_width(self) -> None:
         wide = f"{'x' * 60} {'x' * 60}"
@@ -184,7 +207,8 @@ class Guards(unittest.TestCase):
 
     def test_named_places(self) -> None:
         files = {"crates/os/src/udp/mod.rs": "", "crates/os/src/tun.rs": "fn it_works() {}"}
-        good = "`os/src/udp`, `udp/mod.rs`, `crates/os/src/tun.rs`, `/run/x`, `a/NAME.rs`, `cargo test -- it_works`"
+        good = "`os/src/udp`, `udp/mod.rs`, `crates/os/src/tun.rs`, `/run/x`, `a/NAME.rs`, "
+        good += "`cargo test -- it_works`"
         self.assert_told(guards.named_places, files | {"ARCHITECTURE.md": good})
         bad = "`os/src/udq`\n`os/tun/x.rs`\n`cargo test -- it_fails`\nfuzz target `texts`"
         told = ("os/src/udq", "os/tun/x.rs", "it_fails", "texts")
@@ -196,7 +220,8 @@ class Guards(unittest.TestCase):
                   guards.SHARED_NAMES) for crate in ("os", "cli")}  # fmt: skip
         good = listed | {one: "pub struct Unique;\npub struct Other;\n"}
         self.assert_told(guards.type_names, good | {other: "struct Unique;\n"})
-        self.assert_told(guards.type_names, good | {other: "pub enum Unique {}\n"}, "Unique: exported")
+        twin = good | {other: "pub enum Unique {}\n"}
+        self.assert_told(guards.type_names, twin, "Unique: exported")
         self.assert_told(guards.type_names, {}, *["one crate alone"] * len(guards.SHARED_NAMES))
 
     def test_one_scheduler(self) -> None:

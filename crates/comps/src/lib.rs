@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! The splitter's core (CoMPS, PETS 2022): it takes the datagrams of sessions that a user already
 //! has and says by which path each of them goes. It does no I/O.
 //!
@@ -17,6 +21,8 @@
 //! Deliberately absent: decryption (the core sees what an observer sees), any packet of our own
 //! making (the only thing it ever adds is a copy of a live datagram), and any way out other than
 //! the paths that the user named.
+//!
+//! The design, with its reasons: `docs/design/splitter.md`.
 
 mod batch;
 mod config;

@@ -19,6 +19,8 @@
 //! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted;
 //! [`circuits`], [`unordered`] and [`camouflage`], on small onion networks (`onions`); and
 //! [`anonymity`], which computes and sends nothing.
+//!
+//! The design, with its reasons: `docs/design/experiments.md`.
 
 pub mod anonymity;
 pub mod camouflage;

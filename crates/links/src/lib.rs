@@ -11,6 +11,8 @@
 //!
 //! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
 //! a clock. A simulation puts a modelled record pipe in a link's place.
+//!
+//! The design, with its reasons: `docs/design/links.md`.
 
 use std::fmt;
 

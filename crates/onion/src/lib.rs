@@ -31,6 +31,8 @@
 //!
 //! Time is given (where both clocks matter, as a [`Moment`]), random generators are given, bytes
 //! are given; what is to be done outside comes back.
+//!
+//! The design, with its reasons: `docs/design/onion.md`.
 
 pub mod authority;
 pub mod bucket;

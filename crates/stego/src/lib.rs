@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! Camouflage: one encrypted byte stream cut into blocks that go, out of order, by many connections
 //! of an innocent look (`docs/spec/camouflage.md`; after StegoTorus, CCS 2012).
 //!
@@ -21,6 +25,8 @@
 //! (`docs/results/covertness.md`).
 //!
 //! Deliberately absent: sockets, clocks, entropy, proxies, and what is carried.
+//!
+//! The design, with its reasons: `docs/design/camouflage.md`.
 
 mod block;
 mod budget;
