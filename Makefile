@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages results lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -212,6 +212,15 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
+
+results:  ## prints all tables of docs/results/PAGE.jsonl (PAGE=fingerprinting or schedules); page and figures in the cache
+	@test -f "docs/results/$(PAGE).jsonl" || { echo "make results PAGE=fingerprinting|schedules" >&2; exit 2; }
+	@lab/run-tests --install >&2
+	@mkdir -p $(CACHE)/results
+	@rm -f $(CACHE)/results/$(PAGE).md
+	@$(CACHE)/venv-lab/bin/anabranch-lab report docs/results/$(PAGE).jsonl --out $(CACHE)/results/$(PAGE) \
+		--markdown $(CACHE)/results/$(PAGE).md >&2
+	@cat $(CACHE)/results/$(PAGE).md
 
 lab-guards:  ## what each guard of a circuit with several legs learns: loads played by cores, then attacked; DATA=shadow_tor_wikipedia98.parquet (ARGS="PAGES LOADS")
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }
