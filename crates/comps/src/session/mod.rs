@@ -162,7 +162,7 @@ impl Session {
         self.client_heard
     }
 
-    /// Datagrams that wait for a path.
+    /// Datagrams waiting for a path.
     pub(crate) fn waiting(&self) -> usize {
         let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
         delayed + self.waiting.len() + self.backlog.len()
@@ -643,7 +643,7 @@ impl Session {
         count
     }
 
-    /// Lets datagrams wait for a path.
+    /// Lets datagrams waiting for a path.
     fn keep(&mut self, now: Time, batch: &Batch<'_>, at: u64, count: u64, common: &mut Common<'_>) {
         let since = common.kept.unwrap_or(now);
         *common.no_path += self.waiting.keep(since, batch, at, count, common.room.patience);
