@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from anabranch import io
 from anabranch.splitting import Split
-from anabranch.validate import TraceError
+from anabranch.validate import TraceError, TraceWarning
 from making import made
 
 CASES = 500
@@ -38,10 +39,13 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(form: str, tmp_path:
 
 
 def refusal(path: Path) -> str | None:
-    try:
-        io.read(path)
-    except TraceError as error:
-        return str(error)
+    """Why a file is not read, or not all of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TraceWarning)
+        try:
+            io.read(path)
+        except (TraceError, TraceWarning) as error:
+            return str(error)
     return None
 
 

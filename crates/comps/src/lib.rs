@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! The splitter's core (CoMPS, papers/000): it takes the datagrams of sessions that a user already
 //! has and says by which path each of them goes. It does no I/O.
 //!

@@ -56,6 +56,7 @@ pub enum Every {
 
 /// Why a text is no [`Every`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EveryError {
     /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `grow:10-100ms`,
     /// `never`.

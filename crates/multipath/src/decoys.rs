@@ -35,6 +35,7 @@ pub struct DecoyBudget {
 
 /// Why a text is no [`DecoyBudget`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecoyBudgetError {
     /// Not of the form `10%` or `2.5%`.
     Form(String),

@@ -29,6 +29,7 @@ pub struct Jitter {
 
 /// Why a text is no [`Jitter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JitterError {
     /// Not of the form `0-20ms`.
     Form(String),

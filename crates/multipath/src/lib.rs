@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! The shared vocabulary of everything that splits and merges.
 //!
 //! The splitter and the lab use what is here, and whatever else will split; there is no second

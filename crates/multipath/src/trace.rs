@@ -334,6 +334,7 @@ fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
 
 /// Why traces are not split.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum TraceError {
     /// No paths, or too many.
     Paths(usize),

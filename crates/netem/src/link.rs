@@ -38,6 +38,7 @@ pub struct Link<T> {
 
 /// Why a link did not take a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dropped {
     /// The rule of loss chose it.
     Lost,

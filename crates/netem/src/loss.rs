@@ -7,6 +7,7 @@ use rand::RngExt;
 
 /// A rule that says which units are lost. Probabilities are in `0.0..=1.0`.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum Loss {
     /// None.
     #[default]

@@ -34,6 +34,7 @@ pub struct LinkSettings {
 
 /// How the delays of a link's units are spread around `delay`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DelayLaw {
     /// Evenly in `delay ± jitter`.
     #[default]

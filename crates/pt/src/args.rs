@@ -11,6 +11,7 @@ pub struct Args(pub Vec<(String, String)>);
 
 /// Why a text holds no keys and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ArgsError {
     /// A part has no `=`, or nothing before it.
     NoKey(String),

@@ -28,6 +28,7 @@ pub struct BridgeLine {
 
 /// Why a line names no bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BridgeError {
     /// It has no words.
     Empty,

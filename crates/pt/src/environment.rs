@@ -87,6 +87,14 @@ pub struct ServerMethod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 
+impl std::fmt::Display for EnvironmentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for EnvironmentError {}
+
 impl Environment {
     /// Reads the variables; `get` gives the value of one.
     ///

@@ -30,6 +30,7 @@ const BODY: usize = 256;
 
 /// Why the two do not come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExtOrError {
     /// The other side has no kind of proof in common with us.
     NoCommonProof,

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! Pluggable transports, version 1 (Tor's pt-spec): what a transport and the program that manages
 //! it say to each other, as texts and bytes. No I/O: who starts processes and opens sockets is in
 //! `drive`.

@@ -35,6 +35,7 @@ pub enum Severity {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Line {
     /// It speaks this version.
     Version(String),

@@ -21,6 +21,7 @@ pub struct Method {
 
 /// Why a transport is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// It speaks no version of ours.
     Version(String),

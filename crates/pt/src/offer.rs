@@ -22,6 +22,7 @@ pub struct OfferLine {
 
 /// Why a line names no transport of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OfferError {
     /// It has no words.
     Empty,

@@ -26,6 +26,7 @@ pub enum PluginPlace {
 
 /// Why a line names no program.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PluginError {
     /// It has no words.
     Empty,

@@ -19,6 +19,7 @@ const HEAD: usize = 4;
 
 /// Why a transport does not lead to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SocksRefusal {
     /// It speaks another protocol, or wants another login.
     Nonsense,

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! Camouflage: one encrypted byte stream cut into blocks that go, out of order, by many connections
 //! of an innocent look (`docs/spec/camouflage.md`; after StegoTorus, CCS 2012).
 //!

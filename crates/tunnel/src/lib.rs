@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
 //! A session between two ends of ours, by several paths, so that nothing on a path tells what went
 //! by another (`docs/spec/far-end.md`).
 //!

@@ -76,12 +76,24 @@ pub struct Near<R> {
 
 /// Why a near end cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NearError {
     /// A session has 1 to 255 paths.
     Paths,
     /// The label is longer than [`LONGEST_LABEL`] bytes.
     Label,
 }
+
+impl std::fmt::Display for NearError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NearError::Paths => f.write_str("a session has 1 to 255 paths"),
+            NearError::Label => write!(f, "a label has at most {LONGEST_LABEL} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for NearError {}
 
 impl<R: CryptoRng> Near<R> {
     /// An end with these paths that has said nothing yet. `label` names the server that is wanted

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import numpy as np
 import typer
@@ -33,7 +34,7 @@ from anabranch.splitting import (
     published_every,
 )
 from anabranch.traces import Traces
-from anabranch.validate import TraceError, source
+from anabranch.validate import TraceError, TraceWarning, source
 
 app = typer.Typer(
     name="anabranch-lab",
@@ -59,6 +60,7 @@ UnmonitoredY = Annotated[
 
 def main() -> None:
     """Runs the command line; every foreseeable error becomes one line and exit code 2."""
+    warnings.showwarning = _warn
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="anabranch-lab", standalone_mode=False)
         if sys.stdout is not None:  # it may be closed from the start
@@ -81,6 +83,22 @@ commands.register(app)
 def _end(problem: str) -> NoReturn:
     print(f"anabranch-lab: {problem}".replace("\n", " "), file=sys.stderr)
     sys.exit(2)
+
+
+def _warn(  # as `warnings.showwarning` is called
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Shows a warning of ours as a line; those of libraries as Python does."""
+    if issubclass(category, TraceWarning):
+        text = f"anabranch-lab: warning: {message}".replace("\n", " ")
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    print(text, file=file or sys.stderr)
 
 
 def _version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ being; labels only where they are to be learnt (`labels`), as a capture of one's
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -43,6 +44,15 @@ class TraceError(ValueError):
         parts = [str(self.file)] if self.file is not None else []
         parts += [f"column '{self.column}'"] if self.column is not None else []
         return ": ".join([*parts, self.problem])
+
+
+class TraceWarning(UserWarning):
+    """Traces are read, though something of their file is doubtful."""
+
+
+def doubt(problem: str, file: Source) -> None:
+    """Warns of what is doubtful in `file`."""
+    warnings.warn(f"{file}: {problem}", TraceWarning, stacklevel=3)
 
 
 @contextmanager

@@ -180,6 +180,7 @@ impl Spec {
 
 /// Why a text names no scheduler, or none for so many paths.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),

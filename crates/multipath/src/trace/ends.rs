@@ -92,6 +92,7 @@ fn span(text: &str) -> Option<Duration> {
 
 /// Why a text is no mode, or no rule for chances.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EndsError {
     /// There is no such mode.
     Mode(String),

@@ -112,7 +112,7 @@ def read(file: Path, server: End | None = None) -> Capture:
     """
     with source(file):
         try:
-            return _grouped(_segments(file.read_bytes()), server)
+            return _grouped(_segments(file), server)
         except (OverflowError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
@@ -140,9 +140,8 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
     return Capture([each.flow() for each in sorted(done, key=lambda one: one.began)], headless)
 
 
-def _segments(data: bytes) -> Iterable[tuple[int, Segment]]:
-    """Times [ns since 1970] and TCP segments of a file's bytes."""
-    for record in pcapng.records(data):
-        found = segment(record.link, record.frame)
-        if found is not None:
-            yield record.time, found
+def _segments(file: Path) -> list[tuple[int, Segment]]:
+    """Times [ns since 1970] and TCP segments of a file, by time: interfaces are not written so."""
+    records = pcapng.records(file.read_bytes(), file)
+    found = ((record.time, segment(record.link, record.frame)) for record in records)
+    return sorted([(time, each) for time, each in found if each], key=lambda pair: pair[0])

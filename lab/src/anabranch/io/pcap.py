@@ -9,6 +9,15 @@ from typing import NamedTuple
 from anabranch.io.headers import check_link
 from anabranch.validate import TraceError
 
+
+class CutError(TraceError):
+    """A capture ends within a packet: what is before it is whole."""
+
+    def __init__(self, what: str, at: int, size: int) -> None:
+        super().__init__(f"{what} at byte {at} is damaged or cut off")
+        self.missing = f"{what} at byte {at} is cut off: its last {size - at} bytes are not read"
+
+
 _MAGICS = {
     b"\xd4\xc3\xb2\xa1": ("<", 1_000),
     b"\xa1\xb2\xc3\xd4": (">", 1_000),
@@ -45,7 +54,8 @@ def records(data: bytes) -> Iterator[Record]:
     """The packets of a file that `matches`.
 
     Raises:
-        TraceError: if the link type is not known, or the file is cut off.
+        CutError: behind the last packet that is whole.
+        TraceError: if the link type is not known, or the file's header is cut off.
     """
     order, tick = _MAGICS[data[:4]]
     if len(data) < _FILE_HEADER:
@@ -55,10 +65,10 @@ def records(data: bytes) -> Iterator[Record]:
     at = _FILE_HEADER
     while at < len(data):
         if at + _PACKET_HEADER > len(data):
-            raise TraceError(f"the packet at byte {at} is cut off")
+            raise CutError("the packet", at, len(data))
         seconds, ticks, kept, length = struct.unpack_from(f"{order}IIII", data, at)
         frame = data[at + _PACKET_HEADER : at + _PACKET_HEADER + kept]
         if len(frame) < kept:
-            raise TraceError(f"the packet at byte {at} is cut off")
+            raise CutError("the packet", at, len(data))
         yield Record(seconds * 1_000_000_000 + ticks * tick, length, frame, None, link, at)
         at += _PACKET_HEADER + kept

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,13 @@ from anabranch.io import draft, pcap
 from anabranch.io.counters import NEITHER, Clear, clear, counters
 from anabranch.io.headers import RAW_IP, End, check_link, datagram
 from anabranch.io.meaning import Meaning
-from anabranch.io.pcap import Record
+from anabranch.io.pcap import CutError, Record
 from anabranch.traces import WHOLE, Builder, Facts, Traces
 from anabranch.validate import TraceError, source
 
-_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 _ORDER_MARK = 0x1A2B3C4D
-_IF_NAME, _IF_TSRESOL, _EPB_FLAGS = 2, 9, 2
+_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET, _EPB_FLAGS = 2, 9, 14, 2
 _HEADERS = 28
 """Bytes of an IPv4 and a UDP header: what is written of each packet, and the least that it has."""
 _LONGEST = np.iinfo(np.int32).max
@@ -53,7 +53,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     rows: list[NDArray[np.int64]] = []
     for number, file in enumerate(captures):
         with source(file):
-            packets = list(_packets(file.read_bytes(), meaning.server))
+            packets = list(_packets(file, meaning.server))
         rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 6))
     table = np.concatenate(rows)
     if not len(table):
@@ -111,9 +111,9 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
     return names
 
 
-def _packets(data: bytes, server: End | None) -> Iterator[Row]:
+def _packets(file: Path, server: End | None) -> Iterator[Row]:
     """The packets of one file; where a server is named, those that it sent or was sent."""
-    for record in records(data):
+    for record in records(file.read_bytes(), file):
         row = _row(record, server)
         if row is not None:
             yield row
@@ -138,26 +138,53 @@ def _row(record: Record, server: End | None) -> Row | None:
     return record.time, size if outward else -size, *shows
 
 
-def records(data: bytes) -> Iterator[Record]:
-    """The packets of a file in either format.
+def records(data: bytes, file: Path) -> Iterator[Record]:
+    """The packets of a `file` in either format, which holds `data`.
+
+    Of one that ends within a packet, as after a crash, those before it; a warning names the rest.
 
     Raises:
-        TraceError: with the byte where it is damaged or cut off.
+        TraceError: with the byte where it is damaged, or cut off before its first packet.
     """
-    return pcap.records(data) if pcap.matches(data) else _records(data)
+    seen = False
+    try:
+        for record in pcap.records(data) if pcap.matches(data) else _records(data):
+            yield record
+            seen = True
+    except CutError as error:
+        if not seen:
+            raise
+        validate.doubt(error.missing, file)
+
+
+class _Interface(NamedTuple):
+    """What a section says of an interface (draft-ietf-opsawg-pcapng, section 4.2)."""
+
+    link: int
+    ticks: int
+    """A second, of its clock."""
+    offset: int
+    """Seconds that its clock is behind."""
+
+    def time(self, high: int, low: int) -> int:
+        """Nanoseconds since 1970."""
+        return (high << 32 | low) * 1_000_000_000 // self.ticks + self.offset * 1_000_000_000
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """The packets of a pcapng file."""
-    order, link, ticks = "<", RAW_IP, 1_000_000
+    """The packets of a pcapng file; each by the link type and the clock of its interface."""
+    order, interfaces = "<", list[_Interface]()
     for kind, body, at in _blocks(data):
         try:
             if kind == _SECTION:
                 order = "<" if struct.unpack_from("<I", body)[0] == _ORDER_MARK else ">"
+                interfaces = []
             elif kind == _INTERFACE:
-                link, ticks = _interface(body, order)
-            elif kind == _PACKET:
-                yield _packet(body, order, (link, ticks), at)
+                interfaces.append(_interface(body, order))
+            elif kind in (_PACKET, _OLD_PACKET):
+                yield _packet(kind, body, order, interfaces, at)
+            elif kind == _SIMPLE_PACKET:
+                raise TraceError(f"the packet at byte {at} has no time (Simple Packet Block)")
         except (struct.error, IndexError) as error:
             raise TraceError(f"the block at byte {at} is damaged or cut off") from error
 
@@ -172,28 +199,43 @@ def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
             order = "<" if data[at + 8 : at + 12] == struct.pack("<I", _ORDER_MARK) else ">"
         head = data[at : at + 8]
         kind, length = struct.unpack(f"{order}II", head) if len(head) == 8 else (0, 0)
-        if length < 12 or length % 4 or at + length > len(data):
+        if len(head) < 8 or at + length > len(data):
+            raise CutError("the block", at, len(data))
+        if length < 12 or length % 4:
             raise TraceError(f"the block at byte {at} is damaged or cut off")
         yield kind, data[at + 8 : at + length - 4], at
         at += length
 
 
-def _interface(body: bytes, order: str) -> tuple[int, int]:
-    """The link type, and ticks a second of the interface's clock."""
+def _interface(body: bytes, order: str) -> _Interface:
     link = struct.unpack_from(f"{order}H", body)[0]
-    check_link(link)
-    resolution = _options(body[8:], order).get(_IF_TSRESOL, b"\6")[0]
-    return link, int(2 ** (resolution & 0x7F)) if resolution & 0x80 else int(10**resolution)
+    options = _options(body[8:], order)
+    resolution = options.get(_IF_TSRESOL, b"\6")[0]
+    ticks = int(2 ** (resolution & 0x7F)) if resolution & 0x80 else int(10**resolution)
+    offset = struct.unpack(f"{order}q", options.get(_IF_TSOFFSET, bytes(8)))[0]
+    return _Interface(link, ticks, offset)
 
 
-def _packet(body: bytes, order: str, interface: tuple[int, int], at: int) -> Record:
+def _packet(kind: int, body: bytes, order: str, interfaces: list[_Interface], at: int) -> Record:
+    """An Enhanced Packet Block, or the Packet Block before it, which numbers interfaces by 16 bits.
+
+    Link types are checked here: an interface without packets, such as a USB bus, may have any.
+    """
+    number = struct.unpack_from(f"{order}{'I' if kind == _PACKET else 'H'}", body)[0]
     _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
+    if number >= len(interfaces):
+        raise TraceError(
+            f"the packet at byte {at} is of interface {number}, which is not described"
+        )
+    if len(body) < 20 + kept:
+        raise IndexError
+    interface = interfaces[number]
+    check_link(interface.link)
     options = _options(body[20 + (kept + 3) // 4 * 4 :], order)
     flags = struct.unpack(f"{order}I", options[_EPB_FLAGS])[0] if _EPB_FLAGS in options else 0
     outward = {1: False, 2: True}.get(flags & 3)
-    link, ticks = interface
-    time = (high << 32 | low) * 1_000_000_000 // ticks
-    return Record(time, length, body[20 : 20 + kept], outward, link, at)
+    time, frame = interface.time(high, low), body[20 : 20 + kept]
+    return Record(time, length, frame, outward, interface.link, at)
 
 
 def _options(data: bytes, order: str) -> dict[int, bytes]:

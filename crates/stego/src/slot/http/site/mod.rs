@@ -19,6 +19,7 @@ const LINES: usize = 40;
 
 /// Why an object hides nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Refusal {
     /// Its path is no plain one, of up to 200 bytes.
     Path,
