@@ -1,4 +1,4 @@
-//! A relay on real sockets, and neighbours that break TLS once link opened: the link ends, it is
+//! A relay on real sockets, and neighbours that break TLS once a link is open: the link ends, it is
 //! counted and told in a line, and others live on.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

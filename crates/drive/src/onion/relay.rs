@@ -100,7 +100,7 @@ pub struct Settings {
     /// Whether each circuit that goes on has a link of its own to the next relay.
     pub dedicated_links: bool,
     /// Whether sockets for links, those that come and those that are opened, are of MPTCP where the
-    /// kernel has it. Tap that shows segments before their turn does not know such.
+    /// kernel has it. The tap that shows segments before their turn does not know such.
     pub mptcp: bool,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.

@@ -40,8 +40,7 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Takes note of what happened. What to warn of, once programs can connect: that others can read
-    /// the numbers.
+    /// Records an event. Returns a warning once programs can connect: others can read the numbers.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // Numbers are never left half changed.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);

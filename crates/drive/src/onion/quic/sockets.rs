@@ -27,7 +27,7 @@ pub(in crate::onion) struct QuicSockets {
 }
 
 /// The sockets of each of so many shards. Where the kernel cannot share packets out as said, it
-/// goes by their addresses, and QUIC accepting links to another shard than the link beside them.
+/// goes by their addresses, and QUIC links may come to another shard than the link beside them.
 ///
 /// # Errors
 /// An address cannot be had (it is named).

@@ -17,7 +17,7 @@ use crate::manager::tell;
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
 
-/// Limit of queued cells, in bytes if nobody says.
+/// Default limit of queued cells, in bytes.
 const MEMORY: usize = 128 << 20;
 
 /// Settings that may change while a relay runs.
