@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -48,7 +49,7 @@ class Book(unittest.TestCase):
     def test_a_link_to_a_missing_file(self) -> None:
         for target in ("none.md", "../../../none.md"):
             text = f"[c]({target})"
-            told = self.refusal(lambda text=text: book.copied(text, "docs/guide/mosh.md"))
+            told = self.refusal(partial(book.copied, text, "docs/guide/mosh.md"))
             assert told == f"docs/guide/mosh.md: leads to {target}, which does not exist"
 
     def test_dead_links_of_pages(self) -> None:
