@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages results lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -70,6 +70,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	lab/run-tests --check
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py
+	python3 -B scripts/test_book.py
 	python3 -B scripts/web/test_web.py
 	python3 -B scripts/guards.py
 	python3 -B scripts/licences.py --check
@@ -85,6 +86,16 @@ package:  ## the Debian package: program, service, man pages, completions
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
+
+book:  ## all documents as one book with a search, and the API documentation beside them; dead links fail (installs mdBook)
+	@scripts/need build
+	cargo install --locked --quiet --version 0.5.4 --root $(CACHE)/mdbook mdbook
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
+	lab/run-tests --install
+	$(CACHE)/venv-lab/bin/python -m pip install --quiet pdoc==16.0.0
+	@rm -rf $(CACHE)/pdoc
+	$(CACHE)/venv-lab/bin/pdoc --output-directory $(CACHE)/pdoc anabranch
+	MDBOOK=$(CACHE)/mdbook/bin/mdbook scripts/book.py $(CACHE)/book --api $(CARGO_TARGET_DIR)/doc --python $(CACHE)/pdoc
 
 flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg)
 	@scripts/need flame
@@ -212,6 +223,15 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
+
+results:  ## prints all tables of docs/results/PAGE.jsonl (PAGE=fingerprinting or schedules); page and figures in the cache
+	@test -f "docs/results/$(PAGE).jsonl" || { echo "make results PAGE=fingerprinting|schedules" >&2; exit 2; }
+	@lab/run-tests --install >&2
+	@mkdir -p $(CACHE)/results
+	@rm -f $(CACHE)/results/$(PAGE).md
+	@$(CACHE)/venv-lab/bin/anabranch-lab report docs/results/$(PAGE).jsonl --out $(CACHE)/results/$(PAGE) \
+		--markdown $(CACHE)/results/$(PAGE).md >&2
+	@cat $(CACHE)/results/$(PAGE).md
 
 lab-guards:  ## what each guard of a circuit with several legs learns: loads played by cores, then attacked; DATA=shadow_tor_wikipedia98.parquet (ARGS="PAGES LOADS")
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }

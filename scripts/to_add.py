@@ -159,7 +159,7 @@ class Stub(Attack):
     (
         (
             "lab/src/anabranch/attacks/__init__.py",
-            "from .rocket import Rocket\n",
+            "from .rocket import MiniRocket\n",
             "from .stub import Stub\n",
         ),
         (

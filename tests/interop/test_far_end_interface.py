@@ -155,7 +155,7 @@ def test_a_path_is_cut_and_restored_under_a_download(
 def test_without_the_far_end_nothing_leaves_the_namespace(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """There is no other way out; and nothing is left behind when the splitter ends."""
+    """There is no other way out; and nothing is left behind when the splitter stops."""
     network = make_network(PATHS)
     with _world(network, tmp_path) as world:
         world.far.kill()

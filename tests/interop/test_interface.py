@@ -702,7 +702,7 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Netw
             client.must(undo)
         with interface(client, PATHS):
             assert "runs with this interface already" in refused(client, *ask)
-        assert "takes the place of --listen" in refused(client, *ask, "--config", _with_port())
+        assert "replaces --listen" in refused(client, *ask, "--config", _with_port())
         assert "no interface to use it with" in refused(client, *ask[2:])
 
 

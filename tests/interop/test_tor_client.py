@@ -150,7 +150,7 @@ def test_socks4_serves_as_well(client: OurClient, way: str, tmp_path: Path) -> N
 
 
 def test_a_browser_that_opens_the_proxy_port_reads_what_it_is(client: OurClient) -> None:
-    """It is no web server, and says so."""
+    """It is not a web server, and says so."""
     command = [tool("curl"), "-sS", "--noproxy", "*", f"http://127.0.0.1:{client.socks}/"]
     page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "proxy port of an onion network's client" in page
@@ -274,7 +274,7 @@ def test_the_live_view_shows_guards_circuits_and_what_they_carry(
         assert screen.wait_text(after, 10), screen.text()
         screen.enter("\x03")
         assert screen.wait_exit(10) == 0
-        assert f"programs may come by SOCKS or HTTP CONNECT: 127.0.0.1:{port}" in screen.text()
+        assert f"SOCKS and HTTP CONNECT proxy on 127.0.0.1:{port}" in screen.text()
         assert "guards: " not in screen.text()
 
 

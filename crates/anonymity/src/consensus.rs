@@ -96,7 +96,7 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Err(whole(&format!("it is packed: unpack it with {with} -d")));
     }
-    read(std::str::from_utf8(bytes).map_err(|_| whole("it is no text"))?)
+    read(std::str::from_utf8(bytes).map_err(|_| whole("it is not text"))?)
 }
 
 /// Reads a consensus.
@@ -105,14 +105,14 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
 /// It is none, or not a whole one.
 pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
-        return Err(whole("it ends within a line: it was cut, or it is no consensus"));
+        return Err(whole("it ends within a line: it was cut, or it is not a consensus"));
     }
     let (header, rows) = match text.starts_with("network-status-version 3") {
         true => document(text)?,
         false => table(text)?,
     };
     if header.weights.is_empty() {
-        return Err(whole("it has no bandwidth-weights: it was cut, or it is no consensus"));
+        return Err(whole("it has no bandwidth-weights: it was cut, or it is not a consensus"));
     }
     if rows.is_empty() {
         return Err(whole("it lists no relay"));
@@ -142,7 +142,7 @@ fn document(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
     match is_signed {
         true => Ok((header, rows)),
-        false => Err(whole("nobody signed it: it was cut, or it is no consensus")),
+        false => Err(whole("nobody signed it: it was cut, or it is not a consensus")),
     }
 }
 

@@ -38,7 +38,7 @@ fn every_command_of_the_documents_is_known() {
             "anabranch-lab" => {}
             other => {
                 let known = OTHERS.split(' ').any(|name| name == other);
-                assert!(known, "{place}: {other} is no program that the documents use");
+                assert!(known, "{place}: {other} is not a program that the documents use");
             }
         }
     }

@@ -14,44 +14,44 @@ use crate::failure::Failure;
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
 EXAMPLES
-  Both files at one place; take home.key to the splitter by a safe way, and delete it here:
+  Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
     anabranch key far.key home.key
 
-  Each at its place, so that no private key travels. Both commands print a public key:
+  Each in its place, so that no private key travels. Both commands print a public key:
     far$  anabranch key far.key
     home$ anabranch key home.key
-  Then each end is told the other's:
+  Then give each end the other's:
     far$  anabranch key far.key --peer home=PUBLIC-KEY-OF-HOME
     home$ anabranch key home.key --peer far=PUBLIC-KEY-OF-FAR
-  A secret that both share besides, against who records now and breaks X25519 one day: the line
-  psk = \"...\" below [[peer]] in both files, with what this prints:
+  A shared secret, against an adversary who records now and breaks X25519 later: add the line
+  psk = \"...\" under [[peer]] in both files, with the output of:
     anabranch key --psk
 
 EXIT CODES
-  0 done   1 trouble on the way   2 what was asked cannot be";
+  0 done   1 failed while running   2 bad usage or settings";
 
-/// Make the keys of a splitter and of its far end
+/// Make the keys of a splitter and of its far end.
 ///
-/// Makes FILE with a new private key where there is none, for its owner alone to read, and prints
-/// its public key. A second FILE is made for the other end, and each is told the other's public
-/// key and a secret that both share.
+/// Creates FILE with a new private key if it does not exist, readable by its owner only, and prints
+/// its public key. A second FILE is created for the other end. Each file gets the other's public
+/// key and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// The key file of this end
+    /// Key file of this end.
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// The key file of the other end, to be made too
+    /// Key file of the other end, to be created too.
     #[arg(value_name = "OTHER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
     /// Add another end: its name here, and the public key that 'anabranch key' printed there;
-    /// repeat for more
+    /// repeat for more.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
-    /// Print a new secret for two ends to share, and stop
+    /// Print a new secret for two ends to share, then exit.
     #[arg(long, exclusive = true)]
     psk: bool,
 }
@@ -83,7 +83,10 @@ fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     match (1..=32).contains(&name.len()) && name.chars().all(plain) {
         true => Ok(()),
-        false => Err(format!("'{name}' is no name: use 1 to 32 letters, digits, '_', '.' and '-'")),
+        false => Err(format!(
+            "'{name}' is not a name: use 1 to 32 letters, digits, '_', '.' and \
+                              '-'"
+        )),
     }
 }
 
@@ -95,7 +98,7 @@ impl KeyArgs {
             (Some(file), Some(other)) => {
                 pair(file, other)?;
                 let other = other.display();
-                format!("{} and {other} are a pair: take {other} to the other end", file.display())
+                format!("{} and {other} are a pair: copy {other} to the other end", file.display())
             }
             (Some(file), None) => secret_text(&own(file, &self.peer)?.0),
         };
@@ -113,7 +116,7 @@ fn fresh() -> Result<Psk, Failure> {
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
-            "'{}' exists: a pair is made of two new files (one FILE alone shows its public key)",
+            "'{}' exists: a pair needs two new files (one FILE alone prints its public key)",
             there.display()
         )));
     }

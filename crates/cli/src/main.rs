@@ -28,7 +28,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
-/// Splits one private session over several paths and merges it again.
+/// Split one private session over several paths, and merge it again.
 #[derive(Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 #[command(max_term_width = 110)]
@@ -43,7 +43,7 @@ enum Command {
     Merge(Box<merge::MergeArgs>),
     Key(key::KeyArgs),
     Mosh(Box<mosh::MoshArgs>),
-    /// ssh's way to the server for `anabranch mosh`
+    /// Connect ssh to the server for `anabranch mosh`
     #[command(hide = true)]
     MoshProxy(mosh::ProxyArgs),
     #[cfg(feature = "onion")]

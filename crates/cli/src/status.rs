@@ -26,13 +26,13 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show what runs of yours do now: splitters, far ends, clients, relays and authorities
+/// Show your running instances: splitters, far ends, clients, relays and authorities.
 ///
-/// Each run tells it by a socket that only its user may read (below XDG_RUNTIME_DIR; root's in
-/// /run/anabranch). Root sees the runs of services and of all users. Nothing can be changed by it.
+/// Each instance has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
+/// root's in /run/anabranch). Root sees the instances of services and of all users.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Print an object a run, one a line (docs/formats.md)
+    /// Print one object for each instance, one a line (docs/formats.md).
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +47,7 @@ impl StatusArgs {
             runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
         let text = match (told.is_empty(), self.json) {
             (true, true) => return Ok(()),
-            (true, false) => "nothing runs that this user may ask".to_owned(),
+            (true, false) => "no running instances visible to this user".to_owned(),
             (false, _) => told.join("\n"),
         };
         writeln!(out, "{text}").or_else(|error| match error.kind() {
@@ -145,7 +145,7 @@ fn of_merge(run: &Value) -> String {
 fn of_split(run: &Value, now: f64) -> String {
     let about = &run["listening"];
     if about.is_null() {
-        return "about to begin".to_owned();
+        return "starting".to_owned();
     }
     let text = |value: &Value| value.as_str().map(legible);
     let ends = match (text(&about["listen"]), text(&about["server"])) {
@@ -243,7 +243,7 @@ mod tests {
         assert!(lines[2].ends_with("10 s ago") && lines[3].ends_with("none"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
         let begins = json!({"kind": "split", "pid": 7, "started": 1299.0});
-        assert_eq!(words(&begins, 1300.0), "split 7 (1 s): about to begin");
+        assert_eq!(words(&begins, 1300.0), "split 7 (1 s): starting");
     }
 
     #[test]
@@ -269,7 +269,8 @@ mod tests {
         });
         assert_eq!(
             words(&run, 2.0 * 86_400.0),
-            "relay 8 (48 h): 0.0.0.0:9001, links: 3, circuits: 5, streams: 0, received: 2.0 MB, sent: 1 B\n  \
+            "relay 8 (48 h): 0.0.0.0:9001, links: 3, circuits: 5, streams: 0, received: 2.0 MB, \
+             sent: 1 B\n  \
              24 h ago: no authority answers"
         );
     }

@@ -102,7 +102,7 @@ fn a_tunnel_whose_file_is_not_there() {
 fn an_address_that_is_not_on_this_machine() {
     // From the block for benchmarks (RFC 2544), which no interface has.
     let message = refused(&[LISTEN, TO, &["--path", "home=addr:198.18.255.7"]]);
-    assert_eq!(message, "path 'home': 198.18.255.7 is no address of this machine");
+    assert_eq!(message, "path 'home': 198.18.255.7 is not an address of this machine");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_name_that_does_not_resolve() {
 #[test]
 fn a_server_without_a_port() {
     let message = refused(&[LISTEN, &["--to", "vpn.example.net"], PATH]);
-    assert!(message.contains("'vpn.example.net' is no server: write HOST:PORT"), "{message}");
+    assert!(message.contains("'vpn.example.net' is not a server: write HOST:PORT"), "{message}");
 }
 
 #[test]
@@ -233,17 +233,17 @@ fn a_run_that_grows_from_the_longer_to_the_shorter_or_in_packets() {
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:100-10ms"]]);
     assert!(message.contains("from the longer to the shorter"), "{message}");
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:5-50p"]]);
-    assert!(message.contains("'grow:5-50p' is no interval"), "{message}");
+    assert!(message.contains("'grow:5-50p' is not an interval"), "{message}");
 }
 
 #[test]
 fn a_draw_after_no_silence() {
     for silence in ["0s", "-1s", "5p", "~1s", "always"] {
         let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
-        assert!(message.contains(&format!("'{silence}' is no silence: write")), "{message}");
+        assert!(message.contains(&format!("'{silence}' is not a silence: write")), "{message}");
     }
     let message = refused_file("\nredraw = '0s'\n");
-    assert!(message.starts_with("split.toml:2: `redraw`: '0s' is no silence"), "{message}");
+    assert!(message.starts_with("split.toml:2: `redraw`: '0s' is not a silence"), "{message}");
     let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
     assert!(message.contains("--redraw"), "{message}");
 }
@@ -415,7 +415,7 @@ fn a_part_of_a_wireguard_tunnel_without_its_file() {
         assert!(message.starts_with(flags[0]) && message.ends_with(cure), "{message}");
     }
     let message = refused_file("wg = 'home.conf'\nto = 'a:1'\n");
-    assert!(message.starts_with("--wg: takes the place of --to"), "{message}");
+    assert!(message.starts_with("--wg: replaces --to"), "{message}");
 }
 
 #[test]
@@ -446,7 +446,13 @@ fn a_value_of_the_wrong_type_is_told_with_its_line() {
     let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
     assert!(message.starts_with("split.toml:2: `seed`: invalid type: string"), "{message}");
     let message = refused_file("\nevery = 50\n");
-    assert!(message.starts_with("split.toml:2: `every`: '50' is no interval: write "), "{message}");
+    assert!(
+        message.starts_with(
+            "split.toml:2: `every`: '50' is not an interval: write \
+                                 "
+        ),
+        "{message}"
+    );
     let message = refused_file("\nevery = '0p'\n");
     assert!(message.starts_with("split.toml:2: `every`: '0p' is an empty interval"), "{message}");
 }

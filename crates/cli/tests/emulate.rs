@@ -136,14 +136,14 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 fn bad_input_is_one_message_and_exit_code_2() {
     let cases = [
         (TOPOLOGY.replace("delay", "dleay"), "t.toml:8: unknown key `dleay` in [link]; did you"),
-        (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `delay`: `5` is no time"),
+        (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `delay`: `5` is not a time"),
         (
             TOPOLOGY.replace("'5ms'", "-5"),
-            "t.toml:8: `delay`: `-5` is no time from 0 to 1000000s; write",
+            "t.toml:8: `delay`: `-5` is not a time from 0 to 1000000s; write",
         ),
         (
             TOPOLOGY.replace("delay = '5ms'", "rate = 0"),
-            "t.toml:8: `rate`: `0` is no rate above zero; write",
+            "t.toml:8: `rate`: `0` is not a rate above zero; write",
         ),
         (
             TOPOLOGY.replace("'p0'", "'all'"),
@@ -224,8 +224,8 @@ fn a_wrong_command_is_answered_and_changes_nothing() {
         ("nonsense", "not a JSON object"),
         (r#"{"set":"p9","loss":0}"#, "no link `p9`"),
         (r#"{"set":"p0","los":1}"#, "did you mean `loss`?"),
-        (r#"{"set":"p0","loss":7,"down":true}"#, "7 is no probability"),
-        (r#"{"set":"p0","rate":0}"#, "`0` is no rate above zero; write"),
+        (r#"{"set":"p0","loss":7,"down":true}"#, "7 is not a probability"),
+        (r#"{"set":"p0","rate":0}"#, "`0` is not a rate above zero; write"),
         (r#"{"get":"all"}"#, "a command is"),
     ] {
         let answer = emulation.ask(command);

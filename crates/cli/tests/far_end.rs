@@ -637,7 +637,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&merge, &["--key", &far, "--decoys", "200%"], "100% at most"),
         (&merge, &["--key", &far, "--decoys", "9%", "--schedule", "pull"], "blind to load"),
         (&merge, &[], "--key is missing"),
-        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is no silence"),
+        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a silence"),
         (&merge, &["--key", &far, "--jitter", "20ms"], "delays every datagram alike"),
         (&merge, &["--key", &far, "--jitter", "0-500ms"], "half of what QUIC waits"),
         (&split, &["--key", &home, "--jitter", "0-500ms"], "half of what QUIC waits"),
@@ -747,7 +747,7 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     fs::write(&file, "listen = 7").unwrap();
     far.signal("-HUP");
     let told = far.next("warning")["text"].as_str().unwrap().to_owned();
-    assert!(told.contains("far.toml:1") && told.ends_with("the settings in force stay"), "{told}");
+    assert!(told.contains("far.toml:1") && told.ends_with("the current settings stay"), "{told}");
     passes();
     // A key that is taken away ends its session.
     write(format!("['one={one}', 'two={two}']"));

@@ -127,7 +127,7 @@ fn what_makes_no_sense_for_a_login_is_refused() {
     assert!(client.contains("install Mosh"), "{client}");
     for machine in ["@there", "me@", "-oProxyCommand=x", "me@-oProxyCommand=x"] {
         let message = refused(&[PATH, &["--client", "true", "--", machine]]);
-        assert_eq!(message, format!("'{machine}' is no machine: write [USER@]HOST"));
+        assert_eq!(message, format!("'{machine}' is not a machine: write [USER@]HOST"));
     }
     for (option, value) in
         [("--port", "0"), ("--server-port", "9:8"), ("--bind-server", "here"), ("--ssh", "")]

@@ -55,7 +55,7 @@ impl Filed {
     /// What it says of settings that it does not take.
     fn kept(&mut self) -> String {
         let told = self.program.find("trouble", |told| {
-            told["what"].as_str().unwrap().ends_with("; the settings in force stay")
+            told["what"].as_str().unwrap().ends_with("; the current settings stay")
         });
         told["what"].as_str().unwrap().to_owned()
     }
@@ -75,7 +75,10 @@ fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong()
     let settings = relay_settings("river", port, &format!("'{NOBODY}'"));
     let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
     relay.program.next("listening");
-    relay.reload("contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64\nmetrics = '127.0.0.1:0'");
+    relay.reload(
+        "contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64\nmetrics \
+                  = '127.0.0.1:0'",
+    );
     let told = json!([["contact", "exit", "rate", "memory"], ["metrics"]]);
     assert_eq!(relay.reloaded(), told);
     relay.reload("contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64");
@@ -119,7 +122,7 @@ fn without_a_file_a_client_reads_its_authorities_again_and_goes_on() {
     client.signal("-HUP");
     let told =
         client.find("trouble", |told| told["what"].as_str().unwrap().contains("no authority"));
-    assert!(told["what"].as_str().unwrap().ends_with("; the settings in force stay"), "{told}");
+    assert!(told["what"].as_str().unwrap().ends_with("; the current settings stay"), "{told}");
     client.signal("-TERM");
     assert!(client.ended().0.success());
 }

@@ -143,7 +143,7 @@ fn a_mistake_in_the_file_is_told_with_its_line_and_changes_nothing() {
     scene.reload("evry = '1p'", "a");
     let text = scene.refused();
     assert!(text.starts_with(&format!("{file}:5: unknown key `evry`; did you mean")), "{text}");
-    assert!(text.ends_with("; the settings in force stay"), "{text}");
+    assert!(text.ends_with("; the current settings stay"), "{text}");
     scene.reload("schedule = 1", "a");
     assert!(scene.refused().starts_with(&format!("{file}:5: ")));
     scene.reload("handshake = 'z'", "a");

@@ -181,7 +181,7 @@ fn every_line_in_the_journal_bears_its_priority() {
     let data = folder.path().join("data");
     let [network, data] = [&network, &data].map(|path| path.to_str().unwrap());
     let client = ["client", "--listen", "127.0.0.1:0", "--data", data, "--authorities", network];
-    let client = journalled(folder.path(), &client, "programs may come");
+    let client = journalled(folder.path(), &client, "SOCKS and HTTP CONNECT proxy");
     let refused = journalled(folder.path(), &["split", "--path", "a"], "anabranch: ");
     assert!(refused.starts_with("<3>anabranch: "), "{refused}");
     for line in [split, client, refused].iter().flat_map(|text| text.lines()) {

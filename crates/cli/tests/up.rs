@@ -67,7 +67,7 @@ fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_
     let mut up = Up(command.spawn().unwrap());
     let out = lines(up.0.stdout.take().unwrap());
     let errors = lines(up.0.stderr.take().unwrap());
-    let listening = line(&out, "programs may come by SOCKS");
+    let listening = line(&out, "SOCKS and HTTP CONNECT proxy on");
     let socks = listening.rsplit(' ').next().unwrap();
     line(&out, "ready: ");
     for _ in 0..2 {
@@ -75,7 +75,7 @@ fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_
     }
     let told = line(&errors, "refused");
     let wanted = "anabranch: a stream to port 80 was refused: the exits' policies refuse its \
-                  address; --exit RULE lets more through";
+                  address; --exit RULE allows more";
     assert_eq!(told, wanted);
     let more = errors.recv_timeout(Duration::from_millis(500));
     assert!(more.is_err(), "the same again is told once, no destination: {more:?}");

@@ -24,7 +24,8 @@ const PRESHARED: &str = "UFJFU0hBUkVELUtFWS1PRi1OT0JPRFktNC1URVNUUyE=";
 /// The server's port is nobody's on this machine, and so small that only root may have it.
 fn tunnel() -> String {
     format!(
-        "# Home, made by hand\n[Interface]\nPrivateKey = {PRIVATE}\nAddress = 10.8.0.2/32, fd00::2/128\n\
+        "# Home, made by hand\n[Interface]\nPrivateKey = {PRIVATE}\nAddress = 10.8.0.2/32, \
+         fd00::2/128\n\
          DNS = 10.8.0.1\r\nTable = auto\nPostUp = iptables -A OUTPUT -o %i -j ACCEPT # why\n\n\
          [Peer]\nPublicKey = {PUBLIC}\n\
          PresharedKey={PRESHARED}\nAllowedIPs = 0.0.0.0/0, ::/0\n  endpoint = 127.0.0.1:4    # office\n\
@@ -122,7 +123,7 @@ fn the_written_file_differs_in_those_lines_alone_and_is_its_owners() {
     let folder = Folder::with(&tunnel());
     let text = folder.prints(&["--listen", "[::1]:5", "--write", "split.conf", "--check"]);
     assert!(text.starts_with("wrote split.conf: tunnel.conf with these lines changed\n"), "{text}");
-    assert!(text.contains("\nstart the tunnel by it: wg-quick up ./split.conf\n"), "{text}");
+    assert!(text.contains("\nstart the tunnel: wg-quick up ./split.conf\n"), "{text}");
     assert_eq!(folder.read("split.conf"), split_tunnel("[::1]:5"));
     assert_eq!(folder.read("tunnel.conf"), tunnel());
     let mode = fs::metadata(folder.0.path().join("split.conf")).unwrap().permissions().mode();
@@ -187,7 +188,7 @@ fn what_the_file_itself_gets_wrong_is_told_with_its_line() {
     let near = "tunnel.conf:2: unknown key `PrivateKy` in [Interface]; did you mean `PrivateKey`?";
     assert_eq!(message, near);
     let message = refused(&peer.replace("h:1", "h:70000"), &[]);
-    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is no port: it runs from 1 to 65535");
+    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is not a port: it runs from 1 to 65535");
     let message = refused(&format!("[Interface]\nPrivateKey = {PRIVATE}\n"), &[]);
     assert_eq!(
         message,
@@ -284,5 +285,5 @@ fn a_path_through_a_tunnel_that_is_not_up_says_how_to_bring_it_up() {
     let message = path("vpn=wg:nowhere0.conf");
     assert!(message.contains("there is no file 'nowhere0.conf'"), "{message}");
     let message = path("vpn=wg:sixteen-letters1.conf");
-    assert!(message.contains("is no file for wg-quick: it takes NAME.conf"), "{message}");
+    assert!(message.contains("is not a file for wg-quick: it takes NAME.conf"), "{message}");
 }

@@ -144,7 +144,7 @@ pub struct Snapshot {
     pub no_path: u64,
     /// Datagrams that wait now, those that are delayed among them.
     pub waiting: usize,
-    /// Datagrams that left before their delay was over, because more waited than may.
+    /// Datagrams that left before their delay ended, because more waited than may.
     pub hurried: u64,
     /// Datagrams refused because they were our own coming back.
     pub looped: u64,

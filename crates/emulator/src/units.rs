@@ -83,7 +83,7 @@ impl TryFrom<Written> for Rate {
         let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
         let bits = quantity(&text.to_ascii_lowercase(), &units).map(|bits| bits as u64);
         let rate = bits.and_then(NonZeroU64::new);
-        let problem = "is no rate above zero; write `100mbit`, `1.5gbit`, `unlimited`";
+        let problem = "is not a rate above zero; write `100mbit`, `1.5gbit`, `unlimited`";
         rate.map(|rate| Rate(Some(rate))).ok_or_else(|| format!("`{text}` {problem}"))
     }
 }
@@ -94,7 +94,7 @@ impl TryFrom<Written> for Span {
     fn try_from(Written(text): Written) -> Result<Span, String> {
         let seconds = quantity(&text, &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]);
         let span = seconds.filter(|&seconds| seconds <= LONGEST).map(Duration::from_secs_f64);
-        let problem = "is no time from 0 to 1000000s; write `10ms`, `250us`, `1.5s`";
+        let problem = "is not a time from 0 to 1000000s; write `10ms`, `250us`, `1.5s`";
         span.map(Span).ok_or_else(|| format!("`{text}` {problem}"))
     }
 }
@@ -106,7 +106,7 @@ impl TryFrom<Written> for LawRule {
         match &*text {
             "uniform" => Ok(LawRule(DelayLaw::Uniform)),
             "normal" => Ok(LawRule(DelayLaw::Normal)),
-            _ => Err(format!("`{text}` is no law of delays; write `uniform` or `normal`")),
+            _ => Err(format!("`{text}` is not a law of delays; write `uniform` or `normal`")),
         }
     }
 }
@@ -121,7 +121,7 @@ impl TryFrom<Written> for Size {
         let units =
             [("KiB", 1024.0), ("MiB", 1024.0 * 1024.0), ("kB", 1e3), ("MB", 1e6), ("B", 1.0)];
         let size = quantity(&text, &units).map(|bytes| Size(bytes as usize));
-        size.ok_or_else(|| format!("`{text}` is no size; write `250kB`, `64KiB`, `unlimited`"))
+        size.ok_or_else(|| format!("`{text}` is not a size; write `250kB`, `64KiB`, `unlimited`"))
     }
 }
 
@@ -221,7 +221,7 @@ const LOSS: &str = "loss is a probability from 0 to 1, `{ to_bad, to_good, loss_
                     or `{ script = [numbers of lost packets] }`";
 
 fn probability(p: f64) -> Result<f64, String> {
-    if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is no probability; {LOSS}")) }
+    if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is not a probability; {LOSS}")) }
 }
 
 /// The number before the first unit that fits the end of `text`, times that unit's worth.
@@ -282,9 +282,9 @@ mod tests {
                 serde_json::from_str::<Size>(json).map(drop),
             ]
             .map(|read| read.unwrap_err().to_string());
-            assert!(rate.contains("is no rate above zero; write `100mbit`"), "{rate}");
-            assert!(span.contains("is no time from 0 to 1000000s; write `10ms`"), "{span}");
-            assert!(size.contains("is no size; write `250kB`"), "{size}");
+            assert!(rate.contains("is not a rate above zero; write `100mbit`"), "{rate}");
+            assert!(span.contains("is not a time from 0 to 1000000s; write `10ms`"), "{span}");
+            assert!(size.contains("is not a size; write `250kB`"), "{size}");
             rate
         };
         for (json, shown) in [("0", "`0`"), ("-5", "`-5`"), ("1.5", "`1.5`"), ("true", "`true`")] {
@@ -310,11 +310,11 @@ mod tests {
             ("7", "a queue is a size"),
             (r#"{"limit":"1MB"}"#, "a queue is a size"),
             (r#"{"codel":"5ms","intervall":"1s"}"#, "a queue is a size"),
-            (r#"{"codel":"-5ms"}"#, "is no time"),
-            (r#"{"codel":5}"#, "`5` is no time"),
+            (r#"{"codel":"-5ms"}"#, "is not a time"),
+            (r#"{"codel":5}"#, "`5` is not a time"),
             (r#"{"codel":"0ms"}"#, "is not between 0 and its interval"),
             (r#"{"codel":"100ms"}"#, "is not between 0 and its interval"),
-            (r#"{"codel":"5ms","limit":"1"}"#, "is no size"),
+            (r#"{"codel":"5ms","limit":"1"}"#, "is not a size"),
         ] {
             assert!(read(bad).unwrap_err().to_string().contains(message), "{bad}");
         }

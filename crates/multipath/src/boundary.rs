@@ -72,8 +72,10 @@ impl fmt::Display for EveryError {
         match self {
             EveryError::Form(text) => write!(
                 f,
-                "'{text}' is no interval: write packets (50p), time (100ms, 2s) or never; ~50p and ~100ms give random \
-                 lengths with that mean, 50-70p and 80-120ms lengths from that range, grow:10-100ms \
+                "'{text}' is not an interval: write packets (50p), time (100ms, 2s) or never; \
+                 ~50p and ~100ms give random \
+                 lengths with that mean, 50-70p and 80-120ms lengths from that range, \
+                 grow:10-100ms \
                  lengths that grow from the one to the other after each silence"
             ),
             EveryError::Zero(text) => {

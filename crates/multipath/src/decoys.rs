@@ -97,7 +97,8 @@ impl fmt::Display for DecoyBudgetError {
         match self {
             DecoyBudgetError::Form(text) => write!(
                 f,
-                "'{text}' is no budget of decoys: write percents of the bytes carried, such as 10% \
+                "'{text}' is not a budget of decoys: write percents of the bytes carried, such \
+                 as 10% \
                  or 2.5%"
             ),
             DecoyBudgetError::Nothing(text) => {

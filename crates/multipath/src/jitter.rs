@@ -92,7 +92,7 @@ impl fmt::Display for JitterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JitterError::Form(text) => {
-                write!(f, "'{text}' is no range of delays: write 0-20ms, in us, ms or s")
+                write!(f, "'{text}' is not a range of delays: write 0-20ms, in us, ms or s")
             }
             JitterError::Fixed(text) => write!(
                 f,

@@ -164,7 +164,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) most_reordered: usize,
     /// So many cells wait that sets which hold some rest.
     pub(crate) scarce: bool,
-    /// What neighbours did that no honest one does.
+    /// Protocol violations by neighbours.
     pub(crate) violations: u64,
     /// When links are padded and closed.
     pub(crate) rules: Rules,

@@ -201,25 +201,25 @@ pub struct Stats {
     pub circuits_made: u64,
     /// Of these with Counter Galois Onion.
     pub circuits_cgo: u64,
-    /// Circuits that live.
+    /// Open circuits.
     pub circuits: usize,
     /// Their places on links, and those of other shards' circuits that go on from here.
     pub lanes: usize,
-    /// Streams that live.
+    /// Open streams.
     pub streams: usize,
-    /// Sets that several circuits may join.
+    /// Sets that several circuits can join.
     pub sets: usize,
     /// Circuits that are legs of these.
     pub legs: usize,
     /// Bytes that wait in sets for messages of other legs.
     pub reordered: usize,
-    /// The most that ever waited in one set.
+    /// Most bytes that ever waited in one set.
     pub most_reordered: usize,
     /// Round-trip times of legs that are linked, in microseconds, smoothed.
     pub leg_rtts: NumberSpread,
     /// Congestion windows of legs, in cells.
     pub leg_windows: NumberSpread,
-    /// Cells of legs that are under way.
+    /// Cells of legs in flight.
     pub legs_inflight: u64,
     /// Cells that wait.
     pub cells: usize,
@@ -227,7 +227,7 @@ pub struct Stats {
     pub window: u64,
     /// RELAY cells that came, and were passed on.
     pub relayed: u64,
-    /// What neighbours did that no honest one does.
+    /// Protocol violations by neighbours.
     pub violations: u64,
     /// Circuits closed for want of memory.
     pub out_of_memory: u64,

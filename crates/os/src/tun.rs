@@ -77,7 +77,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;
     if name.is_empty() || name.len() > room || !name.bytes().all(|b| b.is_ascii_graphic()) {
-        let text = format!("`{name}` is no interface name (1 to {room} ASCII characters)");
+        let text = format!("`{name}` is not an interface name (1 to {room} ASCII characters)");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {

@@ -51,13 +51,17 @@ impl fmt::Display for BridgeError {
         match self {
             BridgeError::Empty => out.write_str("the line is empty"),
             BridgeError::Address(word) => {
-                write!(out, "'{word}' is no ADDRESS:PORT (an IPv6 address stands in brackets)")
+                write!(out, "'{word}' is not ADDRESS:PORT (an IPv6 address stands in brackets)")
             }
             BridgeError::Fingerprint(word) => {
-                write!(out, "'{word}' is no fingerprint (40 hexadecimal digits) and no KEY=VALUE")
+                write!(
+                    out,
+                    "'{word}' is neither a fingerprint (40 hexadecimal digits) nor \
+                             KEY=VALUE"
+                )
             }
             BridgeError::Ed25519(word) => {
-                write!(out, "'{word}' is no ed25519 key (43 characters of base64)")
+                write!(out, "'{word}' is not an ed25519 key (43 characters of base64)")
             }
             BridgeError::Twice(word) => write!(out, "'{word}' is a second identity of its kind"),
             BridgeError::NoTransport => {

@@ -135,13 +135,23 @@ fn wrong(why: impl Into<String>) -> EnvironmentError {
 fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, EnvironmentError> {
     let value = |name: &str| get(name).filter(|value| !value.is_empty());
     let v4 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V4").map(|text| {
-        let why = || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V4: '{text}' is no IPv4 address"));
+        let why = || {
+            wrong(format!(
+                "TOR_PT_OUTBOUND_BIND_ADDRESS_V4: '{text}' is not an IPv4 \
+                                    address"
+            ))
+        };
         text.parse().map_err(|_| why())
     });
     let v6 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V6").map(|text| {
         // It stands in brackets; not everybody's does.
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        let why = || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V6: '{text}' is no IPv6 address"));
+        let why = || {
+            wrong(format!(
+                "TOR_PT_OUTBOUND_BIND_ADDRESS_V6: '{text}' is not an IPv6 \
+                                    address"
+            ))
+        };
         inner.unwrap_or(&text).parse().map_err(|_| why())
     });
     Ok(Outbound { v4: v4.transpose()?, v6: v6.transpose()? })
@@ -170,7 +180,7 @@ fn server(
     let address = |name: &str| {
         let value = get(name).filter(|value| !value.is_empty());
         let read = |value: String| {
-            value.parse::<SocketAddr>().map_err(|_| wrong(format!("{name} is no address")))
+            value.parse::<SocketAddr>().map_err(|_| wrong(format!("{name} is not an address")))
         };
         value.map(read).transpose()
     };
@@ -279,10 +289,10 @@ mod tests {
         assert_eq!(outbound("", ""), Ok(Outbound::default()));
         assert_eq!(outbound("203.0.113.4", "").unwrap().towards(six), None);
         for (v4, v6, wanted) in [
-            ("2001:db8::4", "", "V4: '2001:db8::4' is no IPv4 address"),
-            ("203.0.113.4:80", "", "V4: '203.0.113.4:80' is no IPv4 address"),
-            ("", "203.0.113.4", "V6: '203.0.113.4' is no IPv6 address"),
-            ("", "[2001:db8::4", "V6: '[2001:db8::4' is no IPv6 address"),
+            ("2001:db8::4", "", "V4: '2001:db8::4' is not an IPv4 address"),
+            ("203.0.113.4:80", "", "V4: '203.0.113.4:80' is not an IPv4 address"),
+            ("", "203.0.113.4", "V6: '203.0.113.4' is not an IPv6 address"),
+            ("", "[2001:db8::4", "V6: '[2001:db8::4' is not an IPv6 address"),
         ] {
             let told = format!("ENV-ERROR TOR_PT_OUTBOUND_BIND_ADDRESS_{wanted}");
             assert_eq!(outbound(v4, v6), Err(told));

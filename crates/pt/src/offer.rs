@@ -42,7 +42,7 @@ impl fmt::Display for OfferError {
             OfferError::Empty => out.write_str("the line is empty"),
             OfferError::Name(word) => write!(out, "'{word}' names no transport"),
             OfferError::Address(word) => {
-                write!(out, "'{word}' is no ADDRESS:PORT to listen at")
+                write!(out, "'{word}' is not ADDRESS:PORT to listen at")
             }
             OfferError::Options(error) => write!(out, "{error}; a program stands behind 'exec'"),
             OfferError::NoProgram => out.write_str("no program stands behind 'exec'"),

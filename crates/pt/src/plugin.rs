@@ -51,7 +51,7 @@ impl fmt::Display for PluginError {
                 write!(out, "'{word}' stands where 'exec PROGRAM' or 'socks5 ADDRESS:PORT' belongs")
             }
             PluginError::NoProgram => out.write_str("no program stands behind 'exec'"),
-            PluginError::Address(word) => write!(out, "'{word}' is no ADDRESS:PORT"),
+            PluginError::Address(word) => write!(out, "'{word}' is not ADDRESS:PORT"),
             PluginError::Rest(word) => write!(out, "nothing belongs behind the address: '{word}'"),
         }
     }

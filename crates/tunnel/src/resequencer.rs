@@ -153,7 +153,7 @@ impl<T> Resequencer<T> {
         self.delays.patience()
     }
 
-    /// Packets that were waited for in vain, or known to be lost.
+    /// Packets that never arrived, or known to be lost.
     pub(crate) fn lost(&self) -> u64 {
         self.merger.lost() + self.missed
     }

@@ -549,7 +549,7 @@ impl Session {
         self.order.patience()
     }
 
-    /// Packets that were waited for in vain, or known to be lost; some may have come late.
+    /// Packets that never arrived, or known to be lost; some may have come late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()

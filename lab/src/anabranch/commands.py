@@ -88,9 +88,10 @@ def evaluate(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, rocket, forest or size; "
-            "FILE.py:Class; or a name of an installed package. Given several times, the first is "
-            "compared with each other one, load by load. k-fp if not given."
+            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, minirocket (in "
+            "results: rocket), forest or size; FILE.py:Class; or a name of an installed package. "
+            "Given several times, the first is compared with each other one, load by load. k-fp "
+            "if not given."
         ),
     ] = None,
     parameter: Annotated[
@@ -162,6 +163,7 @@ def evaluate(
 def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
     """One for each attack, each with its own parameters."""
     from anabranch import evaluate as lab
+    from anabranch.attacks import ALIASES
     from anabranch.evaluate.attack import name_of
 
     given = _parameters(parameters)
@@ -171,6 +173,7 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in given.items():
         of, dot, short = key.rpartition(".")
+        of = ALIASES.get(of, of)
         if not dot and len(names) > 1:
             raise TraceError(f"--parameter {key}: of which attack? Write {names[0]}.{key}=VALUE")
         if dot and of not in own:

@@ -241,7 +241,7 @@ def _show_sweep(told: dict[str, Any]) -> None:
     print(f"{told['at_once']} at a time, as memory allows, at best: "
           f"{duration(told['seconds_at_best'])}")  # fmt: skip
     print(
-        f"Times are good to a factor of {told['factor']:g} (rocket's to 5: one of three "
+        f"Times are good to a factor of {told['factor']:g} (MiniRocket's to 5: one of three "
         "trials took five times as long as was told), on a machine as busy as now: each "
         "attack was tried on few loads, and carried on by samples, of networks by epochs too (one "
         "that ends early takes less). Memory is from above, by packets and samples; what an attack "

@@ -69,6 +69,24 @@ def test_lists_become_units_with_the_attacks_parameters(listing: Path) -> None:
     assert all(unit.spec.loads == 6 for unit in units)
 
 
+def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) -> None:
+    """`minirocket` in options and sweeps, `rocket` in results, earlier ones included."""
+    path = tmp_path / "spec.toml"
+    units = {}
+    for name in ("minirocket", "rocket"):
+        path.write_text(
+            f'[common]\ndata = "{data}"\nattack = "{name}"\n'
+            f"[attacks.{name}]\nconvolutions = 8\n[[runs]]\n"
+        )
+        (units[name],) = read(path)
+    assert units["minirocket"] == units["rocket"]
+    assert units["minirocket"].spec.attack == "rocket"
+    assert units["minirocket"].spec.parameters == {"convolutions": 8}
+    assert Spec(attack="minirocket") == Spec(attack="rocket")
+    with pytest.raises(SettingError, match="minirockets"):
+        Spec(attack="minirockets")
+
+
 def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(f'[[runs]]\nname = "here"\ndata = "{data}"\n[[runs]]\nname = "later"\n')

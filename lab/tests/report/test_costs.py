@@ -88,7 +88,7 @@ def test_the_front_has_what_nothing_of_its_kind_beats(tmp_path: Path) -> None:
     front, _ = costs.tables([panel])
     assert [row[1].text for row in front.rows] == names(panel.front())
     first = [cell.text or cell.values[0].text for cell in front.rows[0]]
-    assert first[2:8] == ["split by us", "20.0 %", "rocket", "0.0 %", "2.0 %", "20 ms"]
+    assert first[2:8] == ["split by us", "20.0 %", "MiniRocket + LDA", "0.0 %", "2.0 %", "20 ms"]
     shaped = front.rows[6]
     assert shaped[7].values[0].text == "not measured"
     assert front.rows[7][7].values[0].text == "0 ms"

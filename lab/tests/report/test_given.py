@@ -173,7 +173,8 @@ def test_each_number_stands_beside_what_the_size_tells(tmp_path: Path) -> None:
     table = of_key(built([*found, elsewhere], tmp_path / "a"), "sizes")
     assert table is not None
     (row,) = table.rows
-    assert [cell.text for cell in row[:3]] == ["WR:4 100 ms × 2", "rocket", "the largest path"]
+    setting = ["WR:4 100 ms × 2", "MiniRocket + LDA", "the largest path"]
+    assert [cell.text for cell in row[:3]] == setting
     texts = [[value.text for value in cell.values] for cell in row[3:]]
     wanted = [percent(each.metrics["accuracy"]["value"]) for each in (*found[:2], elsewhere)]
     assert texts == [[wanted[0]], [wanted[1]], [wanted[2]], []]
@@ -213,7 +214,7 @@ def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
     text = " ".join(plain_text(out / "report.html").split())
     assert "--planned sweep.toml" in text
     assert "2 of 4 planned evaluations are done; not run: WR:4 20 ms × 2." in text
-    assert "Least: WR:4 100 ms × 2 by rocket" in text
+    assert "Least: WR:4 100 ms × 2 by MiniRocket + LDA" in text
     # The twin: all that is planned is there.
     other = {**FOUR, "every": "20ms"}
     more = [result(0.3, **other, **seen, attack=name) for name in ("rocket", "size")]

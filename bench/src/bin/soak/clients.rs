@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::{HEAP, tell};
 
-/// Bytes of cells that may wait in each: as `anabranch up` gives its client.
+/// Limit of queued cells, in bytes in each: as `anabranch up` gives its client.
 const MEMORY: usize = 128 << 20;
 /// How many may be without a directory at a time.
 const AT_ONCE: usize = 16;

@@ -21,12 +21,12 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::failure::Failure;
 
-/// Tells what hostile relays learn of clients with several paths: compromised circuits, a year of
-/// guards, guard fingerprints
+/// Compute what hostile relays learn about clients with several paths: compromised circuits, a year
+/// of guards, guard fingerprints.
 ///
 /// The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with this
-/// program's own guards and path choice, on a consensus of yours: a document of the directory
-/// protocol (ns or microdesc flavour), or a table with one relay a row as docs/formats.md has it.
+/// program's own guards and path selection, on your consensus: a document of the directory protocol
+/// (ns or microdesc flavour), or a table with one relay a row as docs/formats.md describes.
 /// Signatures are not checked. Results are a function of consensus, settings and --seed.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
@@ -42,108 +42,108 @@ enum What {
     Fingerprints(FingerprintsArgs),
 }
 
-/// What all of them take.
+/// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
     /// The consensus, unpacked; - is standard input (xz -dc FILE | anabranch anonymity ... -)
     consensus: PathBuf,
-    /// The seed of all draws
+    /// Seed all random choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Guards that a client with one leg uses at a time; with more legs as many as legs [default:
-    /// what the consensus says, 1 before 2022 and 2 since]
+    /// Let a client with one leg use N guards at a time; with more legs, as many as legs [default:
+    /// what the consensus says, 1 before 2022 and 2 since].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
-    /// Threads; results do not depend on them [default: one for each processor]
+    /// Use N threads; results do not depend on them [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Print one JSON object
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Whose {
-    /// Relays by lot
+    /// Random relays.
     Random,
-    /// The heaviest relays
+    /// The heaviest relays.
     Heaviest,
 }
 
-/// The chance that a circuit of 1 to M legs has a hostile entry and a hostile exit, in closed form
-/// and by drawing circuits
+/// Compute the probability that a circuit of 1 to M legs has a hostile entry and a hostile exit, in
+/// closed form and by drawing circuits.
 #[derive(Args, Debug)]
 struct PathsArgs {
     #[command(flatten)]
     common: Common,
-    /// The adversary's share of the entry weight
+    /// Set the adversary's share of the entry weight.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     entries: f64,
-    /// Its share of the weight of exits to the port
+    /// Set its share of the weight of exits to the port.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
-    /// Whose relays it runs
+    /// Choose the relays that it runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Legs: from 1 to so many
+    /// Compute for 1 to M legs.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// The port that streams go to
+    /// Let streams go to this port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Circuits for each number of legs and each draw of the adversary
+    /// Draw N circuits for each number of legs and each draw of the adversary.
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
-    /// Draws of the adversary
+    /// Draw the adversary N times.
     #[arg(long, default_value_t = 20, value_name = "N")]
     draws: u64,
 }
 
-/// The share of clients that used hostile entries within a year, with one, two and three entries
-/// and COMB
+/// Compute the share of clients that used hostile entries within a year, with one, two and three
+/// entries and COMB.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]
     common: Common,
-    /// Clients of each draw
+    /// Simulate N clients for each draw.
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     clients: usize,
-    /// Draws of the adversary
+    /// Draw the adversary N times.
     #[arg(long, default_value_t = 50, value_name = "N")]
     draws: usize,
-    /// The adversary's share of the entry weight, its own included
+    /// Set the adversary's share of the entry weight, its own included.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     share: f64,
-    /// It runs these of the consensus' relays
+    /// Choose which of the consensus' relays it runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// It adds N relays of equal weight instead
+    /// Add N relays of equal weight instead.
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
-    /// Relays go after so many days in the mean, and others take their places; for good if not
-    /// given
+    /// Replace relays after DAYS on average; they stay for good if not given.
     #[arg(long, value_name = "DAYS")]
     churn: Option<f64>,
-    /// With --churn: hostile relays go like others; they stay if not given
+    /// Replace hostile relays like others, with --churn; they stay if not given.
     #[arg(long, requires = "churn")]
     hostile_churn: bool,
-    /// The days at which is counted
+    /// Count at these days.
     #[arg(long, value_delimiter = ',', default_value = "30,90,182,365", value_name = "DAY,...")]
     days: Vec<u64>,
 }
 
-/// How many clients share a set of 1 to M guards, drawn by each client and given out in fixed sets
+/// Compute how many clients share a set of 1 to M guards, drawn by each client or assigned in fixed
+/// sets.
 #[derive(Args, Debug)]
 struct FingerprintsArgs {
     #[command(flatten)]
     common: Common,
-    /// Clients
+    /// Count N clients.
     #[arg(long, default_value_t = 83_000, value_name = "N")]
     clients: usize,
-    /// Guards of a client: from 1 to so many
+    /// Compute for 1 to M guards of a client.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Populations that are drawn
+    /// Draw N populations.
     #[arg(long, default_value_t = 10, value_name = "N")]
     draws: usize,
 }

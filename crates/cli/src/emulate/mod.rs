@@ -18,41 +18,41 @@ use crate::failure::Failure;
 use crate::sudo;
 use work::{Face, Work};
 
-/// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
+/// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs.
 ///
 /// Hosts are network namespaces without names; enter one with `nsenter --net=PATH`. The network
-/// ends when all programs have that it waits for: those of the topology, and COMMAND. Without any
-/// it ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still run
-/// then are told to end (SIGTERM), and killed two seconds later. Nothing is left of the network and
-/// its programs when this process ends, in whatever way.
+/// ends when all programs that it waits for have ended: those of the topology, and COMMAND. Without
+/// any it ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still
+/// run then get SIGTERM, and SIGKILL two seconds later. Nothing is left of the network and its
+/// programs when this process ends, however it ends.
 ///
-/// Exit status: that of COMMAND; 1 if another program did not do as the topology expects.
+/// Exit status: that of COMMAND; 1 if another program did not do what the topology expects.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The network, in TOML: [[host]], [[link]], [[event]] and [[program]] tables
-    /// (docs/emulator.md)
+    /// Read the network from this TOML file: [[host]], [[link]], [[event]] and [[program]] tables
+    /// (docs/emulator.md).
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
-    /// Speak JSON lines: events on standard output, commands on standard input
+    /// Use JSON lines: events on standard output, commands on standard input.
     #[arg(long)]
     json: bool,
-    /// Write what programs print to DIR/NAME.stdout and DIR/NAME.stderr, instead of showing it
+    /// Write the output of programs to DIR/NAME.stdout and DIR/NAME.stderr, instead of showing it.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Where COMMAND runs; the topology's first host if this is not given
+    /// Run COMMAND in this host [default: the topology's first].
     #[arg(long = "in", value_name = "HOST", requires = "command")]
     host: Option<String>,
-    /// A program to run in a host, on this terminal
+    /// Program to run in a host, on this terminal.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Say what this machine lacks for emulated networks
+    /// List what this machine lacks for emulated networks.
     Check,
 }
 

@@ -19,42 +19,42 @@ use crate::html;
 /// What was measured, a line for each unit or attempt.
 pub(super) const JOURNAL: &str = "units.jsonl";
 
-/// The options of every experiment: where results go.
+/// Options of every experiment: where results go.
 #[derive(Args)]
 pub(super) struct Results {
-    /// Where results go; made if it is not there
+    /// Write results here; created if missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Of the order, and of all that is drawn: paths' chances, sites' protocols, the splitter's
-    /// choices
+    /// Seed the order and all random choices: paths' probabilities, sites' protocols, the
+    /// splitter's schedule.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Measure nothing: make the results of what is there
+    /// Measure nothing; make the results from what exists.
     #[arg(long)]
     pub(super) report: bool,
-    /// Write the results into this Markdown file too, between its marks
+    /// Write the results into this Markdown file too, between its marks.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
-    /// Tell what happens as JSON, one object a line, on standard output
+    /// Print events as JSON, one object a line, on standard output.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// The options of every experiment on a network.
+/// Options of every experiment on a network.
 #[derive(Args)]
 pub(super) struct Common {
     #[command(flatten)]
     pub(super) results: Results,
-    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
+    /// Find the peers' programs here, if not where tests/interop/setup builds them or in PATH.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }
 
-/// The option of every experiment that splits.
+/// Option of every experiment that splits.
 #[derive(Args)]
 pub(super) struct SplitWords {
-    /// A further word for `anabranch split` where it splits, such as --split=--quic-tuples=3;
-    /// repeat for more
+    /// Pass a further argument to `anabranch split` where it splits, such as
+    /// --split=--quic-tuples=3; repeat for more.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub(super) split: Vec<String>,
 }
@@ -220,7 +220,8 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
         format!("{median:.digits$}{unit} ({worst:.digits$}{unit})")
     };
     format!(
-        "The machine meanwhile, median (worst): load {}; {} of the CPU taken by the hypervisor; some task waited for a CPU in {} of \
+        "The machine meanwhile, median (worst): load {}; {} of the CPU taken by the hypervisor; \
+         some task waited for a CPU in {} of \
          the time; one wake-up in a hundred came {} late.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),

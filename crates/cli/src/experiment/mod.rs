@@ -21,12 +21,11 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Measure what the papers measured, on emulated networks with unaltered software, or on
-/// consensuses
+/// Repeat the papers' measurements, on emulated networks with unmodified software, or on
+/// consensuses.
 ///
-/// An experiment is a folder: what was measured so far, and what came of it as Parquet and as one
-/// HTML page. The same command goes on where it was stopped; at most the measurement under way is
-/// lost.
+/// An experiment is a folder with the measurements so far and the results as Parquet and one HTML
+/// page. The same command continues where it was stopped; at most the current measurement is lost.
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]

@@ -13,9 +13,9 @@ use clap_complete::Shell;
 
 use crate::failure::Failure;
 
-/// Write shell completions or man pages
+/// Write shell completions or man pages.
 ///
-/// Both are made from the definition of the command line itself, so they know every option.
+/// Both are generated from the definition of the command line, so they have every option.
 #[derive(Args)]
 pub(crate) struct GenerateArgs {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum What {
     },
     /// Write man pages: of the program, of each sub-command, of each kind of TOML file
     Man {
-        /// An existing directory
+        /// Write into this existing directory.
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },

@@ -18,13 +18,13 @@ use reread::Source;
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
 EXAMPLES
-  In front of a WireGuard server on this machine; far.key is made by 'anabranch key far.key home.key':
+  In front of a WireGuard server on this machine; 'anabranch key far.key home.key' makes far.key:
     anabranch merge --listen [::]:4500 --to 127.0.0.1:51820 --key far.key
-  At home, where home.key is, and the tunnel's Endpoint becomes 127.0.0.1:51820:
+  At home, with home.key; set the tunnel's Endpoint to 127.0.0.1:51820:
     anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:4500 --key home.key \\
         --path wlan=if:wlan0 --path lte=if:wwan0
 
-  Two servers behind one far end; a splitter chooses by --behind office:
+  Two servers behind one far end; a splitter chooses with --behind office:
     anabranch merge --listen [::]:4500 --to home=127.0.0.1:51820 --to office=192.0.2.7:51820 \\
         --key far.key
 
@@ -32,24 +32,24 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd: told when clients may come and when the run ends
+  NOTIFY_SOCKET               set by systemd: notified when clients can connect and when the run stops
 
 EXIT CODES
-  0 ended by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP where it has no FILE   1 trouble on the way
-  2 what was asked cannot be
+  0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running
+  2 bad usage or settings
 
 SIGNALS
   SIGHUP                      reads FILE and its keys again: clients, servers, schedule, limits";
 
-/// Merge what splitters before it have split, in front of unaltered servers: the far end
+/// Run the far end: reassemble split sessions in front of an unmodified server.
 ///
-/// Between a splitter with --key and this, the whole of each datagram is encrypted anew, whatever
-/// it carries, and packets are numbered so that nobody between sees it: no path shows what went by
-/// another. Both ends put datagrams in order. Strangers get no answer.
+/// Between a splitter with --key and this program, each datagram is encrypted as a whole and
+/// numbered invisibly, so no path reveals what the others carried. Both ends restore the order of
+/// datagrams. Strangers get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {
-    /// TOML file with the same names as the flags; flags override it
+    /// Read settings from this TOML file, named as the options are; options override it.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

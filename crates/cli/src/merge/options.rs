@@ -49,31 +49,31 @@ const KEYS: &[Section] = &[Section {
     ],
 }];
 
-/// Everything that both the command line and a file may set.
+/// Settings of the command line and of the file.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Where splitters send to, such as [::]:4500
+    /// Listen for splitters at this address, such as [::]:4500.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
-    /// The server; several have a name each, by which splitters choose (--behind)
+    /// Send to this server. With several, give each a name, by which splitters choose (--behind).
     #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "servers")]
     to: Vec<ServerOption>,
 
-    /// Make an interface of this name, by which the IP packets of splitters with --tun go on, as
-    /// this machine's routes and firewall have it (CAP_NET_ADMIN)
+    /// Make an interface of this name for IP packets of splitters with --tun; this machine's routes
+    /// and firewall decide where they go (CAP_NET_ADMIN).
     #[arg(long, value_name = "NAME", help_heading = "Ends")]
     tun: Option<String>,
 
-    /// Our keys and those of the splitters that may come; 'anabranch key' makes this file
+    /// Read our keys and those of the accepted splitters from FILE; 'anabranch key' makes it.
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     key: Option<PathBuf>,
 
-    /// Who names the path of the next run of answers ('anabranch split --help' lists them)
-    /// [default: uniform]
+    /// Scheduler that chooses the path of each run of answers ('anabranch split --help' lists them)
+    /// [default: uniform].
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
@@ -82,63 +82,62 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
-    /// Draw the schedule anew after each silence of a client's server that is so long, such as 1s
+    /// Draw the schedule again after a client's server has been idle for SILENCE, such as 1s.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     redraw: Option<Silence>,
 
-    /// Delay each answer before the split by a time drawn from this range, such as 0-20ms; none
-    /// overtakes another
+    /// Delay each answer before the split by a random time from this range, such as 0-20ms; none
+    /// overtakes another.
     ///
-    /// At most 4,096 datagrams and 4 MiB for a client wait; what is more leaves early and is
+    /// At most 4,096 datagrams and 4 MiB for one client wait; beyond that they leave early and are
     /// counted (hurried).
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     jitter: Option<Jitter>,
 
-    /// Repeat the choices of another run [default: drawn from the system, and shown]
+    /// Repeat the random choices of another run [default: a random seed, printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     seed: Option<u64>,
 
-    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP
-    /// payload
+    /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
     pad: Vec<u16>,
 
-    /// Send decoy runs by paths that rest, with at most so many bytes for each byte carried, such
-    /// as 10%
+    /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
     ///
-    /// A decoy run has the lengths and distances of a run that was really sent, and the splitter
-    /// drops it. Each end has a budget of its own. Not with schedules that look at windows.
+    /// A decoy run copies the lengths and intervals of a real run, and the splitter drops it. Each
+    /// end has its own budget. Not with schedules that use windows.
     #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     decoys: Option<DecoyBudget>,
 
-    /// A program's flow that is silent for so long is closed [default: 180s]
+    /// Close a program's flow after it has been silent for TIME [default: 180s].
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
-    /// Flows at once; one more closes the one of its client that was idle longest [default: 4096]
+    /// Allow N flows at once; one more closes the same client's flow idle for the longest time
+    /// [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
 
-    /// Tell events as JSON, one object a line (docs/formats.md)
+    /// Print events as JSON, one object a line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) json: bool,
 
-    /// Tell only warnings
+    /// Print only warnings.
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Tell the counters every 5 s in the journal too, where they are left out otherwise
+    /// Print the counters every 5 s in the journal too, which leaves them out otherwise.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good
-    /// choice.
+    /// Anyone who reaches that address can read how much each client sends and when. Use 127.0.0.1
+    /// if possible.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(super) metrics: Option<SocketAddr>,
@@ -154,7 +153,7 @@ impl FromStr for ServerOption {
     fn from_str(text: &str) -> Result<ServerOption, String> {
         let (name, to) = text.split_once('=').unwrap_or(("", text));
         if name.len() > 32 {
-            return Err(format!("'{name}' is no name: one has 32 bytes at most"));
+            return Err(format!("'{name}' is not a name: one has 32 bytes at most"));
         }
         let to = to.parse().map_err(|error| format!("{error}"))?;
         Ok(ServerOption(Server { name: name.to_owned(), to }))
@@ -182,9 +181,9 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
 /// Help on `--every`.
 fn every() -> String {
     format!(
-        "Length of a run: packets (50p), time (100ms), random around that (~10p, ~100ms), or short \
-         after a silence and then growing (grow:10-100ms) [default: {FAR_END_EVERY}, or what the \
-         schedule's authors published]"
+        "Set the length of a run: packets (50p), time (100ms), random with that mean (~10p, \
+         ~100ms), or short after a silence, then growing (grow:10-100ms) [default: \
+         {FAR_END_EVERY}, or what the schedule's authors published]"
     )
 }
 
@@ -242,7 +241,7 @@ impl Options {
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(
-                "--key: '{file}' names no splitter that may come ('anabranch key {file} \
+                "--key: '{file}' accepts no splitter ('anabranch key {file} \
                  --peer NAME=PUBLIC' adds one)"
             )));
         }

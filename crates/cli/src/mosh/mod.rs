@@ -20,59 +20,60 @@ use shared::Shared;
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
 EXAMPLES
-  Log in as mosh does, over Wi-Fi and mobile data at once; the server needs nothing but Mosh:
+  Log in as mosh does, over Wi-Fi and mobile data at once; the server needs only Mosh:
     anabranch mosh me@shell.example.net --path wlan=if:wlan0 --path lte=if:wwan0
 
   Another port and key for ssh, a command instead of a shell:
     anabranch mosh --ssh 'ssh -p 2222 -i ~/.ssh/lab' me@192.0.2.7 --path rot=ports:8 -- tmux attach
 
-  Without ssh: `mosh-server new` was run by other means, and said MOSH CONNECT 60001 KEY:
+  Without ssh: `mosh-server new` was started by other means, and printed MOSH CONNECT 60001 KEY:
     MOSH_KEY=KEY anabranch mosh shell.example.net --port 60001 --path rot=ports:8
 
-The login itself goes by ssh, as ssh sees fit: over one path, whatever --path says. An observer
-there sees an ssh connection; the session that follows it is split.
+The login itself uses ssh and its own route: one path, whatever --path is. An observer there sees
+an ssh connection; the session that follows it is split.
 
 ENVIRONMENT
-  MOSH_KEY                    with --port: the key of that mosh-server
-  ANABRANCH_SOCKS5_PASSWORD   the password of proxies that name a user and no password
+  MOSH_KEY                    with --port: key of that mosh-server
+  ANABRANCH_SOCKS5_PASSWORD   password of proxies that have a user and no password
 
 EXIT CODES
   mosh-client's own (128 and the signal's number if one killed it)
-  1 trouble on the way, as a login that fails   2 what was asked cannot be";
+  1 failed while running, for example a failed login   2 bad usage or settings";
 
-/// Log in by Mosh, over several paths
+/// Log in with Mosh, over several paths.
 ///
-/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unaltered mosh-client here,
-/// with the splitter between the two. The splitter says nothing while mosh-client has the terminal.
+/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unmodified mosh-client here,
+/// with the splitter between the two. The splitter prints nothing while mosh-client has the
+/// terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
-    /// The machine to log in to, by a name that ssh knows or an address
+    /// Machine to log in to: a name that ssh knows, or an address.
     #[arg(value_name = "[USER@]HOST")]
     host: String,
 
-    /// What to run there instead of a login shell
+    /// Command to run there instead of a login shell.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<String>,
 
-    /// No login: the UDP port of a mosh-server that runs already, its key being in MOSH_KEY
+    /// Connect without a login to the UDP port of a running mosh-server, whose key is in MOSH_KEY.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     #[arg(help_heading = "Login", conflicts_with_all = ["command", "server", "ssh", "bind_server", "server_port", "remote_ip"])]
     port: Option<u16>,
 
-    /// ssh with its options, such as 'ssh -p 2222'
+    /// Use this ssh command, such as 'ssh -p 2222'.
     #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Login")]
     ssh: Words,
 
-    /// mosh-server as a shell on the other machine runs it
+    /// Start mosh-server with this shell command on the other machine.
     #[arg(long, value_name = "COMMAND", default_value = "mosh-server", help_heading = "Login")]
     server: String,
 
-    /// The UDP port, or range of ports, for mosh-server [default: one from 60000 to 61000]
+    /// Let mosh-server use this UDP port, or range of ports [default: one from 60000 to 61000].
     #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
     server_port: Option<String>,
 
-    /// The address there that mosh-server binds to: ssh (the one that ssh came in at), any, or IP
+    /// Bind mosh-server to this address: ssh (where ssh arrived), any, or IP.
     #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
     bind_server: Bind,
 
@@ -81,30 +82,30 @@ pub(crate) struct MoshArgs {
     #[arg(default_value = "proxy", help_heading = "Login")]
     remote_ip: How,
 
-    /// Ask ssh for no terminal on the other machine
+    /// Ask ssh for no terminal on the other machine.
     #[arg(long, help_heading = "Login")]
     no_ssh_pty: bool,
 
     #[command(flatten)]
     family: FamilyArgs,
 
-    /// mosh-client on this machine
+    /// Use this mosh-client.
     #[arg(long, value_name = "COMMAND", default_value = "mosh-client", help_heading = "Client")]
     client: Words,
 
-    /// When to show keystrokes before the server has
+    /// Set when keystrokes are shown before the server has confirmed them.
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
     predict: Option<Predict>,
 
-    /// Let what is predicted overwrite instead of insert
+    /// Let predicted text overwrite instead of insert.
     #[arg(long, help_heading = "Client")]
     predict_overwrite: bool,
 
-    /// Leave the terminal on its own screen
+    /// Do not switch to the alternate screen.
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
-    /// Append the splitter's events to a file, as lines or, with --json, objects
+    /// Append the splitter's events to FILE, as lines or, with --json, objects.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
 
@@ -115,11 +116,11 @@ pub(crate) struct MoshArgs {
 /// Which of the server's addresses will do.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct FamilyArgs {
-    /// IPv4 only
+    /// Use IPv4 only.
     #[arg(short = '4', help_heading = "Login", conflicts_with = "v6")]
     v4: bool,
 
-    /// IPv6 only
+    /// Use IPv6 only.
     #[arg(short = '6', help_heading = "Login")]
     v6: bool,
 }
@@ -145,24 +146,24 @@ impl FamilyArgs {
 /// How the server's address is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum How {
-    /// We connect for ssh, and so know where to (its ProxyCommand)
+    /// Connect for ssh, as its ProxyCommand, to the address that it uses.
     Proxy,
-    /// The name is looked up here, whatever ssh's configuration makes of it
+    /// Look the name up here, regardless of ssh's configuration.
     Local,
-    /// The server says where ssh came in
+    /// Ask the server where ssh arrived.
     Remote,
 }
 
 /// mosh-client's MOSH_PREDICTION_DISPLAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Predict {
-    /// On slow links
+    /// On slow links.
     Adaptive,
     /// On all
     Always,
-    /// On none
+    /// Never.
     Never,
-    /// On all, even when often wrong
+    /// On all links, even when often wrong.
     Experimental,
 }
 
@@ -220,7 +221,7 @@ impl MoshArgs {
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
-            return Err(Failure::misuse("--json says how --log is written: name a file for it"));
+            return Err(Failure::misuse("--json sets the form of --log: add --log FILE"));
         }
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
@@ -280,7 +281,7 @@ impl MoshArgs {
                 let own = env::current_exe().map_err(Failure::trouble)?;
                 let own = own.into_os_string().into_string();
                 let own = own.map_err(|_| {
-                    Failure::misuse("--remote-ip proxy: this program's own path is no text")
+                    Failure::misuse("--remote-ip proxy: this program's own path is not text")
                 })?;
                 let words = [own, "mosh-proxy".to_owned()].into_iter();
                 RemoteIp::Proxy(words.chain(self.family.flag().map(str::to_owned)).collect())
@@ -297,7 +298,7 @@ fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     };
     let empty = host.is_empty() || user.as_deref() == Some("");
     if empty || text.starts_with('-') || host.starts_with('-') {
-        return Err(Failure::misuse(format!("'{text}' is no machine: write [USER@]HOST")));
+        return Err(Failure::misuse(format!("'{text}' is not a machine: write [USER@]HOST")));
     }
     Ok((user, host.to_owned()))
 }
@@ -310,7 +311,8 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: the key of that mosh-server has to be in the environment, as MOSH_KEY (to log in by ssh \
+            "--port: the key of that mosh-server must be in the environment variable MOSH_KEY \
+             (to log in by ssh \
              and choose mosh-server's port, write --server-port)",
         )
     })?;

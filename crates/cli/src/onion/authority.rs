@@ -45,7 +45,7 @@ EXAMPLES
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
   ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)
@@ -69,18 +69,18 @@ pub(super) const KEYS: &[&str] = &[
     "per-address",
 ];
 
-/// Be the directory authority of an onion network of your own
+/// Run the directory authority of an onion network of your own.
 ///
-/// Takes the descriptors of relays, probes them, and publishes a signed consensus of those that
-/// run, in both flavours, for C tor and for anabranch. It is the only authority of its network:
-/// whoever is to be part of that gets the DirAuthority line that is printed at the start, and kept
-/// in DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files:
-/// the network is lost with authority_identity_key. Relays, their pasts and the last consensus are
-/// kept in DATA as well; a restart serves that again.
+/// Accepts the descriptors of relays, probes them, and publishes a signed consensus of those that
+/// run, in both flavours, for C tor and for anabranch. It is the only authority of its network. To
+/// join, a node needs the DirAuthority line that is printed at the start and kept in
+/// DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files: if
+/// authority_identity_key is lost, the network is lost. Relays, their history and the last
+/// consensus are in DATA too; after a restart it serves that consensus again.
 ///
-/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file again: what can
-/// change without a restart does, from the next consensus on, the rest is named, and a mistake
-/// changes nothing. SIGHUP never ends an authority.
+/// Every option can be a key of a TOML file. SIGHUP reads that file again: what can change without
+/// a restart changes from the next consensus on, the rest is listed, and an error changes nothing.
+/// SIGHUP never stops an authority.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -88,57 +88,57 @@ pub(crate) struct AuthorityArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// The authority's name: 1 to 19 letters and digits
+    /// Set the authority's name: 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// The IPv4 address at which others reach it
+    /// Announce this IPv4 address.
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Where links come in; the first one's port is announced (repeatable)
+    /// Listen for links here; the first port is announced (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Where directory requests come in the clear; the first one's port is announced (repeatable)
+    /// Listen for unencrypted directory requests here; the first port is announced (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_dir: Vec<SocketAddr>,
-    /// How to reach you, for the consensus
+    /// Set your contact address for the consensus.
     #[arg(long)]
     contact: Option<String>,
-    /// Seconds from one consensus to the next; C tor takes less than 600 with TestingTorNetwork
-    /// alone [default: 3600]
+    /// Publish a consensus every SECONDS; C tor accepts less than 600 only with TestingTorNetwork
+    /// [default: 3600].
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
-    /// For how many intervals a consensus holds [default: 3]
+    /// Set the lifetime of a consensus, in intervals [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Make the first consensus as soon as so many relays run [default: after two minutes, or one
-    /// interval]
+    /// Make the first consensus as soon as N relays run [default: after two minutes, or one
+    /// interval].
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
-    /// A parameter of the network, such as cc_alg=2 (repeatable)
+    /// Set a network parameter, such as cc_alg=2 (repeatable).
     #[arg(long, value_name = "NAME=VALUE")]
     param: Vec<String>,
-    /// Bandwidths that somebody measured: a file as C tor's V3BandwidthsFile, read for each
-    /// consensus
+    /// Read measured bandwidths from this file, in the form of C tor's V3BandwidthsFile, for each
+    /// consensus.
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
-    /// Relays that are not taken, by fingerprint
+    /// Refuse these relays, by fingerprint.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     ban: Vec<String>,
-    /// How many relays of one address count; 0 for any number [default: 2; with --allow-private any
-    /// number]
+    /// List at most N relays of one address; 0 for any number [default: 2; with --allow-private any
+    /// number].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
-    /// Days for which a signing key is certified; it is made anew a month before, or a third of
-    /// them [default: 365]
+    /// Certify a signing key for this many days; it is replaced one month before the end, or after
+    /// two thirds of a shorter time [default: 365].
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Call every relay that runs fast and stable: in networks that live for minutes
+    /// Flag every running relay as fast and stable: for networks that live for minutes.
     #[arg(long)]
     young: bool,
-    /// This machine reaches IPv6: probe and list relays' addresses there
+    /// Probe and list relays' IPv6 addresses; this machine must reach IPv6.
     #[arg(long)]
     ipv6: bool,
-    /// Take relays with private addresses: in networks on one machine alone
+    /// Accept relays with private addresses: only for networks on one machine.
     #[arg(long)]
     allow_private: bool,
 }
@@ -193,7 +193,7 @@ impl AuthorityArgs {
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
         if or.port() == 0 || dir.port() == 0 {
-            let told = "--listen and --listen-dir need ports other than 0: others are told of them";
+            let told = "--listen and --listen-dir need ports other than 0: they are published";
             return Err(Failure::misuse(told));
         }
         let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
@@ -356,9 +356,9 @@ fn say(log: &Log, told: &AuthorityEvent) {
     let text = match told {
         AuthorityEvent::Trouble(text) => return log.warn(&value(told), text),
         AuthorityEvent::Line(line) => line.clone(),
-        AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} relays run"),
+        AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
-            format!("relay: {} is described; {known} are known", hex(id))
+            format!("relay: descriptor of {}; {known} known", hex(id))
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };

@@ -31,7 +31,7 @@ impl Bridges {
     /// One makes no sense, or a bridge's transport is nobody's.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
-            return Err(Failure::misuse("--pt goes with --bridge: no bridge uses a transport"));
+            return Err(Failure::misuse("--pt needs a --bridge that uses a transport"));
         }
         let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))
@@ -96,7 +96,7 @@ fn check(line: &BridgeLine, plugins: &[PluginLine]) -> Result<(), String> {
     if name == TRANSPORT {
         return Bridge::of(line.address, &line.args).map(drop).map_err(|why| why.to_string());
     }
-    Err(format!("who has the transport {name}? --pt '{name} exec PROGRAM' says so"))
+    Err(format!("no program provides transport {name}: add --pt '{name} exec PROGRAM'"))
 }
 
 fn has(plugins: &[PluginLine], name: &str) -> bool {
@@ -123,9 +123,9 @@ mod tests {
         let wrong = |bridges: &[&str], pts: &[&str]| read(bridges, pts).map(drop).unwrap_err();
         let obfs4 = format!("obfs4 192.0.2.1:443 {ID} cert=x");
         let cases = [
-            (wrong(&[], &["obfs4 exec x"]), "--pt goes with --bridge"),
-            (wrong(&["192.0.2.1"], &[]), "--bridge '192.0.2.1': '192.0.2.1' is no ADDRESS:PORT"),
-            (wrong(&["a\nb"], &[]), "--bridge 'a\\nb': 'b' is no ADDRESS:PORT"),
+            (wrong(&[], &["obfs4 exec x"]), "--pt needs a --bridge"),
+            (wrong(&["192.0.2.1"], &[]), "--bridge '192.0.2.1': '192.0.2.1' is not ADDRESS:PORT"),
+            (wrong(&["a\nb"], &[]), "--bridge 'a\\nb': 'b' is not ADDRESS:PORT"),
             (wrong(&[&obfs4], &[]), &*format!("--bridge '{obfs4}': who has the transport obfs4?")),
             (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' stands where"),
             (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),

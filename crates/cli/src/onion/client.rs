@@ -37,16 +37,16 @@ const LEAST_MEMORY_MB: usize = 4;
 /// What `--help` ends with.
 const FILES: &str = "\
 EXAMPLES
-  A network whose DirAuthority lines stand in network.txt, and a program that uses it:
+  A network with its DirAuthority lines in network.txt, and a program that uses it:
     anabranch client --authorities network.txt
     curl --proxy socks5h://127.0.0.1:9250 http://example.net/
 
-  As a file has it:
+  With a file:
     anabranch client client.toml
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
   ~/.local/state/anabranch/client                guards and the directory (--data)
@@ -74,18 +74,17 @@ pub(super) const KEYS: &[&str] = &[
     "replace",
 ];
 
-/// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy
+/// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy.
 ///
-/// Speaks the Tor protocol with the network that its authorities describe. SOCKS5 and SOCKS4a take
-/// names (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR; streams with different users or
+/// Speaks the Tor protocol with the network of the given authorities. SOCKS5 and SOCKS4a accept
+/// names (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR. Streams with different users or
 /// passwords never share a circuit. Guards, the consensus and microdescriptors are kept in --data.
 ///
-/// On a terminal it shows its guards and circuits; elsewhere it writes lines.
+/// On a terminal it shows its guards and circuits; elsewhere it prints lines.
 ///
-/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file and
-/// --authorities again: what can change without a restart does, the rest is named, and a mistake
-/// changes nothing. Streams go on; what ends a client is SIGINT, SIGTERM or the end of its
-/// terminal.
+/// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
+/// can change without a restart changes, the rest is listed, and an error changes nothing. Streams
+/// continue. SIGINT, SIGTERM and the end of its terminal stop the client.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -93,91 +92,89 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
-    /// 127.0.0.1:9250]
+    /// Listen for programs here, with SOCKS5, SOCKS4a and HTTP CONNECT (repeatable) [default:
+    /// 127.0.0.1:9250].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Only these first hops, by fingerprint
+    /// Use only these entry relays, by fingerprint.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     entry: Vec<String>,
-    /// Only these middle hops
+    /// Use only these middle relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     middle: Vec<String>,
-    /// Only these exits
+    /// Use only these exits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     exit: Vec<String>,
-    /// Never these relays
+    /// Never use these relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Enter the network by this bridge alone, as a Bridge line of torrc has it: [TRANSPORT]
-    /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. Of several the first that can be
-    /// reached is used. A transport anabranch is ours and needs no --pt (repeatable)
+    /// Enter the network by this bridge only, as a Bridge line of torrc: [TRANSPORT] ADDRESS:PORT
+    /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. With several, the first that can be reached is
+    /// used. The transport anabranch is built in and needs no --pt (repeatable).
     #[arg(long, value_name = "LINE")]
     bridge: Vec<String>,
-    /// Who has the transports of --bridge, as a ClientTransportPlugin line of torrc has it: NAME
-    /// exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT where it runs already (repeatable)
+    /// Use this program for the transports of --bridge, as a ClientTransportPlugin line of torrc:
+    /// NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT if it already runs (repeatable).
     #[arg(long, value_name = "LINE")]
     pt: Vec<String>,
-    /// What silent links to guards carry, so that routers' records do not tell when you pause:
-    /// as much as the network wants, less of it, or nothing [default: full]
+    /// Set the padding on silent links to guards, which hides your pauses from routers' records:
+    /// what the network wants, less, or none [default: full].
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
-    /// Let relays of one /16 share a path: for networks on one machine
+    /// Let relays of one /16 share a path: for networks on one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Circuits that carry a stream together, 1 to 8, each by a guard and a middle of its own:
-    /// faster, and each guard sees a part; but so many guards see you [default: as many as the
-    /// network says, mostly 2]
+    /// Use N circuits for a stream, 1 to 8, each with its own guard and middle relay: faster, and
+    /// each guard sees a part, but N guards see you [default: what the network wants, mostly 2].
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// How several circuits are joined: conflux, as in today's Tor; merged, at a middle relay of
-    /// Anabranch's, before any exit. The others take an exit of Anabranch's: anabranch, whose
-    /// circuits may break while streams go on; or a design that came before Tor's, conflux-2013 or
-    /// mtor, over windows of a fixed size, or with -vegas behind the name over today's [default:
-    /// conflux]
+    /// Choose how several circuits are joined: conflux, as in today's Tor; merged, at an Anabranch
+    /// middle relay, before any exit. The others need an Anabranch exit: anabranch, whose circuits
+    /// may break while streams continue; or an older design, conflux-2013 or mtor, with windows of
+    /// a fixed size, or with today's if -vegas is appended [default: conflux].
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Which circuit of several takes the next cells that you send, and with another --multipath
-    /// than conflux those that you receive [default: as the exit wishes, or as the design has it]
+    /// Scheduler that chooses the circuit of the next cells that you send and, with a --multipath
+    /// other than conflux, that you receive [default: the exit's choice, or the design's].
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// How long a run of cells on one of several circuits is: cells (50p), time (100ms) [default:
-    /// 1p]
+    /// Set the length of a run of cells on one circuit: cells (50p), time (100ms) [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Draw the schedule anew after each silence of a set of circuits that is so long, such as 1s
+    /// Draw the schedule again after a set of circuits has been idle for SILENCE, such as 1s.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
-    /// Tell SOCKS5 programs what is wrong with an onion service in Tor's own codes (F0): browsers
-    /// made for it know them
+    /// Report problems of onion services to SOCKS5 programs in Tor's own codes (F0), which browsers
+    /// made for it know.
     #[arg(long)]
     extended_errors: bool,
-    /// Megabytes that waiting cells may take, with those that wait in sets for other circuits, all
-    /// sets together: from half of it on those sets rest, and at the end what waits longest, or
-    /// most, is closed [default: 256]
+    /// Allow MB megabytes of queued cells, including those that wait in sets for other circuits.
+    /// Above half of it those sets are paused; at the limit the oldest or largest is closed
+    /// [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Of which kinds links to guards are that know them, the first before the others: with utls
-    /// and quic circuits pass each other's lost packets; such a guard sees that this client is
-    /// Anabranch's [default: tls]
+    /// Prefer these kinds of links to guards that support them, in this order: with utls and quic,
+    /// circuits do not wait for each other's lost packets; the guard sees that this client is
+    /// Anabranch [default: tls].
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Whoever reaches that address reads how much is sent by how many circuits and when, though
-    /// not by which relays or to whom: 127.0.0.1 is a good choice.
+    /// Anyone who reaches that address can read how much is sent by how many circuits and when, but
+    /// not by which relays or to whom. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write what each guard sees, a row for each cell of each circuit (Parquet; docs/formats.md)
+    /// Write what each guard sees, one row for each cell of each circuit (Parquet;
+    /// docs/formats.md).
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Let --trace replace a file
+    /// Let --trace replace a file.
     #[arg(long)]
     replace: bool,
 }
 
-/// How much padding a user wants.
+/// Amount of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
@@ -290,7 +287,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: a stream goes by 1 to {MOST_LEGS} circuits"
+                "--legs {legs}: a stream uses 1 to {MOST_LEGS} circuits"
             ))),
             legs => Ok(legs),
         }
@@ -336,8 +333,8 @@ impl ClientArgs {
         let Some(name) = &self.schedule else {
             return match (&self.every, &self.redraw) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err(Failure::misuse("--every goes with --schedule")),
-                (None, Some(_)) => Err(Failure::misuse("--redraw goes with --schedule")),
+                (Some(_), _) => Err(Failure::misuse("--every needs --schedule")),
+                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule")),
             };
         };
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
@@ -345,7 +342,7 @@ impl ClientArgs {
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
-            let most = format!("--schedule: an exit is told no more than {DEALING} letters");
+            let most = format!("--schedule: at most {DEALING} letters can be sent to an exit");
             return Err(Failure::misuse(most));
         }
         Ok(Some(dealing))

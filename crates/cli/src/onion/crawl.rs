@@ -16,40 +16,39 @@ use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 EXAMPLES
-  A site's folder, each object looked at by Chromium, for a server of http-site:
+  A site's folder, each object checked by Chromium, for a server with http-site:
     anabranch pt crawl /var/www/html --out covers --browser chromium
     anabranch pt server --listen 0.0.0.0:80 --to 127.0.0.1:22 --key bridge.key \\
         --profile http-site --covers covers --site 127.0.0.1:8080
 
-  Shapes for embed, of connections that tcpdump has recorded; both ends have to have the file:
+  Shapes for embed, from connections recorded by tcpdump; both ends need the file:
     anabranch pt crawl --shape ssh.pcap tls.pcap --out own.shapes
 
 EXIT CODES
-  0 what was made is there   1 trouble on the way, as a full disk   2 what was asked cannot be";
+  0 done   1 failed while running, for example a full disk   2 bad usage or settings";
 
-/// Make covers of your own: of a site's folder, a HAR file or a capture, or of recorded connections
+/// Make covers from a site's folder, a HAR file or a capture, or shapes from recorded connections.
 ///
-/// What may hide bytes is kept: baseline JPEGs, texts of base64url in JSON and scripts, and bodies
-/// that are encrypted. Each has to be taken again by a strict parser once it is changed; scripts
-/// only by a browser, without which they are left out. Nobody else has these covers: a client needs
-/// none.
+/// Kept are objects that may hide bytes: baseline JPEGs, base64url text in JSON and scripts, and
+/// encrypted bodies. After the change each must pass a strict parser; scripts must pass a browser,
+/// and are left out without one. Nobody else has these covers, and clients need none.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
-    /// A site's folder, a HAR file (as a browser's developer tools save it), or a capture (pcap,
-    /// pcapng) with plain HTTP; with --shape captures of any TCP
+    /// Read a site's folder, a HAR file (as a browser's developer tools save it), or a capture
+    /// (pcap, pcapng) with plain HTTP; with --shape, captures of any TCP.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// The folder to be made; with --shape the file
+    /// Create this folder; with --shape this file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Record sizes and pauses of connections, for embed, instead of objects
+    /// Record sizes and pauses of connections, for embed, instead of objects.
     #[arg(long)]
     shape: bool,
-    /// A Chromium that opens each changed object; those that it rejects are left out
+    /// Open each changed object in this Chromium, and leave out those that it rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
-    /// Print what was made as a JSON line
+    /// Print the result as a JSON line.
     #[arg(long)]
     json: bool,
 }
@@ -59,13 +58,13 @@ impl CrawlSide {
         let log = Log::new("pt", self.json, false)?;
         // A browser may be at it for minutes before what it takes is written.
         if self.out.symlink_metadata().is_ok() {
-            return Err(Failure::trouble(format!("{}: it is there already", self.out.display())));
+            return Err(Failure::trouble(format!("{}: it exists already", self.out.display())));
         }
         if self.shape {
             return self.shapes(&log);
         }
         let [source] = &self.sources[..] else {
-            return Err(Failure::misuse("one source makes covers; several are for --shape"));
+            return Err(Failure::misuse("covers come from one source; several need --shape"));
         };
         let found = crawl(source).map_err(Failure::misuse)?;
         let mut judged = judge(&found);
@@ -94,7 +93,7 @@ impl CrawlSide {
     /// Leaves out what the browser rejects, or scripts without one: how many it took of how many.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
-            judged.retain("a script, of which only a browser can tell", |kept| {
+            judged.retain("a script, which only a browser can judge", |kept| {
                 !kept.wants_browser(found)
             });
             return Ok(None);

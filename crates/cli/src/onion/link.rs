@@ -9,20 +9,20 @@ use serde::{Deserialize, Deserializer};
 use crate::failure::Failure;
 use crate::split::forms::OneOrMany;
 
-/// Of which kind links to other relays are, where the neighbour knows it too.
+/// Kinds of links to other relays, used if the neighbour supports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// All bytes in order, as everybody's.
+    /// All bytes in order, as in any Tor.
     Tls,
     /// Circuits do not wait for each other's lost segments.
     Utls,
-    /// A QUIC stream for each circuit, beside the TLS link.
+    /// A QUIC stream for each circuit, in addition to the TLS link.
     Quic,
     /// A TLS link for each circuit that a relay extends.
     TlsPerCircuit,
 }
 
-/// How fast QUIC links send.
+/// Congestion control of QUIC links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum QuicCongestionArg {
@@ -65,13 +65,12 @@ impl LinkWishes {
             return Err(Failure::misuse("--link names a kind twice".to_owned()));
         }
         if place(LinkKind::Tls).is_some_and(|tls| tls + 1 < kinds.len()) {
-            let message =
-                "--link: every neighbour knows tls, so that what follows it is never used";
+            let message = "--link: every neighbour supports tls, so kinds after it are never used";
             return Err(Failure::misuse(message.to_owned()));
         }
         let per_circuit = place(LinkKind::TlsPerCircuit).is_some();
         if per_circuit && kinds.len() > 1 {
-            let message = "--link: every neighbour takes tls-per-circuit, which stands alone";
+            let message = "--link: every neighbour accepts tls-per-circuit, so it must be alone";
             return Err(Failure::misuse(message.to_owned()));
         }
         let quic = place(LinkKind::Quic).map(|quic| QuicLinking {
@@ -105,7 +104,7 @@ impl LinkWishes {
     ) -> Result<LinkWishes, Failure> {
         if let Some(wanted) = wanted {
             let Some(linking) = &mut self.quic else {
-                let message = "--quic-congestion goes with --link quic";
+                let message = "--quic-congestion needs --link quic";
                 return Err(Failure::misuse(message.to_owned()));
             };
             linking.congestion = wanted.into();
@@ -119,13 +118,13 @@ impl LinkWishes {
     /// They may be unordered: a tap knows one TCP connection, not its subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
-            let message = "--mptcp does not go with --link utls, whose tap knows no subflows";
+            let message = "--mptcp excludes --link utls, whose tap knows no subflows";
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wanted)
     }
 
-    /// What shows segments before their turn, for so many threads that will carry cells. To be
+    /// Tap that shows segments before their turn, for so many threads that will carry cells. To be
     /// called before any thread is started: what it takes is given up then.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
@@ -140,7 +139,7 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         TapKind::None => {
             ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
         }
-        TapKind::Packets => ": CAP_BPF would do better",
+        TapKind::Packets => ": CAP_BPF would be better",
         TapKind::SocketFilter => "",
     };
     let kept = match Tap::keeps_capabilities() {
@@ -163,7 +162,7 @@ where
     let kind = |name: &str| {
         let unknown = |_| {
             D::Error::custom(format!(
-                "'{name}' is no kind of link: tls, utls, quic, tls-per-circuit"
+                "'{name}' is not a kind of link: tls, utls, quic, tls-per-circuit"
             ))
         };
         LinkKind::from_str(name.trim(), false).map_err(unknown)

@@ -97,7 +97,7 @@ impl Log {
 }
 
 fn lost(lines: u64) -> String {
-    format!("{lines} lines not shown: nobody took them")
+    format!("{lines} lines dropped: output was blocked")
 }
 
 #[cfg(test)]

@@ -34,18 +34,18 @@ pub(crate) use pt::PtArgs;
 pub(crate) use relay::RelayArgs;
 pub(crate) use up::UpArgs;
 
-/// Which circuit's cell a link sends next.
+/// Choice of the circuit whose cell a link sends next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum CircuitPolicy {
-    /// A cell each, in turn.
+    /// One cell each, in turn.
     RoundRobin,
-    /// Any of those that have cells.
+    /// A random circuit with cells.
     Random,
     /// The circuit that sent least lately.
     #[default]
     Ewma,
-    /// That one, chosen as late as the kernel allows.
+    /// Like EWMA, chosen as late as the kernel allows.
     Kist,
 }
 
@@ -60,26 +60,26 @@ impl CircuitPolicy {
     }
 }
 
-/// What a client and a relay are told alike.
+/// Options that client and relay share.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Common {
     /// A TOML file with these settings; flags that are given go before it
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Where keys, guards and the directory are kept [default: ~/.local/state/anabranch/COMMAND]
+    /// Keep keys, guards and the directory here [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// An authority, as a DirAuthority line of torrc has it (repeatable)
+    /// Trust this authority, given as a DirAuthority line of torrc (repeatable).
     #[arg(long, value_name = "LINE")]
     authority: Vec<String>,
-    /// A file of such lines
+    /// Read DirAuthority lines from FILE.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Print events as JSON lines
+    /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
-    /// Print nothing but what goes wrong
+    /// Print only errors and warnings.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -116,7 +116,8 @@ impl Common {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
         }
-        let told = "this authority is the only one of its network: --authority and --authorities name others";
+        let told = "this authority is the only one of its network: --authority and --authorities \
+                    name others";
         Err(Failure::misuse(told))
     }
 
@@ -159,7 +160,8 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
         all.map(Authority::parse).collect::<Result<_, _>>().map_err(Failure::misuse)?;
     if found.is_empty() {
         return Err(Failure::misuse(
-            "no authority is named: --authorities FILE holds the DirAuthority lines of the network's torrc",
+            "no authority is given: add --authorities FILE with the DirAuthority lines of the \
+             network's torrc",
         ));
     }
     Ok(found)

@@ -40,7 +40,7 @@ impl Offers {
             let name = &parsed.transport;
             if parsed.program.is_none() && name != TRANSPORT {
                 let why = format!(
-                    "which program has it? 'exec PROGRAM' behind it says so; {TRANSPORT} alone needs none"
+                    "no program provides it: append 'exec PROGRAM'; only {TRANSPORT} needs none"
                 );
                 return Err(wrong(line, &why));
             }
@@ -142,7 +142,7 @@ mod tests {
             read(&[line]).unwrap().start(folder.path(), 1 << 20).map(drop).unwrap_err().to_string()
         };
         let cases = [
-            (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is no ADDRESS:PORT"),
+            (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is not ADDRESS:PORT"),
             (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': which program has it?"),
             (
                 wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
@@ -178,7 +178,7 @@ mod tests {
             pictures.display()
         );
         let (bridge, _running) = read(&[&line]).unwrap().start(folder.path(), 1 << 20).unwrap();
-        let wanted = "transport anabranch: 1 file is no baseline JPEG that could hide anything";
+        let wanted = "transport anabranch: 1 file is not a baseline JPEG that could hide anything";
         assert_eq!(bridge.transports.news().said, [wanted]);
     }
 

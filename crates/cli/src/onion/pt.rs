@@ -28,12 +28,12 @@ const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
 const CLIENT_EXAMPLES: &str = "\
 EXAMPLES
-  torrc of a client; the Bridge line is what the bridge's operator tells:
+  torrc of a client; the bridge's operator supplies the Bridge line:
     UseBridges 1
     ClientTransportPlugin anabranch exec /usr/bin/anabranch pt client
     Bridge anabranch 192.0.2.1:443 FINGERPRINT key=KEY profile=nosteg
 
-  Without Tor: what connects to port 2222 here comes to the server's --to:
+  Without Tor: connections to port 2222 here reach the server's --to:
     anabranch pt client --listen 127.0.0.1:2222 \\
         --bridge 'anabranch 192.0.2.1:443 key=KEY profile=nosteg'
 
@@ -41,8 +41,8 @@ ENVIRONMENT
   TOR_PT_*                    set by the program that starts a transport (Tor's pt-spec)
 
 EXIT CODES
-  0 ended by SIGINT, SIGTERM or the end of its parent   1 trouble on the way
-  2 what was asked cannot be";
+  0 stopped by SIGINT, SIGTERM or the end of its parent   1 failed while running
+  2 bad usage or settings";
 const SERVER_EXAMPLES: &str = "\
 EXAMPLES
   torrc of a bridge; its Bridge line is in pt_state/anabranch-bridgeline.txt after the start:
@@ -58,17 +58,17 @@ ENVIRONMENT
   TOR_PT_*                    set by the program that starts a transport (Tor's pt-spec)
 
 EXIT CODES
-  0 ended by SIGINT, SIGTERM or the end of its parent   1 trouble on the way
-  2 what was asked cannot be";
+  0 stopped by SIGINT, SIGTERM or the end of its parent   1 failed while running
+  2 bad usage or settings";
 
-/// Camouflage one stream as many connections: a pluggable transport for tor, or by itself
+/// Camouflage one stream as many connections: a pluggable transport for tor, or stand-alone.
 ///
-/// What a program sends is cut into encrypted blocks, which go by several connections at a time,
-/// and again by others where one is frozen or dies. What the connections look like is a profile:
+/// The stream is cut into encrypted blocks, which are sent over several connections at a time, and
+/// again over others if one is frozen or dies. A profile decides what the connections look like:
 /// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
-/// requests and answers, http-image has pictures of yours for answers, http-site the objects of a
-/// site of yours; embed has the sizes and pauses of recorded connections. None passes for a
-/// browser: a classifier tells each by one connection (docs/results/covertness.md).
+/// requests and answers; http-image answers with your pictures, http-site with the objects of your
+/// site; embed has the sizes and pauses of recorded connections. None passes for a browser: a
+/// classifier recognises each by one connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -82,67 +82,67 @@ enum PtSide {
     Crawl(CrawlSide),
 }
 
-/// Lead programs to bridges: started by tor, it is told how by its environment
+/// Connect programs to bridges; tor, when it starts this, sets it up by environment variables.
 #[derive(Args)]
 #[command(after_long_help = CLIENT_EXAMPLES, after_help = "--help shows examples.")]
 struct ClientSide {
-    /// Where programs come in that say which bridge they want: SOCKS5, the bridge's address as the
-    /// destination, and KEY=VALUE;KEY=VALUE of its line as user and password (repeatable)
+    /// Listen here for SOCKS5: destination is the bridge's address, user and password are
+    /// KEY=VALUE;KEY=VALUE of its line (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
-    /// Where connections come in that all go to --bridge (repeatable)
+    /// Listen here for connections to --bridge (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT", requires = "bridge")]
     listen: Vec<SocketAddr>,
-    /// The bridge of --listen, by its line
+    /// Use this bridge line for --listen.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// The file with the shapes of embed's connections, made by 'anabranch pt crawl --shape'; the
-    /// server has to have the same [default: those that come with the program]
+    /// Read embed's connection shapes from FILE, made by 'anabranch pt crawl --shape'; the server
+    /// needs the same file [default: the built-in shapes].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
     common: PtCommon,
 }
 
-/// Take clients' connections, and lead each on to a relay or another server
+/// Accept clients' connections, and forward each to a relay or another server.
 #[derive(Args)]
 #[command(after_long_help = SERVER_EXAMPLES, after_help = "--help shows examples.")]
 struct ServerSide {
-    /// Where clients come in
+    /// Listen for clients here.
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
     listen: Option<SocketAddr>,
-    /// Where each client is led to
+    /// Forward each client to this address.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     to: Option<SocketAddr>,
-    /// The file with the bridge's key; made if it is not there
+    /// Keep the bridge's key in FILE; created if missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// What connections look like: nosteg, http-opaque or http-text, each with -short behind it for
-    /// many short connections; http-image; http-site; embed; nosteg-rr. Clients are told by the
-    /// bridge line. A bridge of tor's has it from ServerTransportOptions [default: nosteg]
+    /// Choose what connections look like: nosteg, http-opaque or http-text, each with the suffix
+    /// -short for many short connections; http-image; http-site; embed; nosteg-rr. Clients read it
+    /// from the bridge line. For tor's bridge use ServerTransportOptions [default: nosteg].
     #[arg(long, value_name = "NAME", requires = "listen")]
     profile: Option<Profile>,
-    /// A server of the web that answers whoever is no client of ours; http profiles want one. A
-    /// bridge of tor's has it from ServerTransportOptions
+    /// Forward everybody who is not a client to this web server; http profiles need one. For tor's
+    /// bridge use ServerTransportOptions.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     site: Option<SocketAddr>,
-    /// A folder of JPEGs in which answers hide what they bring; http-image wants one. A bridge of
-    /// tor's has it from ServerTransportOptions
+    /// Hide bytes in this folder's JPEGs; http-image needs it. For tor's bridge use
+    /// ServerTransportOptions.
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
-    /// A folder made by 'anabranch pt crawl', whose objects answers are; http-site wants one. A
-    /// bridge of tor's has it from ServerTransportOptions
+    /// Answer with objects of this folder, made by 'anabranch pt crawl'; http-site needs it. For
+    /// tor's bridge use ServerTransportOptions.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// The file with the shapes of embed's connections; clients have to have the same. A bridge of
-    /// tor's has it from ServerTransportOptions [default: those that come with the program]
+    /// Read embed's connection shapes from FILE; clients need the same file. For tor's bridge use
+    /// ServerTransportOptions [default: the built-in shapes].
     #[arg(long, value_name = "FILE", requires = "listen")]
     shapes: Option<PathBuf>,
-    /// Links at a time [default: 10000]
+    /// Allow N links at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Megabytes that all links together may have for data that is under way or not read; when
-    /// there is more, the link ends that has most beyond its part [default: 256]
+    /// Allow MB megabytes of data in flight or unread for all links together; beyond it the link
+    /// that most exceeds its share is closed [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -151,14 +151,14 @@ struct ServerSide {
 
 #[derive(Args)]
 struct PtCommon {
-    /// Which connection takes the next piece of the stream ('anabranch split --help' lists them)
-    /// [default: pull]
+    /// Scheduler that chooses the connection of the next piece of the stream ('anabranch split
+    /// --help' lists them) [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
-    /// Print events as JSON lines
+    /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
-    /// Print nothing but what goes wrong
+    /// Print only errors and warnings.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -221,7 +221,7 @@ impl ClientSide {
         let log = self.common.log()?;
         let at = station.addresses().map_err(Failure::trouble)?;
         let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
-        let text = format!("programs come in at {}", at.join(", "));
+        let text = format!("listening for programs on {}", at.join(", "));
         log.say(&json!({"event": "listening", "listen": at}), &text);
         let ends = Ends { stop, with_input: false };
         station.run(&ends, &mut |event| tell(&log, &event)).map_err(Failure::trouble)
@@ -258,8 +258,8 @@ impl ServerSide {
         let line = station.bridge().to_string();
         let at = station.bridge().address;
         let text = match at.ip().is_unspecified() {
-            true => format!("clients come in by this, with an address of yours in place of {at}"),
-            false => "clients come in by this".to_owned(),
+            true => format!("bridge line for clients, with your address in place of {at}"),
+            false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
         log.say(&event, &format!("{text}:\n{line}"));
@@ -289,7 +289,7 @@ fn run_managed(
     if std::env::var_os(MANAGED).is_none() {
         let flags = if at_client { "--socks, or --listen and --bridge" } else { "--listen" };
         return Err(Failure::misuse(format!(
-            "no tor has started it (there is no {MANAGED}): by itself it wants {flags}"
+            "not started by tor ({MANAGED} is not set): stand-alone it needs {flags}"
         )));
     }
     let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);

@@ -38,17 +38,17 @@ const LEAST_RATE: u64 = 75 << 10;
 /// What `--help` ends with.
 const FILES: &str = "\
 EXAMPLES
-  A relay that lets streams out to port 443:
+  A relay with exit streams to port 443:
     anabranch relay --nickname river1 --address 192.0.2.1 --listen 0.0.0.0:9001 \\
         --authorities network.txt --exit 'accept *:443'
 
-  As a file has it, and as a service:
+  With a file, and as a service:
     anabranch relay /etc/anabranch/river.toml
     systemctl enable --now anabranch-relay@river
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
   ~/.local/state/anabranch/relay                 keys, in C tor's files, and the directory (--data)
@@ -77,15 +77,15 @@ pub(super) const KEYS: &[&str] = &[
     "pt",
 ];
 
-/// Be a relay of the onion network: guard, middle or exit
+/// Run a relay of the onion network: guard, middle or exit.
 ///
 /// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files;
 /// a descriptor is published to the authorities. Without --exit no stream leaves by this relay.
-/// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one ends at once.
+/// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one stops at once.
 ///
-/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file and
-/// --authorities again: what can change without a restart does, the rest is named, and a mistake
-/// changes nothing. Circuits go on, and SIGHUP never ends a relay.
+/// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
+/// can change without a restart changes, the rest is listed, and an error changes nothing. Circuits
+/// continue, and SIGHUP never stops a relay.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -93,82 +93,81 @@ pub(crate) struct RelayArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// The relay's name: 1 to 19 letters and digits
+    /// Set the relay's name: 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// The IPv4 address at which others reach it
+    /// Announce this IPv4 address.
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// The IPv6 address at which they reach it, too; needs a --listen for it
+    /// Announce this IPv6 address too; needs a --listen for it.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
-    /// Where links come in; the first one's port is announced, and the first of IPv6 (repeatable)
+    /// Listen for links here; the first port is announced, and the first of IPv6 (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// How to reach you, for the descriptor
+    /// Set your contact address for the descriptor.
     #[arg(long)]
     contact: Option<String>,
-    /// The fingerprints of your other relays
+    /// List the fingerprints of your other relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     family: Vec<String>,
-    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts
-    /// (repeatable)
+    /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Bytes a second that all links together may carry, each way [default: 1073741824]
+    /// Limit all links together to BYTES per second in each direction [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Bytes that they may carry at once after a rest [default: a second's]
+    /// Allow bursts of BYTES after a pause [default: one second's].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Megabytes that waiting cells may take, with those that wait in sets for other circuits: from
-    /// half of it on those sets rest, and at the end what waits longest, or most, is closed. Links
-    /// of a bridge's own transport may have half as much more, bounded as by 'pt server --memory';
-    /// a reload does not change that [default: 512]
+    /// Allow MB megabytes of queued cells, including those that wait in sets for other circuits.
+    /// Above half of it those sets are paused; at the limit the oldest or largest is closed. Links
+    /// of a bridge's built-in transport may use half as much more, bounded as by 'pt server
+    /// --memory'; a reload does not change that [default: 512].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Threads that carry cells, each with its share of the links and of --memory [default: one for
-    /// each core of the machine]
+    /// Use N threads for cells, each with its share of the links and of --memory [default: one for
+    /// each core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Of which kinds links to relays and clients are that know them, the first before the others:
-    /// with utls and quic circuits pass each other's lost packets; utls wants CAP_BPF, quic UDP at
-    /// the same ports; tls-per-circuit, alone: a link for each circuit that goes on, up to 64 to a
-    /// relay, to be measured against (docs/guide/operate.md) [default: tls]
+    /// Prefer these kinds of links to relays and clients that support them, in this order: with
+    /// utls and quic, circuits do not wait for each other's lost packets. utls needs CAP_BPF, quic
+    /// UDP at the same ports. tls-per-circuit, alone: one link for each circuit, up to 64 to a
+    /// relay, for comparison (docs/guide/operate.md) [default: tls].
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Congestion control of QUIC links, whatever TCP's is: cubic, or bbr, which loses less of its
-    /// rate where lines lose packets, and which its library calls experimental [default: cubic]
+    /// Set the congestion control of QUIC links, independent of TCP's: cubic, or bbr, which loses
+    /// less speed on lossy lines and which its library calls experimental [default: cubic].
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
-    /// Links to other relays, those that come and those that are opened, may go by several paths at
-    /// a time that the kernel knows (`ip mptcp`), where the neighbour's do, too
+    /// Let links to other relays, incoming and outgoing, use several paths that the kernel knows
+    /// (`ip mptcp`), if the neighbour does too.
     #[arg(long)]
     mptcp: bool,
-    /// Whose cell a link sends next: round-robin, random, ewma (who sent least lately), or kist
-    /// (that one, and cells wait until the kernel has room for them) [default: ewma]
+    /// Choose the circuit whose cell a link sends next: round-robin, random, ewma (the one that
+    /// sent least recently), or kist (like ewma, but cells wait until the kernel has room)
+    /// [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
-    /// Seconds that circuits may go on after the end was asked for [default: 30]
+    /// Let circuits finish for SECONDS after the relay was asked to stop [default: 30].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Extend circuits to private addresses: in networks on one machine alone
+    /// Extend circuits to private addresses: only for networks on one machine.
     #[arg(long)]
     allow_private: bool,
-    /// Answer no directory requests
+    /// Answer no directory requests.
     #[arg(long)]
     no_directory: bool,
-    /// Be a bridge: no authority hears of it, and clients come by the lines that it prints at its
-    /// start and leaves in bridgelines.txt below --data
+    /// Run as a bridge: no authority learns of it. It prints the bridge lines for clients at its
+    /// start and writes them to bridgelines.txt in --data.
     #[arg(long)]
     bridge: bool,
-    /// A transport of the bridge: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The
-    /// transport anabranch is ours and needs no program; its keys are profile, site, pictures,
-    /// covers and shapes (repeatable)
+    /// Offer this transport: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The transport
+    /// anabranch is built in; its keys are profile, site, pictures, covers and shapes (repeatable).
     #[arg(long, value_name = "LINE")]
     pt: Vec<String>,
 }
@@ -249,10 +248,10 @@ impl RelayArgs {
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
-                "--no-directory: clients of a bridge ask it for all that they need of the network",
+                "--no-directory: a bridge's clients get the whole directory from it",
             )),
             (false, _) if !self.pt.is_empty() => {
-                Err(Failure::misuse("--pt goes with --bridge: a relay that all know needs none"))
+                Err(Failure::misuse("--pt needs --bridge: a published relay needs no transport"))
             }
             (true, false) => {
                 let first = self.listen.first().copied();
@@ -284,7 +283,7 @@ impl RelayArgs {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
             let told =
-                "--address6 needs a --listen [ADDRESS]:PORT of IPv6: links would not come in";
+                "--address6 needs a --listen [ADDRESS]:PORT of IPv6: it would accept no links";
             return Err(Failure::misuse(told));
         };
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
@@ -309,9 +308,8 @@ impl RelayArgs {
     pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
-        let told = |at: &SocketAddr| {
-            Failure::misuse(format!("--listen {at}: a relay's place needs a port"))
-        };
+        let told =
+            |at: &SocketAddr| Failure::misuse(format!("--listen {at}: a relay needs a port"));
         // Any of them, though the first alone is announced, and the first of IPv6 (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {

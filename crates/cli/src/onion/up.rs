@@ -28,40 +28,39 @@ const INTERVAL: u64 = 300;
 /// Where exits let streams go if nobody says.
 const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
-/// Bring up an onion network in this process: an authority, seven relays and a client
+/// Run a whole onion network in this process: an authority, seven relays and a client.
 ///
-/// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for
-/// the authority, 127.2.0.1 to 127.8.0.1 for the relays, of which the last two are exits), and
-/// talks to the others by nothing but the Tor protocol. Exits connect to this machine alone, unless
-/// --exit says otherwise; they look any name up, as programs on this machine do. Keys are made at
-/// the first start and kept in --data.
+/// Needs no root and no configuration. Each node has its own loopback address (127.1.0.1 for the
+/// authority, 127.2.0.1 to 127.8.0.1 for the relays, of which the last two are exits), and uses
+/// only the Tor protocol to talk to the others. Exits connect to this machine only, unless --exit
+/// allows more; they resolve names as this machine does. Keys are made at the first start and kept
+/// in --data.
 ///
-/// SIGINT and SIGTERM end it, and so does the end of its terminal; SIGHUP does not: there is no
-/// file of settings to be read again.
+/// SIGINT, SIGTERM and the end of its terminal stop it. SIGHUP does not, because there is no file
+/// of settings to read again.
 ///
-/// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc
-/// prints what they need.
+/// Stock tors and other anabranch clients and relays on this machine can join: --print-torrc prints
+/// what they need.
 #[derive(Args)]
 pub(crate) struct UpArgs {
-    /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
-    /// 127.0.0.1:9150]
+    /// Listen for programs here, with SOCKS5, SOCKS4a and HTTP CONNECT (repeatable) [default:
+    /// 127.0.0.1:9150].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// A rule of the exits' policy, such as 'accept *:443'; the first that matches counts
-    /// (repeatable) [default: accept 127.0.0.0/8:*]
+    /// Add a rule to the exits' policy, such as 'accept *:443'; the first match counts (repeatable)
+    /// [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Where keys and state are kept [default: ~/.local/state/anabranch/up]
+    /// Keep keys and state here [default: ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the lines of torrc by which a stock tor joins the network that runs or ran with this
-    /// --data, and end
+    /// Print the torrc lines with which a stock tor joins the network of this --data, then exit.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
-    /// Print events as JSON lines
+    /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
-    /// Print nothing but what goes wrong
+    /// Print only errors and warnings.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -86,7 +85,7 @@ impl UpArgs {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
         };
-        let nothing = "up takes no file of settings: there is nothing to read again";
+        let nothing = "up has no file of settings: there is nothing to read again";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
         embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
@@ -113,7 +112,7 @@ impl UpArgs {
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
-            let cure = Some("--exit RULE lets more through");
+            let cure = Some("--exit RULE allows more");
             client::ClientEvent::Refused(Refused { cure, ..refused })
         }
         other => other,
@@ -154,9 +153,10 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority, {RELAYS} relays, {EXITS} of them exits that reach what --exit says, or this machine alone\n\
+        "an onion network is up: an authority and {RELAYS} relays, {EXITS} of them exits that \
+         reach what --exit allows, or this machine only\n\
          try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
-         with  python3 -m http.server 8000  in another terminal; a stock tor joins by  anabranch up --print-torrc"
+         with  python3 -m http.server 8000  in another terminal; a stock tor joins with  anabranch up --print-torrc"
     )
 }
 

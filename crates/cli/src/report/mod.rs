@@ -20,8 +20,8 @@ const SHOWN: usize = 20;
 /// Sessions that a page takes at most: a browser has to hold them.
 const MOST: usize = 1000;
 
-/// Makes a page of what each observer saw: rates, shares, switches and run lengths per path and
-/// direction
+/// Make a page of what each observer saw: rates, shares, switches and run lengths for each path and
+/// direction.
 ///
 /// The page is one HTML file that needs no network, no script and no other file. Its numbers are
 /// those of --text and --json. The trace is read twice and never held in memory.
@@ -29,16 +29,16 @@ const MOST: usize = 1000;
 pub(crate) struct ReportArgs {
     /// The trace, as `anabranch split --trace` writes it
     trace: PathBuf,
-    /// Write the page here; - is standard output [default: TRACE with the ending .html]
+    /// Write the page here; - is standard output [default: TRACE with the ending .html].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print tables; a page is written only where --output asks for it
+    /// Print tables; write a page only with --output.
     #[arg(long)]
     text: bool,
-    /// Print one JSON object; a page is written only where --output asks for it
+    /// Print one JSON object; write a page only with --output.
     #[arg(long, conflicts_with = "text")]
     json: bool,
-    /// Show every session, not only 20 (tables: the first, page: the busiest)
+    /// Show every session, not only 20 (tables: the first, page: the busiest).
     #[arg(long)]
     all: bool,
 }
@@ -81,7 +81,7 @@ impl ReportArgs {
             _ if self.text => print(&tables::as_tables(trace.facts(), &summary, shown)),
             _ if self.json => print(&tables::as_json(trace.facts(), &summary)),
             Some(page) if page != Path::new("-") => {
-                print(&format!("the report lies in {}\n", page.display()))
+                print(&format!("wrote the report to {}\n", page.display()))
             }
             _ => Ok(()),
         }
@@ -110,7 +110,7 @@ impl ReportArgs {
             )));
         }
         if self.output.is_none() && target.exists() && !html::is_ours(&target) {
-            let why = "exists and is no report of this program: name a file with --output";
+            let why = "exists and is not a report of this program: name a file with --output";
             return Err(Failure::misuse(format!("{shown} {why}")));
         }
         Ok(Some(target))
@@ -120,7 +120,7 @@ impl ReportArgs {
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
-            let remedy = "leave --all out, or see them all with --text --all";
+            let remedy = "omit --all, or see all of them with --text --all";
             return Err(Failure::misuse(format!(
                 "{count} sessions do not fit in a page (at most {MOST}): {remedy}"
             )));
@@ -221,7 +221,7 @@ mod tests {
     fn what_is_no_page_of_ours_is_kept() {
         let (folder, path) = trace(1);
         fs::write(folder.path().join("run.html"), "<p>mine").unwrap();
-        assert!(refusal(&args(&path)).contains("run.html exists and is no report"));
+        assert!(refusal(&args(&path)).contains("run.html exists and is not a report"));
         assert_eq!(fs::read_to_string(folder.path().join("run.html")).unwrap(), "<p>mine");
         let output = Some(path.clone());
         assert!(refusal(&ReportArgs { output, ..args(&path) }).contains("is the trace"));

@@ -94,12 +94,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
 /// What the keys do, over the lowest lines of `area`.
 fn explain(frame: &mut Frame<'_>, area: Rect, orders: &[&str], look: &Look) {
     let mut lines = vec![
-        ("q, Ctrl-C", "ends the run; Ctrl-C once more ends it at once".to_owned()),
-        ("p", "holds the view, and lets it go on; the run goes on all the while".to_owned()),
-        ("?", "shows these lines, and hides them".to_owned()),
+        ("q, Ctrl-C", "stop the run; Ctrl-C again stops it at once".to_owned()),
+        ("p", "pause or resume the view; the run continues".to_owned()),
+        ("?", "show or hide these lines".to_owned()),
     ];
     if orders.len() > 1 {
-        lines.insert(2, ("s", format!("sorts, in turn, by {}", orders.join(", "))));
+        lines.insert(2, ("s", format!("sort by {}, in turn", orders.join(", "))));
     }
     let lines = lines.into_iter().map(|(keys, what)| {
         Line::from(vec![Span::styled(format!("  {keys:<10}"), look.palette.head()), what.into()])

@@ -36,14 +36,14 @@ const EXAMPLES: &str = "\
 PATHS
   auto                each of this machine's uplinks, by its interface (shown before it is used)
   NAME=if:DEVICE      leaves by that interface (bound to it; needs no root)
-  NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has brought up
+  NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has started
   NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
-  NAME=ports:N        leaves by the default way, rotating over N source ports
+  NAME=ports:N        leaves by the default route, rotating over N source ports
   NAME=socks5:[USER@]HOST:PORT
-                      goes through that SOCKS5 proxy, which has to relay UDP. The password comes
+                      goes through that SOCKS5 proxy, which must relay UDP. The password comes
                       from the environment (ANABRANCH_SOCKS5_PASSWORD), a file's first line
-                      (USER:@FILE@HOST:PORT), the TOML file, or stands there (USER:PASSWORD@HOST:PORT),
-                      where all users of this machine see it
+                      (USER:@FILE@HOST:PORT), the TOML file, or this word (USER:PASSWORD@HOST:PORT),
+                      which all users of this machine can read
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
 EXAMPLES
@@ -52,72 +52,72 @@ EXAMPLES
   terminal: wg-quick up ./split.conf):
     anabranch split --wg tunnel.conf --write split.conf --path wlan=if:wlan0 --path lte=if:wwan0
 
-  The same by hand, a new path every 100 ms. Set the tunnel's Endpoint to 127.0.0.1:51820; the server
-  stays as it is:
+  The same without --wg, a new path every 100 ms. Set the tunnel's Endpoint to 127.0.0.1:51820; the
+  server stays as it is:
     anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:51820 \\
         --path wlan=if:wlan0 --path lte=if:wwan0
 
-  A tunnel that is up as one of the paths, beside the usual way out:
+  A running tunnel as one path, and Wi-Fi as another:
     anabranch split --wg home.conf --path vpn=wg:/etc/wireguard/vpn.conf --path wlan=if:wlan0
 
-  Show where each path would leave and which MTU the tunnel should have, then stop:
+  Print the route of each path and the MTU for the tunnel, then exit:
     anabranch split tunnel.toml --check
 
-  QUIC with its handshake on one path and all else on two others, runs of about 50 packets:
+  QUIC with its handshake on one path and the rest on two others, runs of about 50 packets:
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
-  Any program: QUIC, WireGuard and Mosh are split, each other flow keeps to one path (root):
+  Any program: QUIC, WireGuard and Mosh are split, each other flow uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One browser alone; then: ip netns exec browse su -c chromium YOU
+  One browser only; then: ip netns exec browse su -c chromium YOU
     anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One path shall carry more than the other, and what observers see is to be kept:
+  One path carries more than the other, and what observers see is recorded:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
 ENVIRONMENT
-  ANABRANCH_SOCKS5_PASSWORD   the password of proxies that name a user and no password
+  ANABRANCH_SOCKS5_PASSWORD   password of proxies that have a user and no password
   JOURNAL_STREAM              set by systemd: lines then begin with their priority, and the counters
-                              every 5 s are left out unless --verbose asks for them
-  NOTIFY_SOCKET               set by systemd: told when the splitter listens and when it ends
+                              every 5 s are left out without --verbose
+  NOTIFY_SOCKET               set by systemd: notified when the splitter listens and when it stops
 
 FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME
-  /run/anabranch              what a run with --tun will have to undo
+  /run/anabranch              changes that a run with --tun has to undo
 
 SIGNALS
-  With a FILE, SIGHUP reads it again; sessions go on under the new settings, and a mistake in the
-  file changes nothing. Without one it ends the run, as SIGINT and SIGTERM do; so does the end of
-  the terminal.
+  With a FILE, SIGHUP reads it again; sessions continue under the new settings, and an error in the
+  file changes nothing. Without one, SIGHUP stops the run, as SIGINT, SIGTERM and the end of the
+  terminal do.
 
 EXIT CODES
-  0 ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 trouble on the way   2 what was asked cannot be
-  130 ended at once by a second Ctrl-C, captures discarded";
+  0 stopped by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 failed while running   2 bad usage or settings
+  130 stopped at once by a second Ctrl-C, captures discarded";
 
-/// Split sessions over several paths, below unaltered servers.
+/// Split sessions over several paths to unmodified servers.
 ///
-/// Clients send their datagrams to --listen; each goes to the server by the path that the schedule
-/// names, and the server's answers come back by whichever path it chooses. WireGuard, QUIC and Mosh
-/// servers follow a client whose address changes, so they put the session together again without
-/// knowing of the splitter.
+/// Clients send their datagrams to --listen. Each datagram goes to the server by the path that the
+/// schedule chooses; answers return by the path that the server chooses. WireGuard, QUIC and Mosh
+/// servers follow a client whose address changes, so they reassemble the session without knowing
+/// the splitter.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
-    /// TOML file with the same names as the flags, and a [[path]] table for each path; flags
-    /// override it
+    /// Read settings from this TOML file, named as the options are, with a [[path]] table for each
+    /// path; options override it.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// The same, for those who like to name things
+    /// Same as the FILE argument.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Show each path's interface, source, route and MTU, and stop: no socket is opened for traffic
+    /// Show each path's interface, source, route and MTU, then exit; sends nothing.
     #[arg(long)]
     check: bool,
 
-    /// Undo what runs with --tun left behind that were killed, and stop (root)
+    /// Undo what killed --tun runs left behind, then exit (root).
     #[arg(long, exclusive = true)]
     restore: bool,
 
@@ -179,7 +179,7 @@ fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {
         true => "nothing was left behind".to_owned(),
-        false => format!("undid what was left of --tun {}", restored.join(", ")),
+        false => format!("undid what --tun {} had left behind", restored.join(", ")),
     };
     writeln!(io::stdout(), "{text}").or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),

@@ -16,50 +16,51 @@ use super::forms;
 use super::uplinks::PathChoice;
 use super::values::{AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
 
-/// Everything that both the command line and a file may set.
+/// Settings of the command line and of the file.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
-    /// Where clients send their datagrams, such as 127.0.0.1:51820
+    /// Listen for clients at this address, such as 127.0.0.1:51820.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// The server; a name is resolved anew for each session
+    /// Send to this server; a name is resolved again for each session.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
-    /// Instead of --listen and --to: an interface of this name takes the datagrams of any program
-    /// (root)
+    /// Make an interface of this name for the datagrams of any program, instead of --listen and
+    /// --to (root).
     ///
     /// UDP to the ports of QUIC, WireGuard and Mosh is split, each session to the server that its
-    /// program names. With --to and --key all packets go to a far end with an interface of its own.
+    /// program names. With --to and --key all packets go to a far end that has an interface too.
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
-    /// Lead traffic into the interface: what can be split is, each other flow is pinned to one path
+    /// Route traffic into the interface: split what can be split, and pin each other flow to one
+    /// path.
     ///
-    /// Without it no route changes. All is undone at the end; after a SIGKILL by the next start, or
-    /// by --restore. Needs the program nft.
+    /// Without this option no route changes. Everything is undone when the run ends; after a
+    /// SIGKILL by the next start, or by --restore. Needs the program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
-    /// Make the interface in a network namespace of this name, which is made too: programs started
-    /// there ('ip netns exec NAME PROGRAM') use it, and no others
+    /// Make a network namespace of this name and put the interface into it. Only programs started
+    /// there ('ip netns exec NAME PROGRAM') use it.
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
-    /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always]
+    /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always].
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::ranges")]
     pub(crate) udp: Vec<PortRange>,
 
-    /// A name server for the namespace; repeat for more [default: this machine's]
+    /// Use this name server in the namespace; repeat for more [default: this machine's].
     #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
     pub(crate) dns: Vec<IpAddr>,
 
-    /// What the sessions carry: auto, wireguard, quic, mosh, or any [default: auto]
+    /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
     ///
     /// "auto" looks at the first datagrams; "any" splits without looking.
     #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
@@ -67,29 +68,30 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 
-    /// A session whose client is silent for so long is closed [default: 180s]
+    /// Close a session after its client has been silent for TIME [default: 180s].
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
-    /// Sessions at once; one more closes the one that was idle longest [default: 4096]
+    /// Allow N sessions at once; one more closes the session idle for the longest time [default:
+    /// 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// A path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined by
-    /// commas; repeat for each path. "auto": all of this machine's uplinks
+    /// Add a path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined
+    /// by commas; repeat for each path. "auto" adds all of this machine's uplinks.
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "forms::paths")]
     pub(crate) paths: Vec<PathChoice>,
 
-    /// Allow two paths with the same interface and the same source address
+    /// Allow two paths with the same interface and the same source address.
     ///
-    /// To an observer there they are one path, so this is refused otherwise.
+    /// For an observer there they are one path, so this is refused otherwise.
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
 
     /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a
-    /// full tunnel
+    /// full tunnel.
     ///
     /// Needs CAP_NET_ADMIN. Not with --route, which marks them by itself.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
@@ -108,131 +110,128 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
-    /// Draw the schedule anew after each silence of a session that is so long, such as 1s
+    /// Draw the schedule again after the session has been idle for SILENCE, such as 1s.
     ///
-    /// Otherwise chances that a schedule draws (weighted) are kept for all of a session's life, and
-    /// what is learnt of them in one page load holds in the next. A silence is one of the client;
-    /// runs that grow and the pull of evened begin anew after it, too [there: 1s if not given].
+    /// Without it a session keeps its probabilities (weighted) for its whole life, and what an
+    /// observer learns about them in one page load is true in the next. Idle means that the client
+    /// sends nothing. Runs that grow, and the preference of evened, restart after it too [for
+    /// these: 1s if not given].
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
 
-    /// Delay each datagram before the split by a time drawn from this range, such as 0-20ms; none
-    /// overtakes another
+    /// Delay each datagram before the split by a random time from this range, such as 0-20ms; none
+    /// overtakes another.
     ///
-    /// What an observer sees of a path gets noise that no share of it can give. It costs nearly its
-    /// longest delay in each round trip. At most 4,096 datagrams and 4 MiB of a session wait; what
-    /// is more leaves early and is counted (hurried). Answers are delayed only by a far end that
-    /// has the option, too.
+    /// This adds noise to what an observer of one path sees. It costs almost the longest delay in
+    /// each round trip. At most 4,096 datagrams and 4 MiB of a session wait; beyond that they leave
+    /// early and are counted (hurried). Answers are delayed only by a far end with this option.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
 
-    /// The path that the handshakes of QUIC and WireGuard and DNS queries take
+    /// Send handshakes of QUIC and WireGuard, and DNS queries, by this path.
     ///
     /// It carries nothing else, unless --scheduled lists it too.
     #[arg(long, value_name = "NAME", help_heading = "Schedule")]
     pub(crate) handshake: Option<String>,
 
-    /// The paths of the schedule [default: all but the --handshake path]
+    /// Use these paths for the schedule [default: all but the --handshake path].
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
     pub(crate) scheduled: Option<Vec<String>>,
 
-    /// Four-tuples (paths times ports) that one QUIC connection may use [default: 4]
+    /// Let one QUIC connection use N four-tuples (paths times ports) [default: 4].
     ///
-    /// Servers forget or refuse a connection that comes from too many addresses.
+    /// Servers forget or refuse a connection that arrives from too many addresses.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
-    /// Hold what comes by a path until the path before has fallen silent, at most so long
+    /// Hold datagrams of a new path until the previous path is silent, for at most TIME.
     ///
-    /// Otherwise what still stands in the queues of the path that a server has left is overtaken by
-    /// what comes by the next, and QUIC and TCP slow down as if it were lost. 30ms suits most paths
+    /// Otherwise datagrams of the new path overtake those still queued on the old one, and QUIC and
+    /// TCP slow down as if datagrams were lost. 30ms suits most paths
     /// (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
-    /// Repeat the choices of another run [default: drawn from the system, and shown]
+    /// Repeat the random choices of another run [default: a random seed, printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
-    /// The server of --to is a far end of ours ('anabranch merge'), and this file has our keys and
-    /// its ('anabranch key' makes it)
+    /// Use a far end ('anabranch merge') at --to, with the keys in FILE ('anabranch key' makes it).
     ///
-    /// Then all is encrypted anew, and no path shows what went by another (docs/guide/far-end.md).
+    /// Then everything is encrypted again, and no path reveals what the others carried
+    /// (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
     pub(crate) key: Option<PathBuf>,
 
-    /// The server that is wanted behind the far end, by the name that it has there
+    /// Choose the server behind the far end by its name there.
     #[arg(long, value_name = "NAME", help_heading = "Far end")]
     pub(crate) behind: Option<String>,
 
-    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP
-    /// payload
+    /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
     pub(crate) pad: Vec<u16>,
 
-    /// Send decoy runs by paths that rest, with at most so many bytes for each byte carried, such
-    /// as 10%
+    /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
     ///
-    /// A decoy run has the lengths and distances of a run that was really sent, and the far end
-    /// drops it: an observer cannot tell it. Each end has a budget of its own. Not with schedules
-    /// that look at windows.
+    /// A decoy run copies the lengths and intervals of a real run, and the far end drops it, so an
+    /// observer cannot distinguish it. Each end has its own budget. Not with schedules that use
+    /// windows.
     #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) decoys: Option<DecoyBudget>,
 
-    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change
-    /// in it is shown
+    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and the lines to change
+    /// are printed.
     ///
-    /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
+    /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen is given.
     #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
     pub(crate) wg: Option<PathBuf>,
 
-    /// Write the changed file, keys included, for its owner alone to read; - prints it
+    /// Write the changed file, keys included, readable by its owner only; - prints it.
     #[arg(long, value_name = "FILE", help_heading = "WireGuard")]
     pub(crate) write: Option<PathBuf>,
 
-    /// Let --write replace a file
+    /// Let --write replace a file.
     #[arg(long, help_heading = "WireGuard")]
     pub(crate) overwrite: bool,
 
-    /// The peer to split towards, by public key or place in the file, where several have an
-    /// Endpoint
+    /// Choose the peer by public key or position in the file, if several have an Endpoint.
     #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
-    /// Tell events as JSON, one object a line (docs/formats.md)
+    /// Print events as JSON, one object a line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) json: bool,
 
-    /// Tell only warnings
+    /// Print only warnings.
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Tell the counters every 5 s in the journal too, where they are left out otherwise
+    /// Print the counters every 5 s in the journal too, which leaves them out otherwise.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md)
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Whoever reaches that address reads how much is sent and when, though not by or to whom:
-    /// 127.0.0.1 is a good choice.
+    /// Anyone who reaches that address can read how much is sent and when, but not by whom or to
+    /// whom. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Write what each observer sees, a row for each datagram (Parquet; docs/formats.md)
+    /// Write what each observer sees, one row for each datagram (Parquet; docs/formats.md).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Write the packets of each path to DIR/NAME.pcapng; DIR is made where it is missing
+    /// Write the packets of each path to DIR/NAME.pcapng; DIR is created if necessary.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// Let --trace and --pcap replace files
+    /// Let --trace and --pcap replace files.
     #[arg(long, help_heading = "Output")]
     pub(crate) replace: bool,
 }
@@ -286,22 +285,23 @@ impl Options {
 /// Help on `--every` in a line.
 fn every() -> String {
     format!(
-        "Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that \
-         mean, 50-70p and 80-120ms random in that range, grow:10-100ms short after a silence and \
-         then growing [default: {EVERY}, with a far end \
-         {FAR_END_EVERY}, or what the schedule's authors published]"
+        "Set the length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random \
+         with that mean, 50-70p and 80-120ms random in that range, grow:10-100ms short after a \
+         silence, then growing [default: {EVERY}, with a far end {FAR_END_EVERY}, or what the \
+         schedule's authors published]"
     )
 }
 
 /// Help on `--every`: what it costs.
 fn prices() -> String {
     format!(
-        "{}\n\n100ms costs WireGuard and Mosh nothing over paths of like delay. QUIC servers keep \
-         13 to 76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md). At 100ms, \
-         by an unaltered server, k-FP recognises 18 % of page loads from one path at random, 35 % \
-         from the fullest, rocket 51 % (docs/results/schedules.md); by a server that changes paths \
-         at once k-FP finds 12 and 22 % at 100ms, 38 and 70 % at 1s \
-         (docs/results/fingerprinting.md).",
+        "{}\n\n100ms costs WireGuard and Mosh nothing over paths of similar delay. QUIC servers \
+         keep \
+         13 to 76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md). At 100ms \
+         with an unmodified server, k-FP recognises 18 % of page loads on a random path and 35 % \
+         on the fullest; MiniRocket recognises 51 % there (docs/results/schedules.md). With a \
+         server that switches at the same moment, k-FP recognises 12 and 22 % at 100ms, 38 and \
+         70 % at 1s (docs/results/fingerprinting.md).",
         every()
     )
 }
@@ -309,8 +309,8 @@ fn prices() -> String {
 /// Help on `--schedule` in a line.
 fn schedule() -> String {
     format!(
-        "Who names the path of the next run, such as round-robin (--help lists them) [default: \
-         {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]"
+        "Scheduler that chooses the path of each run, such as round-robin (--help lists them) \
+         [default: {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]"
     )
 }
 
@@ -320,9 +320,11 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "Who names the path of the next run [default: {SCHEDULE}, with a far end \
-         {FAR_END_SCHEDULE}]\n\n{}\n\nWith a far end (--key) also, by each path's window (a leg is a path); they add paths up, and tell the observer of \
-         one how full the others are (docs/guide/far-end.md):\n\n{}",
+        "Scheduler that chooses the path of each run [default: {SCHEDULE}, with a far end \
+         {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end (--key) there are more, which use each \
+         path's \
+         window (a leg is a path). They combine the paths' bandwidth, and reveal on each path how \
+         busy the others are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

@@ -58,9 +58,7 @@ fn entrance(
             (!options.dns.is_empty(), "dns"),
         ] {
             if given {
-                return Err(in_setting(setting)(
-                    "there is no interface to use it with: add --tun NAME",
-                ));
+                return Err(in_setting(setting)("it needs an interface: add --tun NAME"));
             }
         }
         let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
@@ -71,7 +69,7 @@ fn entrance(
         return for_packets(options, tun, far_end);
     }
     if options.listen.is_some() || options.to.is_some() {
-        return Err(in_setting("tun")("takes the place of --listen and --to: leave them away"));
+        return Err(in_setting("tun")("it replaces --listen and --to: remove them"));
     }
     if !options.dns.is_empty() && options.netns.is_none() {
         return Err(in_setting("dns")(
@@ -81,16 +79,16 @@ fn entrance(
     if let Some(path) = paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
-            "path '{name}' is a proxy, which an interface cannot use: TCP and DNS, which it pins to a path, cannot \
-             follow there, and no proxy says to which of the servers that programs name it relays; use it with \
-             --listen and --to, or leave it away"
+            "path '{name}' is a proxy, which an interface cannot use: TCP and DNS flows pinned \
+             to it could not follow, and a proxy does not report which servers it relays to; use \
+             it with --listen and --to, or remove it"
         )));
     }
     check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
     if options.route && options.fwmark.is_some() {
         return Err(in_setting("fwmark")(
-            "whatever bears this mark would go past the splitter: leave it away, --route marks the splitter's own \
-             packets by itself",
+            "packets with this mark would bypass the splitter: remove it, --route marks the \
+             splitter's own packets by itself",
         ));
     }
     options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
@@ -116,26 +114,22 @@ fn for_packets(
 ) -> Result<(Entrance, Option<FarEnd>), Failure> {
     let to = options.to.clone().ok_or_else(|| missing("to", "the far end"))?;
     let refused = [
-        (
-            options.listen.is_some(),
-            "listen",
-            "the interface of --tun takes its place: leave it away",
-        ),
+        (options.listen.is_some(), "listen", "the interface of --tun replaces it: remove it"),
         (
             !options.udp.is_empty(),
             "udp",
-            "all packets of the interface go to the far end: leave it away",
+            "all packets of the interface go to the far end: remove it",
         ),
         (
             options.behind.is_some(),
             "behind",
-            "the far end's interface takes the place of a server: leave it away",
+            "the far end's interface replaces a server: remove it",
         ),
         (
             options.route && options.netns.is_none(),
             "route",
-            "before a far end only a namespace is led into the interface: add --netns NAME, or set \
-             routes of your own",
+            "with a far end only a namespace can be routed into the interface: add --netns NAME, \
+             or set your own routes",
         ),
         (
             !options.dns.is_empty() && options.netns.is_none(),
@@ -169,7 +163,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         return match given.into_iter().find(|(_, given)| *given) {
             Some(("decoys", _)) => refuse(
                 "decoys",
-                "an unaltered server cannot tell decoys: they need a far end that drops them, add \
+                "an unmodified server cannot recognise decoys: only a far end drops them, add \
                  --key FILE",
             ),
             Some((setting, _)) => refuse(setting, "there is no far end: add --key FILE"),
@@ -189,7 +183,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         let file = file.display();
         let count = peers.len();
         return Err(in_setting("key")(format!(
-            "'{file}' names {count} other ends, and a splitter has one: the far end \
+            "'{file}' has {count} other ends, but a splitter has one: the far end \
              ('anabranch key {file} --peer NAME=PUBLIC' adds it)"
         )));
     };
@@ -211,9 +205,8 @@ pub(crate) fn check_decoys(
 ) -> Result<(), String> {
     match schedule.filter(|schedule| decoys.is_some() && schedule.family().needs_windows) {
         Some(schedule) => Err(format!(
-            "they would take of the windows that '{schedule}' fills, which tells each path's \
-             observer of the others anyhow: choose a schedule that is blind to load, such as \
-             weighted:4"
+            "they would use up the windows that '{schedule}' fills: choose a schedule without \
+             windows, such as weighted:4"
         )),
         None => Ok(()),
     }
@@ -222,20 +215,16 @@ pub(crate) fn check_decoys(
 /// What has no sense before a far end, which hides what is carried and puts it in order.
 fn check_beside_key(options: &Options) -> Result<(), Failure> {
     let given = [
-        (
-            options.handshake.is_some(),
-            "handshake",
-            "a far end's packets all look alike: leave it away",
-        ),
+        (options.handshake.is_some(), "handshake", "a far end's packets all look alike: remove it"),
         (
             options.in_order.is_some(),
             "in-order",
-            "a far end and its splitter keep the order: leave it away",
+            "a far end and its splitter keep the order: remove it",
         ),
         (
             options.protocol.is_some(),
             "protocol",
-            "nothing has to be recognised before a far end: leave it away",
+            "nothing has to be recognised in front of a far end: remove it",
         ),
     ];
     match given.into_iter().find(|(given, ..)| *given) {
@@ -248,11 +237,11 @@ fn check_beside_key(options: &Options) -> Result<(), Failure> {
 fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     let good = (1..16).contains(&name.len()) && is_plain(name);
     if ["all", "default", "lo"].contains(&name) || in_namespace && name == UPLINK {
-        Err(format!("'{name}' has a meaning already: choose another name"))
+        Err(format!("'{name}' is reserved: choose another name"))
     } else if good {
         Ok(())
     } else {
-        Err(format!("'{name}' is no name: use 1 to 15 letters, digits, '_', '.' and '-'"))
+        Err(format!("'{name}' is not a name: use 1 to 15 letters, digits, '_', '.' and '-'"))
     }
 }
 
@@ -261,7 +250,7 @@ fn check_namespace(name: &str) -> Result<(), String> {
     if good {
         Ok(())
     } else {
-        Err(format!("'{name}' is no name: use 1 to 63 letters, digits, '_', '.' and '-'"))
+        Err(format!("'{name}' is not a name: use 1 to 63 letters, digits, '_', '.' and '-'"))
     }
 }
 
@@ -355,7 +344,8 @@ impl Roles {
             return Ok(());
         }
         Err(Failure::misuse(
-            "--quic-tuples: at least 2 where the --handshake path carries nothing else: one for the \
+            "--quic-tuples: at least 2 where the --handshake path carries nothing else: one for \
+             the \
              handshake, one for the schedule",
         ))
     }
@@ -397,7 +387,7 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
     let Some(pcap) = &options.pcap else { return Ok(()) };
     if pcap.exists() && !pcap.is_dir() {
-        return Err(in_setting("pcap")(format!("'{}' is no directory", pcap.display())));
+        return Err(in_setting("pcap")(format!("'{}' is not a directory", pcap.display())));
     }
     let mut captures = paths.iter().map(|path| pcap.join(format!("{}.pcapng", path.name)));
     captures.try_for_each(|capture| refuse_existing("pcap", &capture, options.replace))

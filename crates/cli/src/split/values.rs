@@ -47,7 +47,7 @@ impl FromStr for Span {
         match total {
             Some(total) if total > 0 => Ok(Span(Duration::from_millis(total))),
             _ => Err(ValueError(format!(
-                "'{text}' is no length of time above zero: write 500ms, 180s, 3m or 1h"
+                "'{text}' is not a length of time above zero: write 500ms, 180s, 3m or 1h"
             ))),
         }
     }
@@ -68,7 +68,7 @@ impl FromStr for Mark {
         match number {
             Ok(mark) if mark > 0 => Ok(Mark(mark)),
             _ => Err(ValueError(format!(
-                "'{text}' is no mark: write a number from 1 to 4294967295, or 0x1 to 0xffffffff"
+                "'{text}' is not a mark: write a number from 1 to 4294967295, or 0x1 to 0xffffffff"
             ))),
         }
     }
@@ -90,7 +90,7 @@ impl FromStr for Traffic {
             "any" => Guess::Is(Protocol::Other),
             _ => {
                 return Err(ValueError(format!(
-                    "'{text}' is no protocol: there are auto, wireguard, quic, mosh and any"
+                    "'{text}' is not a protocol: there are auto, wireguard, quic, mosh and any"
                 )));
             }
         };
@@ -117,7 +117,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
         };
         let why = if too_large { "; ports end at 65535" } else { "" };
         ValueError(format!(
-            "'{text}' is no address with a port: write ADDRESS:PORT, as {example}{why}"
+            "'{text}' is not an address with a port: write ADDRESS:PORT, as {example}{why}"
         ))
     };
     text.parse().map_err(|_| form())

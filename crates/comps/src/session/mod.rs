@@ -171,7 +171,7 @@ impl Session {
         self.client_heard
     }
 
-    /// Datagrams that wait for a path.
+    /// Datagrams waiting for a path.
     pub(crate) fn waiting(&self) -> usize {
         let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
         delayed + self.waiting.len() + self.backlog.len()

@@ -187,13 +187,15 @@ impl Reader<'_> {
                 && name.get_ref().split('.').all(|label| !label.is_empty());
             if !is_host {
                 let message = format!(
-                    "`{}` is no host's name; write `blocked.example`, which stands for all names below it, too",
+                    "`{}` is not a host's name; write `blocked.example`, which stands for all \
+                     names below it, too",
                     name.get_ref()
                 );
                 return Err(self.error(span, message));
             }
             if !forward {
-                let message = "`censor` has nothing to block where nothing is forwarded; add `forward = true`";
+                let message = "`censor` has nothing to block where nothing is forwarded; add \
+                               `forward = true`";
                 return Err(self.error(span, message));
             }
             Ok(name.into_inner())
@@ -261,7 +263,7 @@ impl Reader<'_> {
         let host = self.index("host", &raw.host, hosts.iter().map(|host| host.name.as_str()))?;
         let wrong = |name: &&Spanned<String>| !is_variable(name.get_ref());
         if let Some(name) = raw.environment.keys().find(wrong) {
-            let message = format!("`{}` is no name of a variable", name.get_ref());
+            let message = format!("`{}` is not a name of a variable", name.get_ref());
             return Err(self.error(name.span(), message));
         }
         let expect = match raw.expect {
@@ -307,7 +309,8 @@ impl Reader<'_> {
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte));
         if !letters || !(1..=64).contains(&name.len()) || name.starts_with('.') {
             let message = format!(
-                "`{name}` cannot name a log; give the program a `name` (1 to 64 of a-z A-Z 0-9 - _ . +)"
+                "`{name}` cannot name a log; give the program a `name` (1 to 64 of a-z A-Z 0-9 - \
+                 _ . +)"
             );
             return Err(self.error(span, message));
         }
@@ -352,7 +355,10 @@ impl Reader<'_> {
         let letters =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if !letters || !(1..=15).contains(&name.len()) {
-            let message = format!("`{name}` is no interface name (1 to 15 of a-z A-Z 0-9 - _ .)");
+            let message = format!(
+                "`{name}` is not an interface name (1 to 15 of a-z A-Z 0-9 - _ \
+                                   .)"
+            );
             return Err(self.error(span, message));
         }
         if TAKEN.contains(&name.as_str()) {
@@ -393,7 +399,7 @@ impl Reader<'_> {
         for text in raw {
             let error = |message| self.error(text.span(), message);
             let source: IpAddr = text.get_ref().parse().map_err(|_| {
-                error(format!("`{}` is no IP address; write `10.0.0.1`", text.get_ref()))
+                error(format!("`{}` is not an IP address; write `10.0.0.1`", text.get_ref()))
             })?;
             if let Some(other) = sources.iter().find(|other| other.is_ipv4() == source.is_ipv4()) {
                 let message = format!(
@@ -419,7 +425,7 @@ impl Reader<'_> {
         };
         let to = to.parse().map_err(|e: PrefixError| error(e.to_string()))?;
         let via =
-            via.map(|via| via.parse().map_err(|_| error(format!("`{via}` is no IP address"))));
+            via.map(|via| via.parse().map_err(|_| error(format!("`{via}` is not an IP address"))));
         Ok(Route { to, via: via.transpose()?, line: self.line(raw.span()) })
     }
 

@@ -84,18 +84,20 @@ impl<'t> Map<'t> {
         if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
             let (mine, theirs) = (&host.name, self.name(other.host));
             let message = format!(
-                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; give one of them another"
+                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; \
+                 give one of them another"
             );
             return Err((end.line, message));
         }
         if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
             let message =
-                format!("`prefsrc` {alien} is no address of `{}`; add it there", host.name);
+                format!("`prefsrc` {alien} is not an address of `{}`; add it there", host.name);
             return Err((end.line, message));
         }
         if end.nat && !host.forward {
             let message = format!(
-                "`nat` has nothing to translate where nothing is forwarded; give `{}` `forward = true`",
+                "`nat` has nothing to translate where nothing is forwarded; give `{}` `forward = \
+                 true`",
                 host.name
             );
             return Err((end.line, message));
@@ -190,7 +192,8 @@ impl<'t> Map<'t> {
             if !seen.insert((to, metric(end, route))) {
                 let name = self.name(host);
                 let message = format!(
-                    "`{name}` has two routes to {to} with the same `metric`; give the ends different ones"
+                    "`{name}` has two routes to {to} with the same `metric`; give the ends \
+                     different ones"
                 );
                 return Err((route.line, message));
             }
@@ -252,7 +255,7 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     let theirs: Vec<String> = other.address.iter().map(|prefix| prefix.ip.to_string()).collect();
     if !other.address.iter().any(|prefix| prefix.ip == via) {
         let there = if theirs.is_empty() { "has none".to_owned() } else { theirs.join(", ") };
-        return Err(format!("`via` {via} is no address of the other end of `{link}`: {there}"));
+        return Err(format!("`via` {via} is not an address of the other end of `{link}`: {there}"));
     }
     if !end.address.iter().any(|prefix| prefix.contains(via)) {
         return Err(format!(
@@ -330,7 +333,8 @@ ends = [
             ]),
             "t.toml:11: no way to 10.2.0.2/32: `router` passes nothing on; give it `forward = true`"
         );
-        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add it, or take the route away";
+        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add it, or take \
+                      the route away";
         assert_eq!(told(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
         let lost = [
             ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
@@ -357,20 +361,22 @@ ends = [
              change one of these hosts' routes"
         );
         // A client that passes nothing on ends the circle, and the way.
-        let end = "t.toml:12: no way to 10.3.0.0/16: `client` passes nothing on; give it `forward = true`";
+        let end = "t.toml:12: no way to 10.3.0.0/16: `client` passes nothing on; give it \
+                   `forward = true`";
         assert_eq!(told(&circle[1..]), end);
     }
 
     #[test]
     fn a_gateway_is_an_address_of_the_other_end() {
-        let other = "t.toml:11: `via` 10.1.0.9 is no address of the other end of `in`: 10.1.0.1";
+        let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`: \
+                     10.1.0.1";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
         let apart =
             "t.toml:11: `via` 10.1.0.1 is in no network of this end; give it an address beside it";
         assert_eq!(told(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
         let family = "t.toml:11: `via` fd00::1 is not of the family of 10.2.0.0/24";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
-        let text = "t.toml:11: `10.1` is no IP address";
+        let text = "t.toml:11: `10.1` is not an IP address";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
         let key = "t.toml:11: unknown key `viaa` in [link.ends.routes]; did you mean `via`?";
         assert_eq!(told(&[("via =", "viaa =")]), key);
@@ -380,7 +386,8 @@ ends = [
 
     #[test]
     fn the_two_hosts_of_a_link_share_no_address() {
-        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` joins; \
+        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` \
+                    joins; \
                     give one of them another";
         assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
         // Wherever on the hosts it is.
@@ -395,7 +402,7 @@ ends = [
 
     #[test]
     fn source_addresses_and_translation_must_make_sense() {
-        let alien = "t.toml:11: `prefsrc` 10.9.9.9 is no address of `client`; add it there";
+        let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of `client`; add it there";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
         let idle = told(&[("forward = true", "")]);
         let router = "t.toml:17: `nat` has nothing to translate where nothing is forwarded; \

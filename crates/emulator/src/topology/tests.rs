@@ -64,18 +64,21 @@ fn mistyped_keys_are_told_at_every_depth() {
 
 #[test]
 fn wrong_values_are_told_with_their_line() {
-    assert!(mistake("100mbit", "fast").starts_with("t.toml:14: `rate`: `fast` is no rate"));
+    assert!(mistake("100mbit", "fast").starts_with("t.toml:14: `rate`: `fast` is not a rate"));
     assert!(
-        mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: `loss`: 2 is no probability")
+        mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: `loss`: 2 is not a probability")
     );
     assert!(mistake("10.77.0.2/24", "10.77.0/24").starts_with("t.toml:11: `10.77.0` is not"));
     assert!(mistake("mtu = 1500", "mtu = 500").starts_with("t.toml:19: `mtu` is from 1280"));
     assert!(mistake("mtu = 1500", "mtu = -5").starts_with("t.toml:19: `mtu` is from 1280"));
-    assert!(mistake("\"100mbit\"", "0").starts_with("t.toml:14: `rate`: `0` is no rate above"));
-    assert!(mistake("\"10ms\"", "-5").starts_with("t.toml:15: `delay`: `-5` is no time from 0"));
-    assert!(mistake("\"10ms\"", "'1e18s'").starts_with("t.toml:15: `delay`: `1e18s` is no time"));
+    assert!(mistake("\"100mbit\"", "0").starts_with("t.toml:14: `rate`: `0` is not a rate above"));
+    assert!(mistake("\"10ms\"", "-5").starts_with("t.toml:15: `delay`: `-5` is not a time from 0"));
+    assert!(mistake("\"10ms\"", "'1e18s'").starts_with(
+        "t.toml:15: `delay`: `1e18s` is not a \
+                                        time"
+    ));
     assert!(mistake("\"250kB\"", "250").starts_with("t.toml:18: `queue`: a queue is a size"));
-    assert!(mistake("\"p0\"", "\"a/b\"").starts_with("t.toml:9: `a/b` is no interface name"));
+    assert!(mistake("\"p0\"", "\"a/b\"").starts_with("t.toml:9: `a/b` is not an interface name"));
 }
 
 #[test]
@@ -96,10 +99,11 @@ fn addresses_that_cannot_be_are_told_with_their_line() {
     let own = mistake("10.99.0.1/32", "127.0.0.1/8");
     assert!(own.starts_with("t.toml:7: `127.0.0.1/8` is a loopback address"), "{own}");
     let sources = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99.0.1\", \"10.99.0.2\"");
-    let message = "t.toml:12: `prefsrc` has two addresses of one family, 10.99.0.1 and 10.99.0.2; take one away";
+    let message = "t.toml:12: `prefsrc` has two addresses of one family, 10.99.0.1 and \
+                   10.99.0.2; take one away";
     assert_eq!(sources, message);
     let source = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99\"");
-    assert!(source.starts_with("t.toml:12: `10.99` is no IP address; write"), "{source}");
+    assert!(source.starts_with("t.toml:12: `10.99` is not an IP address; write"), "{source}");
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn events_come_in_the_order_of_time() {
     for (from, to, message) in [
         ("'p0'\ndown", "'p9'\ndown", "t.toml:22: no link `p9`; there is p0"),
         ("\ndown = true", "", "t.toml:22: this [[event]] changes nothing"),
-        ("'3s'", "'-3s'", "t.toml:21: `at`: `-3s` is no time"),
+        ("'3s'", "'-3s'", "t.toml:21: `at`: `-3s` is not a time"),
         ("down", "mtu", "t.toml:23: unknown key `mtu` in [event]"),
     ] {
         let text = format!("{GOOD}{}", events.replacen(from, to, 1));
@@ -162,8 +166,8 @@ fn mistakes_in_programs_are_told_with_their_line() {
         ("\"load\"", "\"iperf3\"", "t.toml:26: a second program `iperf3`; give it a `name`"),
         ("\"load\"", "\"../load\"", "t.toml:26: `../load` cannot name a log"),
         ("[\"/usr/bin/iperf3\", \"-s\"]", "[]", "t.toml:23: `command` is [\"PROGRAM\""),
-        ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is no name of a variable"),
-        ("500ms", "-500ms", "t.toml:31: `start`: `-500ms` is no time"),
+        ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is not a name of a variable"),
+        ("500ms", "-500ms", "t.toml:31: `start`: `-500ms` is not a time"),
         ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
         ("\"any\"", "\"runing\"", "t.toml:32: `expect`: unknown variant"),
         ("directory", "dir", "t.toml:30: unknown key `dir` in [program]; did you mean"),
@@ -188,7 +192,8 @@ fn hosts_and_ends_must_fit() {
 fn a_censor_has_names_of_hosts_and_something_to_see() {
     let text = |host: &str| {
         format!(
-            "[[host]]\nname = 'a'\n{host}\n[[host]]\nname = 'b'\n[[link]]\nname = 'l'\nends = [{{ host = 'a' }}, {{ host = 'b' }}]\n"
+            "[[host]]\nname = 'a'\n{host}\n[[host]]\nname = 'b'\n[[link]]\nname = 'l'\nends = \
+             [{{ host = 'a' }}, {{ host = 'b' }}]\n"
         )
     };
     let read = |host: &str| Topology::parse(&text(host), "t.toml").map_err(|e| e.to_string());
@@ -197,9 +202,9 @@ fn a_censor_has_names_of_hosts_and_something_to_see() {
     assert!(good.hosts[1].censor.is_empty());
     for (bad, message) in [
         ("censor = ['blocked.example']", "t.toml:3: `censor` has nothing to block"),
-        ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is no host's name"),
-        ("forward = true\ncensor = ['']", "t.toml:4: `` is no host's name"),
-        ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is no host's name"),
+        ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is not a host's name"),
+        ("forward = true\ncensor = ['']", "t.toml:4: `` is not a host's name"),
+        ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is not a host's name"),
     ] {
         let told = read(bad).unwrap_err();
         assert!(told.starts_with(message), "{told}");

@@ -136,7 +136,7 @@ impl Fetch<'_> {
         let mut greeted = [0; 2];
         link.read_exact(&mut greeted)?;
         if greeted != [5, greeting[2]] {
-            return Err(io::Error::other("it is no SOCKS5 proxy"));
+            return Err(io::Error::other("it is not a SOCKS5 proxy"));
         }
         let Some(name) = self.name else { return Ok(()) };
         let length = u8::try_from(name.len()).map_err(io::Error::other)?;

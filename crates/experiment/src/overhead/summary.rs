@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(reached(&[81.0, 99.0]), Some(true));
         assert_eq!(reached(&[60.0, 79.0]), Some(false));
         assert_eq!(reached(&[79.0, 81.0, 90.0]), None, "runs on both sides");
-        assert_eq!(reached(&[95.0]), None, "one run is no run");
+        assert_eq!(reached(&[95.0]), None, "one run is not a run");
         assert_eq!(reached(&[]), None);
     }
 

@@ -210,13 +210,14 @@ impl fmt::Display for SpecError {
             }
             SpecError::NeedsWindows(name) => write!(
                 f,
-                "'{name}' needs paths with windows: circuits, or those to a far end (--key); without \
+                "'{name}' needs paths with windows: circuits, or those to a far end (--key); \
+                 without \
                  there are {}",
                 known()
             ),
             SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),
             SpecError::Missing(syntax) => write!(f, "an argument is missing: write {syntax}"),
-            SpecError::Number(text) => write!(f, "'{text}' is no positive number"),
+            SpecError::Number(text) => write!(f, "'{text}' is not a positive number"),
             SpecError::Negative(weight) => {
                 write!(f, "the weight {weight} is negative or not a finite number")
             }

@@ -22,7 +22,7 @@ impl fmt::Display for MeasuredError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MeasuredError::NoTime => {
-                out.write_str("its first line is no time in seconds since 1970")
+                out.write_str("its first line is not a time in seconds since 1970")
             }
             MeasuredError::Time => out.write_str("it is more than 15 days old, or of the future"),
         }

@@ -234,7 +234,7 @@ mod tests {
         assert_eq!((count(&sybil, 3, &here, None), count(&sybil, 9, &there, None)), (0, 0));
         (8..32).for_each(|id| sybil.meet([id; 20], origin));
         assert_eq!(count(&sybil, 40, &there, Some(origin)), 1);
-        assert_eq!(count(&sybil, 40, &there, None), 0, "who has answered is no stranger");
+        assert_eq!(count(&sybil, 40, &there, None), 0, "who has answered is not a stranger");
         sybil.know(&[3; 20]);
         sybil.leave(&[3; 20], &here);
         assert_eq!(count(&sybil, 40, &here, Some(origin)), 0);

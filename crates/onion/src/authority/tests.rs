@@ -123,7 +123,7 @@ fn what_is_uploaded_is_listed_signed_and_reads_back() {
         assert!(
             status.flags.exit && status.flags.fast && status.flags.stable && status.flags.v2dir
         );
-        assert_eq!(status.flags.guard, number != 0, "an authority is no guard");
+        assert_eq!(status.flags.guard, number != 0, "an authority is not a guard");
         assert_eq!(status.bandwidth, 1000 * (number as u32 + 1));
     }
 }

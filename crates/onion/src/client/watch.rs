@@ -35,7 +35,7 @@ impl Client {
         circuit.map(Ending::cells).unwrap_or_default()
     }
 
-    /// Bytes of cells that wait, for links and for those of other legs; the latter alone; and the
+    /// Bytes of queued cells, for links and for those of other legs; the latter alone; and the
     /// most of these that any set ever had.
     pub fn waiting(&self) -> [usize; 3] {
         let waiting = self.channels.used() * CELL + self.reordered;

@@ -327,7 +327,7 @@ fn refuses_legs_that_are_none(make: Make) {
         assert_eq!(numbering.send(leg), Err(ConfluxFault::NotLinked), "rule: no leg, no number");
         assert!(numbering.received(leg, &[0; 9], 1).is_err(), "rule: no leg, no number");
         assert!(numbering.switched(leg, 1, 1).is_err(), "rule: no leg, no switch");
-        assert!(!numbering.leads(leg), "rule: what is no leg leads nobody");
+        assert!(!numbering.leads(leg), "rule: what is not a leg leads nobody");
     }
     assert_eq!(numbering.last_sent(), 0, "rule: a refused message moves nothing");
 }

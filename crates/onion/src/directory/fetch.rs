@@ -621,5 +621,5 @@ fn text_of(response: &Response) -> Result<String, Failure> {
         return Err(Failure::Status(response.status));
     }
     String::from_utf8(response.body.clone())
-        .map_err(|_| Failure::Document(DocumentError::Malformed("it is no text".to_owned())))
+        .map_err(|_| Failure::Document(DocumentError::Malformed("it is not text".to_owned())))
 }

@@ -34,7 +34,7 @@ impl fmt::Display for HttpError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HttpError::TooLong(limit) => write!(out, "it is longer than {limit} bytes"),
-            HttpError::Malformed(what) => write!(out, "it is no HTTP: {what}"),
+            HttpError::Malformed(what) => write!(out, "it is not HTTP: {what}"),
             HttpError::Truncated => out.write_str("it ended before it was whole"),
             HttpError::Encoding(name) => {
                 write!(out, "it is encoded as '{}', unasked", name.escape_debug())

@@ -248,7 +248,7 @@ impl Mirror {
         unix_now: u64,
     ) -> Result<Vec<Document>, Failure> {
         let malformed = |what: &str| Failure::Document(DocumentError::Malformed(what.to_owned()));
-        let text = std::str::from_utf8(body).map_err(|_| malformed("it is no text"))?;
+        let text = std::str::from_utf8(body).map_err(|_| malformed("it is not text"))?;
         let documents = match asked {
             MirrorRequest::Consensus => {
                 self.take_consensus(text, certs, unix_now).map_err(Failure::Document)?

@@ -266,7 +266,7 @@ impl<R: NodeRole> Node<R> {
         waiting.max().map(|(_, id)| SetId(id))
     }
 
-    /// Sets that several circuits may join, those first in which most waits, and no more than so
+    /// Sets that several circuits can join, those first in which most waits, and no more than so
     /// many.
     pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
         let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));

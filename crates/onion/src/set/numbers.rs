@@ -44,7 +44,7 @@ pub struct LegNumbers {
     pub least_rtt: Option<Duration>,
     /// The congestion window of what this end sends, in cells.
     pub window: u64,
-    /// Cells of it that are under way.
+    /// Cells of it in flight.
     pub inflight: u64,
     /// Cells that wait for the link.
     pub queued: u64,

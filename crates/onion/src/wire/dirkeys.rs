@@ -169,8 +169,11 @@ impl AuthorityKeys {
     }
 
     fn of(signing: KeyPair, text: &str) -> Result<AuthorityKeys, BadKeys> {
-        let (mut certs, _) = parse_certs(text).map_err(|_| BadKeys("it is no certificate"))?;
-        let certificate = certs.pop().ok_or(BadKeys("it is no certificate that is well signed"))?;
+        let (mut certs, _) = parse_certs(text).map_err(|_| BadKeys("it is not a certificate"))?;
+        let certificate = certs.pop().ok_or(BadKeys(
+            "it is not a certificate that is well \
+                                        signed",
+        ))?;
         if certificate.keys().1 != identity(&signing) {
             return Err(BadKeys("the certificate is for another signing key"));
         }

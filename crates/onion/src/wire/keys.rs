@@ -346,7 +346,7 @@ impl RelayKeys {
     /// half into an ed25519 key (dir-spec, `ntor-onion-key-crosscert`).
     pub(crate) fn ntor_cross_cert(&self, unix_now: u64) -> Result<(u8, Vec<u8>), KeyError> {
         let (key, bit) = convert_curve25519_to_ed25519_private(&self.ntor.secret)
-            .ok_or_else(|| making("an ntor key that is no ed25519 key"))?;
+            .ok_or_else(|| making("an ntor key that is not an ed25519 key"))?;
         let master = CertifiedKey::Ed25519(Ed25519Identity::new(self.ed_identity()));
         let until = at(unix_now + ONION_SECONDS);
         let cert = certificate(CertType::NTOR_CC_IDENTITY, master, until, &key, None)?;
@@ -439,7 +439,7 @@ fn certified_until(
     signing: &ExpandedKeypair,
 ) -> Result<u64, KeyError> {
     let bad = |what| KeyError::Bad(SIGNING_CERT, what);
-    let cert = Ed25519Cert::decode(cert).map_err(|_| bad("it is no certificate"))?;
+    let cert = Ed25519Cert::decode(cert).map_err(|_| bad("it is not a certificate"))?;
     let by = Ed25519Identity::new(*master.public().as_bytes());
     let unchecked =
         cert.should_be_signed_with(&by).map_err(|_| bad("another master key signed it"))?;
@@ -471,7 +471,11 @@ fn from_pem(name: &'static str, content: &[u8]) -> Result<RsaKeys, KeyError> {
 fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, KeyError> {
     let bytes = untag(name, "ed25519v1-secret", "type0", content)?;
     let bytes = bytes.try_into().map_err(|_| KeyError::Bad(name, "it has the wrong length"))?;
-    ExpandedKeypair::from_secret_key_bytes(bytes).ok_or(KeyError::Bad(name, "it is no ed25519 key"))
+    ExpandedKeypair::from_secret_key_bytes(bytes).ok_or(KeyError::Bad(
+        name,
+        "it is not an \
+                                        ed25519 key",
+    ))
 }
 
 /// The secret key of a file that holds an ntor onion key.

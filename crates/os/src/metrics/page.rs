@@ -20,7 +20,7 @@ impl Page {
     pub fn new(collector: Box<dyn Collector>, version: &'static str) -> Page {
         let mut ours = Registry::with_prefix("anabranch");
         let build = Info::new([("version", version)]);
-        ours.register("build", "The program that serves this", build);
+        ours.register("build", "Program that serves these metrics", build);
         ours.register_collector(collector);
         let mut process = Registry::default();
         process.register_collector(Box::new(Process::new()));

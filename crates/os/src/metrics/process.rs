@@ -35,16 +35,16 @@ impl Collector for Process {
         cpu(encoder)?;
         let help = "Start time of the process since the Unix epoch";
         amount(encoder, "process_start_time", help, &Unit::Seconds, self.started)?;
-        level(encoder, "process_max_fds", "Files that may be open", clamped(files::limit()))?;
+        level(encoder, "process_max_fds", "Limit of open files", clamped(files::limit()))?;
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
             // One of them is this very folder.
             let open = open.count().saturating_sub(1);
-            level(encoder, "process_open_fds", "Files that are open", open)?;
+            level(encoder, "process_open_fds", "Open files", open)?;
         }
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         for (name, field, help) in [
-            ("process_resident_memory", "VmRSS", "Memory that is in use, as the kernel counts it"),
-            ("process_virtual_memory", "VmSize", "Memory that is mapped"),
+            ("process_resident_memory", "VmRSS", "Resident memory, as the kernel counts it"),
+            ("process_virtual_memory", "VmSize", "Virtual memory"),
         ] {
             if let Some(kib) = number(&status, field) {
                 amount(encoder, name, help, &Unit::Bytes, (kib * 1024) as f64)?;
@@ -60,7 +60,7 @@ impl Collector for Process {
 fn cpu(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
     let used = ConstCounter::new(tv_sec as f64 + tv_nsec as f64 * 1e-9);
-    let help = "Time that processors spent on it, its own and the kernel's";
+    let help = "CPU time, user and kernel";
     let kind = used.metric_type();
     used.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), kind)?)
 }

@@ -56,7 +56,10 @@ impl Server {
     /// What to warn of if other machines can reach it: that they read `what`, and when.
     pub fn exposure(&self, what: &str) -> Option<String> {
         let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
-        Some(format!("metrics are served on {at}: whoever reaches that reads {what}, and when"))
+        Some(format!(
+            "metrics are served on {at}: anyone who reaches that address can read \
+                      {what}, and when"
+        ))
     }
 }
 

@@ -48,7 +48,10 @@ impl fmt::Display for RouteError {
         match self {
             RouteError::NoRoute => f.write_str("no route"),
             RouteError::Forbidden => f.write_str("a routing rule forbids it"),
-            RouteError::ForeignSource => f.write_str("the source is no address of this machine"),
+            RouteError::ForeignSource => f.write_str(
+                "the source is not an address of this \
+                                        machine",
+            ),
             RouteError::Io(error) => write!(f, "route lookup failed: {error}"),
         }
     }

@@ -162,7 +162,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     };
     let wrong = |one: &&Entry| one.slots.as_ref().is_some_and(|slots| !digits(slots));
     match objects.iter().find(wrong) {
-        Some(one) => Err(format!("{}: its body is no file of five digits", one.path)),
+        Some(one) => Err(format!("{}: its body is not a file of five digits", one.path)),
         None => Ok(document),
     }
 }

@@ -103,7 +103,7 @@ fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<(), String> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
     if !is_capture(&first) {
-        return Err("it is no capture (pcap or pcapng)".to_owned());
+        return Err("it is not a capture (pcap or pcapng)".to_owned());
     }
     let source = (&first[..]).chain(source);
     if first != PCAPNG {

@@ -72,7 +72,7 @@ fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<DateTime<FixedOffset>, D
 /// It is no HAR file, or has no such request.
 pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
     let file: File =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is no HAR file: {error}"))?;
+        serde_json::from_slice(bytes).map_err(|error| format!("it is not a HAR file: {error}"))?;
     let mut entries = file.log.entries;
     entries.sort_by_key(|entry| entry.started_date_time);
     let host = entries.iter().find_map(|entry| Some(split(&entry.request.url)?.0.to_owned()));
@@ -105,7 +105,7 @@ fn take(entry: &Entry, host: &str) -> Result<Fetched, &'static str> {
     let text = content.text.as_ref().ok_or("the file has no body of it")?;
     let body = match content.encoding.as_deref() {
         None | Some("") => text.clone().into_bytes(),
-        Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is no base64")?,
+        Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
         Some(_) => return Err("a body of an unknown encoding"),
     };
     // Names of HTTP/2 and 3 are in small letters; those of HTTP/1 begin with great ones.
@@ -201,7 +201,7 @@ mod tests {
         let good = file(&[entry(1, "http://a/", "text/html", r#""text":"x""#)]);
         for cut in (0..good.len()).step_by(7) {
             let why = read(&good.as_bytes()[..cut]).unwrap_err();
-            assert!(why.starts_with("it is no HAR file") && !why.contains('\n'), "{why}");
+            assert!(why.starts_with("it is not a HAR file") && !why.contains('\n'), "{why}");
         }
         for (text, what) in [
             ("[]", "no HAR"),
@@ -220,7 +220,7 @@ mod tests {
             ("GET", "POST", "no GET"),
             (":200", ":304", "no answer with 200"),
             (r#""text":"x""#, r#""size":4"#, "the file has no body of it"),
-            (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is no base64"),
+            (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is not base64"),
             (r#""text":"x""#, r#""text":"x","encoding":"rot13""#, "a body of an unknown encoding"),
         ] {
             let found = read(good.replace(from, to).as_bytes()).unwrap();

@@ -59,7 +59,7 @@ impl Authority {
         for word in words {
             match word.split_once('=') {
                 Some(("orport", port)) => {
-                    orport = Some(port.parse().map_err(|_| told("orport= is no port"))?);
+                    orport = Some(port.parse().map_err(|_| told("orport= is not a port"))?);
                 }
                 Some(("v3ident", id)) => v3 = digest(id),
                 Some(_) => {}
@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn a_line_of_torrc_is_read_with_and_without_its_keyword() {
         let line = format!(
-            "auth0 orport=37681 no-v2 v3ident={V3} 127.0.0.1:57615 8FD4B66C1B1B8F0D0309261EE008DCA855E42BD8"
+            "auth0 orport=37681 no-v2 v3ident={V3} 127.0.0.1:57615 \
+             8FD4B66C1B1B8F0D0309261EE008DCA855E42BD8"
         );
         let read = Authority::parse(&line).unwrap();
         assert_eq!((read.name.as_str(), read.orport), ("auth0", Some(37681)));

@@ -79,7 +79,7 @@ pub struct Settings {
     pub extended_errors: bool,
     /// How much padding the user wants.
     pub padding: Amount,
-    /// Bytes of cells that may wait.
+    /// Limit of queued cells, in bytes.
     pub memory: usize,
     /// The order among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
@@ -89,7 +89,7 @@ pub struct Settings {
     pub design: Design,
     /// How what programs send is dealt among legs; `None`: as the exit wishes.
     pub dealing: Option<Dealing>,
-    /// What shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
+    /// Tap that shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
     /// guard that knows such links sees that this client asks for them.
     pub tap: Option<Tap>,
     /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
@@ -108,7 +108,7 @@ pub struct Changes {
     pub padding: Amount,
     /// Legs of a circuit, as in [`Settings`].
     pub legs: Option<usize>,
-    /// Bytes of cells that may wait.
+    /// Limit of queued cells, in bytes.
     pub memory: usize,
     /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
     pub trust: Option<(Vec<Authority>, bool)>,
@@ -556,16 +556,15 @@ impl<'r> ClientLoop<'r> {
                 }
             }
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
-                "circuits have {found} of {wanted} legs: no relays are left that share nothing \
-                 with the others"
+                "circuits have {found} of {wanted} legs: no unrelated relays are left"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
-                "circuits have {bridges} of {wanted} legs: each enters by a bridge of its own"
+                "circuits have {bridges} of {wanted} legs: each needs its own bridge"
             ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
-                "circuits can join at {count} of the consensus' relays: each sees often which first \
-                 hops are yours"
+                "circuits can join at only {count} relays of the consensus: each often sees your \
+                 entry relays"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -576,8 +575,7 @@ impl<'r> ClientLoop<'r> {
             }
             Order::Keep => self.unkept = true,
             Order::FewGuards(count) => watch(ClientEvent::Trouble(format!(
-                "--entry and --exclude leave {count} of the relays as first hops: so few tell who \
-                 you are"
+                "--entry and --exclude leave only {count} entry relays: so few identify you"
             ))),
         }
     }
@@ -671,12 +669,12 @@ impl<'r> ClientLoop<'r> {
 /// Why no circuit can be linked by this design.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
-        true => "relay of the consensus that may be in the middle joins circuits",
-        false => "exit of the consensus that may be used links circuits so",
+        true => "usable middle relay of the consensus joins circuits",
+        false => "usable exit of the consensus supports this",
     };
     let version = design.protocol().unwrap_or_default();
     format!(
-        "--multipath {design}: no {what}; it takes one of Anabranch's (Anabranch={version} among \
+        "--multipath {design}: no {what}; it needs one of Anabranch's (Anabranch={version} among \
          its protocols)"
     )
 }

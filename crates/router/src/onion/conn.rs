@@ -61,7 +61,7 @@ pub(super) struct Conn {
     pub(super) watched: bool,
     /// Not watched for something to read, until bytes may pass again.
     pub(super) paused: bool,
-    /// What shows segments before their turn, if anything does.
+    /// Tap that shows segments before their turn, if anything does.
     tapped: Option<TapState>,
     /// Bytes that went over the wire: received, sent.
     pub(super) carried: [u64; 2],

@@ -445,14 +445,14 @@ impl DirThread {
     }
 
     fn complain(&mut self, what: &str, failure: &Failure) {
-        self.desk.tell(News::Trouble(format!("{what} could not be had: {failure}; trying again")));
+        self.desk.tell(News::Trouble(format!("could not fetch {what}: {failure}; trying again")));
     }
 
     fn tell_late(&mut self, seconds: u64, is_used: bool) {
         let ago = ago(seconds);
         let so = match is_used {
-            true => "it is used for want of a newer one, until a day after it expired",
-            false => "its relays are asked for a newer one",
+            true => "it is used until a day after it expired, because there is no newer one",
+            false => "a newer one is requested from its relays",
         };
         self.desk.tell(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
     }
@@ -491,7 +491,7 @@ impl DirThread {
     fn keep(&mut self, name: &str, text: &str) {
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
             // What is in memory is as good until the next start.
-            self.desk.tell(News::Trouble(format!("{error}; going on without it on disk")));
+            self.desk.tell(News::Trouble(format!("{error}; continuing without it on disk")));
         }
     }
 
@@ -538,7 +538,7 @@ impl DirThread {
             Err(failure) => failure.to_string(),
         };
         if self.due[place].refused(unix()) {
-            let text = format!("authority {name} did not take our descriptor: {trouble}");
+            let text = format!("authority {name} rejected our descriptor: {trouble}");
             self.desk.tell(News::Trouble(text));
         }
     }

@@ -38,7 +38,7 @@ const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
 /// The second byte of the authority's address; relays follow.
 const AUTHORITY: u8 = 1;
-/// Bytes of cells that may wait in the client.
+/// Limit of queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;
 /// Kilobytes a second that each relay counts for, so that paths are drawn evenly; as much as C
 /// tor's authorities give at most to one that nobody measured, such as a stranger that joins.
@@ -326,7 +326,7 @@ impl Watch for Teller {
             }
             Event::OutOfMemory => {
                 self.tell(FromNode::Trouble(
-                    "cells filled the memory: a circuit was closed".into(),
+                    "queued cells reached the memory limit: a circuit was closed".into(),
                 ));
             }
         }

@@ -30,7 +30,7 @@ const OPENING: Duration = Duration::from_secs(60);
 pub(super) struct Links {
     context: Context,
     conns: BTreeMap<LinkId, Conn>,
-    /// What shows segments before their turn, and whether links may be unordered at all.
+    /// Tap that shows segments before their turn, and whether links may be unordered at all.
     tap: Tap,
     may_be_unordered: bool,
     /// Links by the names that it has for them.
@@ -133,7 +133,7 @@ impl Links {
         self.ways = Some(ways);
     }
 
-    /// What shows segments before their turn, if links may be unordered.
+    /// Tap that shows segments before their turn, if links may be unordered.
     pub(super) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }

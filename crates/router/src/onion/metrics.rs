@@ -84,16 +84,16 @@ impl Collector for Relay {
         let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (stats, encoder) = (numbers.stats, &mut encoder);
         level(encoder, "relay_links", "Links to other relays and clients", numbers.links)?;
-        level(encoder, "relay_circuits", "Circuits that live", stats.circuits)?;
-        level(encoder, "relay_streams", "Streams that live", stats.streams)?;
-        level(encoder, "relay_waiting_cells", "Cells that wait for a link", stats.cells)?;
-        count(encoder, "relay_circuits_made", "Circuits that were made", stats.circuits_made)?;
-        count(encoder, "relay_cells", "Relay cells that came", stats.relayed)?;
-        let help = "What neighbours did that no honest one does";
+        level(encoder, "relay_circuits", "Open circuits", stats.circuits)?;
+        level(encoder, "relay_streams", "Open streams", stats.streams)?;
+        level(encoder, "relay_waiting_cells", "Cells waiting for a link", stats.cells)?;
+        count(encoder, "relay_circuits_made", "Circuits created", stats.circuits_made)?;
+        count(encoder, "relay_cells", "Relay cells received", stats.relayed)?;
+        let help = "Protocol violations by neighbours";
         count(encoder, "relay_violations", help, stats.violations)?;
-        let help = "Circuits that were closed for want of memory";
+        let help = "Circuits closed for lack of memory";
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
-        let help = "Connections that were refused because their address had too many";
+        let help = "Connections refused because their address had too many";
         count(encoder, "relay_connections_refused", help, numbers.refused)?;
         let [received, sent] = stats.padding;
         let ways = [("received", received), ("sent", sent)];
@@ -112,14 +112,14 @@ impl Collector for Relay {
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
-    let help = "What shows segments before their turn";
+    let help = "Tap that shows segments before their turn";
     let tap = tap.to_string();
     levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
-    let help = "Links whose cells may overtake those of other circuits";
+    let help = "Links whose cells may overtake cells of other circuits";
     level(encoder, "relay_unordered_links", help, stats.unordered_links)?;
-    let help = "Cells that came before an earlier one of their circuit";
+    let help = "Cells received before an earlier cell of their circuit";
     count(encoder, "relay_early_cells", help, stats.early_cells)?;
-    let help = "Records that were opened before their turn";
+    let help = "Records opened before their turn";
     count(encoder, "relay_early_records", help, early.opened)?;
     let help = "Records that did not open before their turn: changed, or forged";
     count(encoder, "relay_early_records_failed", help, early.failed)
@@ -131,14 +131,14 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     let Numbers { stats, .. } = numbers;
     level(encoder, "relay_quic_links", "QUIC links to other relays and clients", stats.quic_links)?;
     level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
-    let help = "Circuits that moved from QUIC links to the TLS links beside them";
+    let help = "Circuits moved from QUIC links to the TLS links of the same neighbours";
     count(encoder, "relay_quic_moved_circuits", help, stats.moved_circuits)?;
     let help = "QUIC links that could not be opened: circuits stay on TLS";
     count(encoder, "relay_quic_failed", help, failed)?;
     count(encoder, "relay_quic_broken", "QUIC links that broke", endpoints.broken)?;
-    let help = "Newcomers over QUIC that had to show their address first";
+    let help = "New QUIC peers that had to prove their address first";
     count(encoder, "relay_quic_retried", help, endpoints.retried)?;
-    let help = "Newcomers over QUIC that were not taken";
+    let help = "New QUIC peers refused";
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
@@ -146,27 +146,27 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
 fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Numbers { stats, .. } = numbers;
     if numbers.dedicates_links {
-        let help = "Links that were opened for one circuit each";
+        let help = "Links opened for one circuit each";
         level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
-        let help = "Circuits that went by another's link, as there were as many as may be";
+        let help = "Circuits that shared a link, because the limit was reached";
         count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
     }
     let Some(MptcpCounts { links, subflows, fell_back }) = numbers.mptcp else { return Ok(()) };
-    level(encoder, "relay_mptcp_links", "Links that go by MPTCP", links)?;
-    level(encoder, "relay_mptcp_subflows", "Subflows of links that go by MPTCP", subflows)?;
-    let help = "Links that are TCP, as something on the way or at its end knows no MPTCP";
+    level(encoder, "relay_mptcp_links", "Links over MPTCP", links)?;
+    level(encoder, "relay_mptcp_subflows", "Subflows of links over MPTCP", subflows)?;
+    let help = "Links over TCP, because the other end or a middlebox does not support MPTCP";
     level(encoder, "relay_mptcp_fell_back", help, fell_back)
 }
 
 /// Of sets of several circuits: all together, for one set is one client's.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
-    level(encoder, "relay_sets", "Sets that several circuits may join", stats.sets)?;
+    level(encoder, "relay_sets", "Sets that several circuits can join", stats.sets)?;
     level(encoder, "relay_legs", "Circuits that are legs of sets", stats.legs)?;
-    let help = "Bytes that wait in sets for those of other legs";
+    let help = "Bytes waiting in sets for bytes of other legs";
     level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
-    let help = "The most that ever waited in one set";
+    let help = "Most bytes that ever waited in one set";
     level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
-    let help = "Cells of legs that are under way";
+    let help = "Cells of legs in flight";
     let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);
     level(encoder, "relay_leg_inflight_cells", help, inflight)?;
     let help = "Congestion windows of legs";

@@ -65,7 +65,7 @@ const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
 const HANGUP: u64 = 3;
 /// What a service manager is told of a relay that runs.
-const READY: &str = "links may come";
+const READY: &str = "accepting links";
 /// Certificates of links hold for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
@@ -100,7 +100,7 @@ pub struct Settings {
     /// Whether each circuit that goes on has a link of its own to the next relay.
     pub dedicated_links: bool,
     /// Whether sockets for links, those that come and those that are opened, are of MPTCP where the
-    /// kernel has it. What shows segments before their turn does not know such.
+    /// kernel has it. The tap that shows segments before their turn does not know such.
     pub mptcp: bool,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0
     /// counts as 1.
@@ -148,11 +148,11 @@ pub struct Numbers {
     pub links: usize,
     /// Bytes that links received and sent since the beginning.
     pub carried: [u64; 2],
-    /// Connections that were refused because their address had too many.
+    /// Connections refused because their address had too many.
     pub refused: u64,
-    /// What shows segments before their turn, if links may be unordered.
+    /// Tap that shows segments before their turn, if links may be unordered.
     pub tap: Option<TapKind>,
-    /// Records that were opened before their turn.
+    /// Records opened before their turn.
     pub early: EarlyCounts,
     /// What came of QUIC links, if there may be any.
     pub quic: Option<QuicCounts>,
@@ -250,7 +250,7 @@ pub fn run_rereading(
     }
     while main.turn(stop, watch)? {}
     if let Err(error) = main.history_file.write() {
-        watch.note(&format!("{error}; what was carried of late is forgotten"));
+        watch.note(&format!("{error}; the history of recent traffic is lost"));
     }
     Ok(())
 }
@@ -355,7 +355,10 @@ impl<'r> MainShard<'r> {
             watch.numbers(now, &numbers);
             if numbers.stats.shared_circuits > 0 && !self.told_shared {
                 self.told_shared = true;
-                watch.note("a neighbour has as many links as may be: further circuits share them");
+                watch.note(
+                    "the limit of links to a neighbour is reached: further circuits share \
+                            them",
+                );
             }
             self.renew(now, watch);
             self.test(now, watch);
@@ -394,7 +397,7 @@ impl<'r> MainShard<'r> {
         self.workers.tell(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         let circuits = self.numbers().stats.circuits;
-        watch.note(&format!("ending: {circuits} circuits may go on for a while"));
+        watch.note(&format!("stopping: {circuits} circuits may finish"));
     }
 
     /// Makes certificates of links anew before they end, and says how long we have run.
@@ -506,7 +509,7 @@ impl<'r> MainShard<'r> {
                 }
                 News::Ready | News::Bridge(..) | News::DirRequest(_) | News::Fetched(_) => {}
                 News::Published(name) => {
-                    watch.note(&format!("authority {name} took our descriptor"))
+                    watch.note(&format!("authority {name} accepted our descriptor"))
                 }
                 News::Trouble(text) => watch.note(&text),
             }

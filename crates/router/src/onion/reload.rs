@@ -50,7 +50,7 @@ pub type Outcome = Result<Names, String>;
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
         Ok(names) => names.to_string(),
-        Err(why) => format!("{why}; the settings in force stay"),
+        Err(why) => format!("{why}; the current settings stay"),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let told = "settings read again; changed: exit, rate; wants a restart: listen";
         assert_eq!(in_words(&Ok(names)), told);
         assert_eq!(in_words(&Ok(Names::default())), "settings read again; nothing has changed");
-        let told = in_words(&Err("river.toml:3: it is no TOML".to_owned()));
-        assert_eq!(told, "river.toml:3: it is no TOML; the settings in force stay");
+        let told = in_words(&Err("river.toml:3: it is not TOML".to_owned()));
+        assert_eq!(told, "river.toml:3: it is not TOML; the current settings stay");
     }
 }

@@ -39,13 +39,13 @@ impl fmt::Display for Skew {
         match self.verdict {
             Verdict::Ours(ahead, Witness::Authority(_)) => {
                 let by = in_words(ahead);
-                write!(out, "this machine's clock is {by} that of the authority {name}: set it")
+                write!(out, "this machine's clock is {by} the clock of authority {name}: set it")
             }
             Verdict::Ours(ahead, Witness::Relays(count)) => {
                 let by = in_words(ahead);
                 write!(
                     out,
-                    "this machine's clock is {by} those of {count} relays, which agree: set it"
+                    "this machine's clock is {by} the clocks of {count} relays, which agree: set it"
                 )
             }
             Verdict::Right => out.write_str("this machine's clock is right again"),

@@ -98,7 +98,7 @@ impl ClientState {
             guards.into_iter().map(WrittenGuard::read).collect()
         };
         let told = |fingerprint: String| {
-            strange(format!("'{}' is no fingerprint", fingerprint.escape_debug()))
+            strange(format!("'{}' is not a fingerprint", fingerprint.escape_debug()))
         };
         let default = read(written.guards).map_err(told)?;
         let restricted = read(written.restricted_guards).map_err(told)?;

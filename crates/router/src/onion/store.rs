@@ -35,11 +35,11 @@ impl fmt::Display for StoreError {
             StoreError::File(path, error) => write!(out, "{}: {error}", path.display()),
             StoreError::Open(path, mode) => {
                 let path = path.display();
-                write!(out, "{path}: others may look into it (mode {mode:o}); chmod 700 {path}")
+                write!(out, "{path}: others can read it (mode {mode:o}); chmod 700 {path}")
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));
-                write!(out, "{}: another process{process} runs on this folder", path.display())
+                write!(out, "{}: another process{process} uses this folder", path.display())
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
         }
@@ -103,7 +103,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
     let shown = folder.display();
-    Ok(Some(format!("{shown}: others could look into it (mode {mode:o}); its mode is 700 now")))
+    Ok(Some(format!("{shown}: others could read it (mode {mode:o}); its mode is 700 now")))
 }
 
 /// The folder for this process alone, as long as the file is held.

@@ -145,7 +145,11 @@ impl fmt::Display for WaysError {
         match self {
             WaysError::Address(at) => write!(out, "two bridges have the address {at}"),
             WaysError::Identities(line) => {
-                write!(out, "'{line}' has another ed25519 key than a line of the same fingerprint")
+                write!(
+                    out,
+                    "'{line}' has a different ed25519 key than another line with this \
+                             fingerprint"
+                )
             }
         }
     }
@@ -205,7 +209,7 @@ impl BridgeWays {
     /// # Errors
     /// It is no bridge's, or its transport is not there.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
-        let stranger = || io::Error::other(format!("{address} is no bridge's"));
+        let stranger = || io::Error::other(format!("{address} is not a bridge's"));
         let Some((name, args)) = self.ways.get(&address).ok_or_else(stranger)? else {
             return Ok((address, None));
         };

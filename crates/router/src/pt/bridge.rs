@@ -56,17 +56,21 @@ impl fmt::Display for BridgeFault {
         match self {
             BridgeFault::Line(error) => error.fmt(out),
             BridgeFault::Transport(name) => {
-                write!(out, "it is a bridge of '{name}', and {TRANSPORT} is what is spoken here")
+                write!(
+                    out,
+                    "it is a bridge with transport '{name}', and only {TRANSPORT} is \
+                             supported"
+                )
             }
             BridgeFault::Args(fault) => fault.fmt(out),
             BridgeFault::NoKey => {
                 out.write_str("key=, with the bridge's 43 characters, is missing")
             }
-            BridgeFault::Key => out.write_str(
-                "what stands behind key= is no bridge's key, which has 43 characters, as told",
-            ),
+            BridgeFault::Key => {
+                out.write_str("key= is not a bridge's key, which has 43 characters")
+            }
             BridgeFault::Profile(error) => error.fmt(out),
-            BridgeFault::Host(text) => write!(out, "host={text}: no request names that"),
+            BridgeFault::Host(text) => write!(out, "host={text}: not a host name"),
         }
     }
 }
@@ -89,7 +93,7 @@ impl fmt::Display for KeyFault {
             KeyFault::Unknown(key, known) => {
                 out.write_str(&unknown(&key.escape_debug().to_string(), &[], known))
             }
-            KeyFault::Twice(key) => write!(out, "{key}= is there twice"),
+            KeyFault::Twice(key) => write!(out, "{key}= is given twice"),
         }
     }
 }
@@ -196,7 +200,7 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
 pub fn told_of_pictures(refused: usize) -> Option<String> {
     match refused {
         0 => None,
-        1 => Some("1 file is no baseline JPEG that could hide anything".to_owned()),
+        1 => Some("1 file is not a baseline JPEG that could hide anything".to_owned()),
         _ => Some(format!("{refused} files are no baseline JPEGs that could hide anything")),
     }
 }

@@ -85,7 +85,7 @@ pub fn managed(
     };
     if matches!(environment.side, Side::Client(_)) != at_client {
         let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
-        let why = format!("this command is for a {here}, and it is told to be at a {there}");
+        let why = format!("this command is for a {here}, but tor started it as a {there}");
         return Err(refuse(out, &Line::EnvError(why)));
     }
     let outbound = environment.outbound;
@@ -133,7 +133,7 @@ fn client(
     (schedule, shapes): (&Spec, Shapes),
 ) -> Result<ClientStation, ManagedFailure> {
     if wanted.proxy.is_some() {
-        return Err(refuse(out, &Line::ProxyError("no proxy is spoken to here".to_owned())));
+        return Err(refuse(out, &Line::ProxyError("proxies are not supported".to_owned())));
     }
     let mut station = None;
     for name in &wanted.transports {
@@ -150,7 +150,13 @@ fn client(
         tell(out, &line)?;
     }
     tell(out, &Line::ClientMethodsDone)?;
-    station.ok_or_else(|| ManagedFailure("nothing that was wanted could be had".to_owned()))
+    station.ok_or_else(|| {
+        ManagedFailure(
+            "none of the requested transports could be \
+                                        started"
+                .to_owned(),
+        )
+    })
 }
 
 fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(ClientStation, SocketAddr)> {
@@ -192,7 +198,13 @@ fn server(
         tell(out, &line)?;
     }
     tell(out, &Line::ServerMethodsDone)?;
-    station.ok_or_else(|| ManagedFailure("nothing that was wanted could be had".to_owned()))
+    station.ok_or_else(|| {
+        ManagedFailure(
+            "none of the requested transports could be \
+                                        started"
+                .to_owned(),
+        )
+    })
 }
 
 /// Opens what is wanted; what its operator is to know besides is a warning.
@@ -208,7 +220,7 @@ fn bridge(
     let onward = match (&wanted.extended, wanted.relay) {
         (Some((at, cookie)), _) => Onward::Extended(*at, PathBuf::from(cookie)),
         (None, Some(at)) => Onward::Plain(at),
-        (None, None) => return Err("no port of a relay is told".to_owned()),
+        (None, None) => return Err("the relay's port is missing".to_owned()),
     };
     let listen = method.address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
     let own = (schedule.clone(), limits);
@@ -237,7 +249,7 @@ pub fn server_settings(
     let profile = profile.parse().map_err(|error: super::ProfileError| error.to_string())?;
     let key = server_key(&state.join(KEY_FILE)).map_err(|error| error.to_string())?;
     let site = options.get("site").map(str::parse).transpose();
-    let site = site.map_err(|_| "site= is no ADDRESS:PORT".to_owned())?;
+    let site = site.map_err(|_| "site= is not ADDRESS:PORT".to_owned())?;
     let folder = options.get("pictures").map(Path::new);
     let found = folder.map(pictures).transpose().map_err(|error| error.to_string())?;
     let (pictures, refused) = found.unwrap_or_default();
@@ -369,7 +381,7 @@ mod tests {
             ("TOR_PT_SERVER_TRANSPORT_OPTIONS", &*options),
         ];
         let (open, lines) = said(&wanted);
-        let words = "1 file is no baseline JPEG that could hide anything";
+        let words = "1 file is not a baseline JPEG that could hide anything";
         assert_eq!(lines[1], format!("LOG SEVERITY=warning MESSAGE=\"{words}\""));
         assert!(open && lines[2].starts_with("SMETHOD anabranch "), "{lines:?}");
         // That all are none is told before what cannot be had for it.
@@ -382,10 +394,10 @@ mod tests {
     #[test]
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
-        let told = "ENV-ERROR this command is for a client, and it is told to be at a bridge";
+        let told = "ENV-ERROR this command is for a client, but tor started it as a bridge";
         assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
-        let told = "ENV-ERROR this command is for a bridge, and it is told to be at a client";
+        let told = "ENV-ERROR this command is for a bridge, but tor started it as a client";
         assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
     }
 
@@ -394,8 +406,14 @@ mod tests {
         let ours = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch");
         let from = "TOR_PT_OUTBOUND_BIND_ADDRESS_V4";
         assert!(said(&[ours, (from, "127.0.0.1")]).0);
-        for (value, why) in [("here", "'here' is no IPv4 address"), ("192.0.2.77", "192.0.2.77: ")]
-        {
+        for (value, why) in [
+            (
+                "here",
+                "'here' is not an IPv4 \
+                                       address",
+            ),
+            ("192.0.2.77", "192.0.2.77: "),
+        ] {
             let (open, lines) = said(&[ours, (from, value)]);
             assert!(!open && lines.len() == 1, "{lines:?}");
             assert!(lines[0].starts_with(&format!("ENV-ERROR {from}: {why}")), "{lines:?}");

@@ -166,7 +166,7 @@ impl Keeper {
                 pause = FIRST_PAUSE;
             }
             let why = why.unwrap_or_else(|| "it has ended".to_owned());
-            self.say(&format!("{why}; it is started again in {:.1} s", pause.as_secs_f32()));
+            self.say(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
             if self.is_told_to_end(pause) {
                 return;
             }
@@ -215,7 +215,7 @@ impl Keeper {
                 self.up(&manager);
             }
             if is_late(was_ready, self.clock.now(), deadline) {
-                return Over::Ended(Some("it does not tell of its transports".to_owned()));
+                return Over::Ended(Some("it does not report its transports".to_owned()));
             }
         }
     }
@@ -249,7 +249,7 @@ impl Keeper {
                     self.transports.ready(name, *address);
                 }
                 Some(Method { protocol: Some(Protocol::Socks4), .. }) => {
-                    self.say(&format!("transport {name} speaks SOCKS4, which is not spoken here"));
+                    self.say(&format!("transport {name} uses SOCKS4, which is not supported"));
                 }
                 Some(Method { address, args, protocol: None, .. }) => {
                     self.transports.offer(name, *address, args.clone());
@@ -423,7 +423,8 @@ mod tests {
         // The first one dies once it is told so; the second one lives as long as its input.
         let script = format!(
             "echo $TOR_PT_CLIENT_TRANSPORTS $TOR_PT_STATE_LOCATION >> {0}; {UP} \
-             if [ $(wc -l < {0}) = 1 ]; then while [ ! -e {0}.die ]; do sleep .02; done; exit 3; fi; \
+             if [ $(wc -l < {0}) = 1 ]; then while [ ! -e {0}.die ]; do sleep .02; done; exit 3; \
+             fi; \
              cat; echo end >> {0}",
             count.display()
         );

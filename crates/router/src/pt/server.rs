@@ -131,7 +131,7 @@ impl ServerStation {
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.wants_site() && settings.site.is_none() {
             return Err(io::Error::other(format!(
-                "{} wants a site: a server of the web that answers strangers",
+                "{} needs a site: a web server that answers strangers",
                 settings.profile
             )));
         }

@@ -24,8 +24,9 @@ const KEYS: &[Section] = &[
     Section { path: "", keys: &["private", "peer"] },
     Section { path: "peer", keys: &["name", "public", "psk"] },
 ];
-const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. Whoever has \
-                    this file can take your place.\n";
+const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. \
+                    Anyone \
+                    who has this file can impersonate you.\n";
 
 /// An end's own keys, and the other ends that it knows.
 #[derive(Clone)]
@@ -74,13 +75,14 @@ impl fmt::Display for KeyFileError {
                 let path = path.display();
                 write!(
                     f,
-                    "key file '{path}' has mode {mode:04o}, so that others can read it: chmod 600 {path}"
+                    "key file '{path}' has mode {mode:04o}, so others can read it: chmod 600 {path}"
                 )
             }
             KeyFileError::Content(error) => error.fmt(f),
             KeyFileError::Twice(path, name) => write!(
                 f,
-                "key file '{}': the public key of peer '{name}' is its own, or stands there twice",
+                "key file '{}': the public key of peer '{name}' is this file's own, or is given \
+                 twice",
                 path.display()
             ),
         }

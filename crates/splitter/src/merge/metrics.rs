@@ -104,22 +104,22 @@ impl Collector for Run {
         clients(encoder, "merge_client_up", "Whether a client has a session", None, up)?;
         let patience = snapshot.clients.iter();
         let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
-        let help = "How long a client's datagram waits at most for those sent before it";
+        let help = "Longest wait of a client's datagram for those sent before it";
         clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
         let lost = snapshot.clients.iter().map(|client| client.lost).sum();
-        count(encoder, "merge_lost_packets", "Packets that were waited for in vain", lost)?;
+        count(encoder, "merge_lost_packets", "Packets that never arrived", lost)?;
         decoys(encoder, &snapshot)?;
         level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
-        count(encoder, "merge_handshakes", "Handshakes that were answered", snapshot.handshakes)?;
-        let help = "Packets that were no client's or came twice, and were not answered";
+        count(encoder, "merge_handshakes", "Handshakes answered", snapshot.handshakes)?;
+        let help = "Packets of strangers or repeated, not answered";
         count(encoder, "merge_strangers", help, snapshot.strangers)?;
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
-        let help = "Datagrams to clients that did not go out";
+        let help = "Datagrams to clients that could not be sent";
         count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
-        let help = "Datagrams to clients that left before their delay was over";
+        let help = "Datagrams to clients that left before their delay ended";
         count(encoder, "merge_hurried_packets", help, snapshot.hurried)?;
-        let help = "Packets of clients that the interface did not take";
+        let help = "Packets of clients that the interface refused";
         count(encoder, "merge_refused_packets", help, snapshot.refused)
     }
 }
@@ -130,7 +130,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     let datagrams: Pick = |path| [path.inward.datagrams, path.outward.datagrams];
     let bytes: Pick = |path| [path.inward.bytes, path.outward.bytes];
     for (name, help, unit, pick) in [
-        ("merge_path_packets", "Datagrams that passed by a client's path", None, datagrams),
+        ("merge_path_packets", "Datagrams carried by a client's path", None, datagrams),
         ("merge_path", "Their bytes", Some(Unit::Bytes), bytes),
     ] {
         let kind = ConstCounter::new(0u64).metric_type();
@@ -154,7 +154,7 @@ fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resu
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;
     let bytes: Pick = |flow| flow.bytes;
-    let help = "Decoys that went by paths that rested, and were dropped by the other end";
+    let help = "Decoys sent on idle paths, and dropped by the other end";
     for (name, help, pick) in
         [("merge_decoy_packets", help, packets), ("merge_decoy_bytes", "Their bytes", bytes)]
     {

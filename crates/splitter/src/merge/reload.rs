@@ -18,7 +18,7 @@ impl Driver<'_> {
         reloading();
         let read = reread(&self.settings);
         if let Err(why) = read.and_then(|settings| self.adopt(settings)) {
-            self.screen.warn(&format!("{why}; the settings in force stay"));
+            self.screen.warn(&format!("{why}; the current settings stay"));
         }
         self.tell_ready();
     }

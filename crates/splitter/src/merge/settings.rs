@@ -144,17 +144,17 @@ pub struct Snapshot {
     pub clients: Vec<ClientSnapshot>,
     /// Open flows: sockets to servers.
     pub flows: usize,
-    /// Handshakes that were answered.
+    /// Handshakes answered.
     pub handshakes: u64,
     /// Packets that were no client's, or came twice; nothing was answered.
     pub strangers: u64,
     /// Datagrams dropped on arrival at our socket because its buffer was full.
     pub missed: u64,
-    /// Datagrams to clients that did not go out.
+    /// Datagrams to clients that could not be sent.
     pub unsent: u64,
-    /// Datagrams to clients that left before their delay was over, because more waited than may.
+    /// Datagrams to clients that left before their delay ended, because more waited than may.
     pub hurried: u64,
-    /// Packets of clients that the interface did not take: from an address that is not theirs, or
+    /// Packets of clients that the interface refused: from an address that is not theirs, or
     /// no IP packets.
     pub refused: u64,
 }
@@ -245,7 +245,7 @@ impl fmt::Display for Failure {
             Failure::Alike(one, other) => write!(
                 f,
                 "the keys of '{one}' and '{other}' lead to one address behind --tun, which happens \
-                 once in millions: make one of them anew"
+                 once in millions: make one of them again"
             ),
             Failure::Interface(name, error) => write!(
                 f,

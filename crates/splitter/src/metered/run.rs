@@ -47,13 +47,13 @@ type PathCounter =
 type Labels = Option<(&'static str, &'static str)>;
 
 const PATH_COUNTERS: [PathCounter; 6] = [
-    ("path_packets", "Datagrams that passed by a path", None, |path| {
+    ("path_packets", "Datagrams carried by a path", None, |path| {
         both_ways(path.up.datagrams, path.down.datagrams)
     }),
-    ("path", "UDP payload that passed by a path", Some(Unit::Bytes), |path| {
+    ("path", "UDP payload carried by a path", Some(Unit::Bytes), |path| {
         both_ways(path.up.bytes, path.down.bytes)
     }),
-    ("path_drops", "Datagrams to the server that did not go out by a path", None, |path| {
+    ("path_drops", "Datagrams to the server that a path could not send", None, |path| {
         let drops = path.drops;
         [("full", drops.full), ("too_big", drops.too_big), ("unreachable", drops.unreachable)]
             .map(|(reason, count)| (Some(("reason", reason)), count))
@@ -61,14 +61,14 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     }),
     (
         "path_switches",
-        "Runs that began on a path, after one on another path or port",
+        "Runs that began on a path after a run on another path or port",
         None,
         |path| vec![(None, path.switches)],
     ),
-    ("path_copies", "Copies of datagrams that were sent to try a path", None, |path| {
+    ("path_copies", "Copies of datagrams sent to probe a path", None, |path| {
         vec![(None, path.copies)]
     }),
-    ("path_refused", "Answers of the server that its port is closed", None, |path| {
+    ("path_refused", "ICMP answers that the server's port is closed", None, |path| {
         vec![(None, path.refused)]
     }),
 ];
@@ -112,28 +112,28 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
     levels(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
-    levels(encoder, "path_silent_sessions", "Sessions without an answer by a path", None, &silent)?;
+    levels(encoder, "path_silent_sessions", "Sessions without an answer on a path", None, &silent)?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
-    let help = "Lowest round-trip time of late; an upper bound, read off answers";
+    let help = "Lowest recent round-trip time; an upper bound, measured from answers";
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
 }
 
 fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let snapshot = &numbers.snapshot;
-    level(encoder, "sessions", "Sessions that are open", snapshot.sessions)?;
-    level(encoder, "waiting_packets", "Datagrams that wait for a path", snapshot.waiting)?;
-    count(encoder, "sessions_opened", "Sessions that began", numbers.opened)?;
-    let help = "Datagrams that left before their delay was over";
+    level(encoder, "sessions", "Open sessions", snapshot.sessions)?;
+    level(encoder, "waiting_packets", "Datagrams waiting for a path", snapshot.waiting)?;
+    count(encoder, "sessions_opened", "Sessions opened", numbers.opened)?;
+    let help = "Datagrams that left before their delay ended";
     count(encoder, "hurried_packets", help, snapshot.hurried)?;
-    let help = "Times that the configuration was read again and came into force";
+    let help = "Successful reloads of the configuration";
     count(encoder, "reloads", help, numbers.reloads)?;
     if let Some(far) = snapshot.far_end {
         level(encoder, "far_end_up", "Whether the far end answers", usize::from(far.up))?;
-        let help = "Packets of the far end that were waited for in vain";
+        let help = "Packets of the far end that never arrived";
         count(encoder, "far_end_lost_packets", help, far.lost)?;
         let [up, down] = far.decoys;
         let packets = [("up", up.datagrams), ("down", down.datagrams)];
-        let help = "Decoys that went by paths that rested, and were dropped by the other end";
+        let help = "Decoys sent on idle paths, and dropped by the other end";
         counts(encoder, "far_end_decoy_packets", help, "direction", &packets)?;
         let bytes = [("up", up.bytes), ("down", down.bytes)];
         counts(encoder, "far_end_decoy_bytes", "Their bytes", "direction", &bytes)?;
@@ -146,7 +146,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         ("looped", snapshot.looped),
         ("foreign", snapshot.foreign),
     ];
-    let help = "Datagrams that were lost here, outside any path";
+    let help = "Datagrams lost here, outside any path";
     counts(encoder, "drops", help, "reason", &drops)
 }
 

@@ -148,21 +148,26 @@ impl fmt::Display for LoginError {
         match self {
             LoginError::Ssh(ssh, error) => write!(
                 f,
-                "cannot run '{ssh}': {error}; install OpenSSH's client, name another with --ssh, or name a \
-                 mosh-server that runs already with --port and MOSH_KEY"
+                "cannot run '{ssh}': {error}; install OpenSSH's client, choose another with \
+                 --ssh, or connect to a running mosh-server with --port and MOSH_KEY"
             ),
-            LoginError::Resolve(host, error) => write!(f, "the name '{host}' does not resolve: {error}"),
-            LoginError::Read(error) => write!(f, "reading what ssh says: {error}"),
+            LoginError::Resolve(host, error) => write!(
+                f,
+                "the name '{host}' does not resolve: \
+                                        {error}"
+            ),
+            LoginError::Read(error) => write!(f, "reading ssh's output: {error}"),
             LoginError::Ended(host, status) => write!(
                 f,
-                "ssh ended ({status}) before a mosh-server answered; see whether 'ssh {host}' works, and \
-                 whether Mosh is installed there (--server names it if it is not in the PATH)"
+                "ssh ended ({status}) before a mosh-server answered; check that 'ssh {host}' \
+                 works, and that Mosh is installed there (--server gives its path)"
             ),
-            LoginError::Malformed => {
-                f.write_str("the answer of mosh-server is malformed: a port and a key were expected")
-            }
+            LoginError::Malformed => f.write_str(
+                "the answer of mosh-server is malformed: a port and a key were \
+                             expected",
+            ),
             LoginError::NoAddress => f.write_str(
-                "the server's address did not come to light: try --remote-ip remote (the server says it) \
+                "the server's address is unknown: try --remote-ip remote (the server reports it) \
                  or --remote-ip local (its name is looked up here)",
             ),
         }

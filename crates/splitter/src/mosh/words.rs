@@ -13,7 +13,12 @@ pub struct WordsError(String);
 
 impl fmt::Display for WordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no command: it is empty, or a quote has no end", self.0.escape_debug())
+        write!(
+            f,
+            "'{}' is not a command: it is empty, or a quote has no \
+                   end",
+            self.0.escape_debug()
+        )
     }
 }
 

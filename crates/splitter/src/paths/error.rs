@@ -49,16 +49,18 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::Form(text) => {
-                write!(f, "'{text}' is no path: write NAME=KIND, as in wlan=if:wlan0")
+                write!(f, "'{text}' is not a path: write NAME=KIND, as in wlan=if:wlan0")
             }
             SpecError::Name(name) => write!(
                 f,
-                "'{name}' is no name for a path: use 1 to {MAX_NAME} letters, digits, '_', '.' and \
+                "'{name}' is not a name for a path: use 1 to {MAX_NAME} letters, digits, '_', \
+                 '.' and \
                  '-'"
             ),
             SpecError::Kind(kind) => write!(
                 f,
-                "'{kind}' is no kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS, ports:N \
+                "'{kind}' is not a kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS, \
+                 ports:N \
                  and socks5:[USER@]HOST:PORT"
             ),
             SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
@@ -69,20 +71,21 @@ impl fmt::Display for SpecError {
             SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
             SpecError::Tunnel(file) => write!(
                 f,
-                "'{file}' is no file for wg-quick: it takes NAME.conf, with 1 to 15 letters, digits \
+                "'{file}' is not a file for wg-quick: it takes NAME.conf, with 1 to 15 letters, \
+                 digits \
                  and '_=+.-' as the interface's name"
             ),
             SpecError::Both(name) => {
                 write!(f, "path '{name}': if: and wg: both name an interface; give one of them")
             }
-            SpecError::Address(text) => write!(f, "'{text}' is no IP address"),
+            SpecError::Address(text) => write!(f, "'{text}' is not an IP address"),
             SpecError::Ports(text) => {
-                write!(f, "'{text}' is no number of ports: it runs from 1 to {MAX_PORTS}")
+                write!(f, "'{text}' is not a number of ports: it runs from 1 to {MAX_PORTS}")
             }
             SpecError::Proxy(error) => error.fmt(f),
             SpecError::ProxyPorts => f.write_str(
-                "'ports' does not go with a proxy, which chooses the ports that the server sees: leave \
-                 it away, or name several paths",
+                "'ports' excludes a proxy, which chooses the ports that the server sees: remove \
+                 it, or add several paths",
             ),
             SpecError::None => f.write_str("no path is given: name at least one"),
             SpecError::SameName(name) => write!(f, "two paths are called '{name}'"),
@@ -177,12 +180,12 @@ impl fmt::Display for Fault {
             Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
             Fault::NoTunnel(device, file) => {
                 let file = invocation(Path::new(file));
-                write!(f, "the tunnel '{device}' is not up; bring it up: wg-quick up {file}")
+                write!(f, "the tunnel '{device}' is not up; start it: wg-quick up {file}")
             }
             Fault::NoTunnelFile(device, file) => {
                 write!(f, "there is no file '{file}', and no tunnel '{device}' that is up")
             }
-            Fault::ForeignAddress(ip) => write!(f, "{ip} is no address of this machine"),
+            Fault::ForeignAddress(ip) => write!(f, "{ip} is not an address of this machine"),
             Fault::Family(source, server) => {
                 write!(f, "{source} cannot reach the server {server}: one is IPv4, the other IPv6")
             }
@@ -218,7 +221,7 @@ impl fmt::Display for Fault {
                 write!(f, "a routing rule forbids the way to {server}")
             }
             Fault::Route(server, error) => write!(f, "{error} to {server}"),
-            Fault::Io(error) => write!(f, "the kernel does not tell about its interfaces: {error}"),
+            Fault::Io(error) => write!(f, "the kernel does not list its interfaces: {error}"),
         }
     }
 }

@@ -157,7 +157,8 @@ impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProxyError::Form => f.write_str(
-                "that is no proxy: write HOST:PORT or USER@HOST:PORT, with an IPv6 address in brackets",
+                "that is not a proxy: write HOST:PORT or USER@HOST:PORT, with an IPv6 address in \
+                 brackets",
             ),
             ProxyError::Length => {
                 write!(f, "a proxy's user name and password have 1 to {LONGEST} bytes each")

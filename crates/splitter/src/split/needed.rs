@@ -17,7 +17,7 @@ pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<St
         let sessions = config.sessions;
         format!(
             "{sessions} sessions of {ports} sockets each could need {most} files, and {limit} are \
-             allowed: beyond that, sessions do without some paths (raise 'ulimit -n', or lower \
+             allowed: beyond that, sessions cannot use some paths (raise 'ulimit -n', or lower \
              --max-sessions)"
         )
     })

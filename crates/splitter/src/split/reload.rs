@@ -52,7 +52,7 @@ impl Driver<'_> {
 
     fn end_reload(&mut self, done: Result<(), String>) {
         if let Err(why) = done {
-            self.report.screen.warn(&format!("{why}; the settings in force stay"));
+            self.report.screen.warn(&format!("{why}; the current settings stay"));
         }
         manager::ready(&self.about);
     }

@@ -252,7 +252,7 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
 /// How datagrams are dealt, in words.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
-    let redraw = redraw.map(|silence| format!(", drawn anew after {silence}"));
+    let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));
     let jitter = jitter.map(|jitter| format!(", delayed by {jitter}"));
     let decoys = decoys.map(|budget| format!(", {budget} decoys"));
     let more: String = [redraw, jitter, decoys].into_iter().flatten().collect();

@@ -50,8 +50,8 @@ impl Taps {
         let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
         match unknown.filter(|_| !self.taps.is_empty()) {
             Some(name) => Err(format!(
-                "path '{name}' is new, and captures name their paths when they begin: restart the \
-                 splitter, or leave 'trace' and 'pcap' away"
+                "path '{name}' is new, and captures name their paths when they begin: restart \
+                 the splitter, or remove 'trace' and 'pcap'"
             )),
             None => Ok(()),
         }

@@ -92,7 +92,8 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     match options.mark {
         Some(mark) if opens(&unmarked) => unmarkable(mark),
         _ if opens(&unbound) => format!(
-            "path '{name}': binding to the interface '{device}' needs root or the capability CAP_NET_RAW \
+            "path '{name}': binding to the interface '{device}' needs root or the capability \
+             CAP_NET_RAW \
              before Linux 5.7"
         ),
         _ => format!("path '{name}': the system forbids sockets to {}: {error}", egress.server),
@@ -101,8 +102,8 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
 
 fn unmarkable(mark: u32) -> String {
     format!(
-        "--fwmark {mark:#x} needs root or the capability CAP_NET_ADMIN; without it, leave --fwmark \
-         away and name an interface for each path (if:DEVICE)"
+        "--fwmark {mark:#x} needs root or the capability CAP_NET_ADMIN; without it, remove \
+         --fwmark and name an interface for each path (if:DEVICE)"
     )
 }
 

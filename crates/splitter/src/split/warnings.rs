@@ -50,8 +50,9 @@ impl Warnings {
             let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
             format!(
                 "the server is now at {}, where the paths do not lead (they were chosen for \
-                 {chosen_for}): new sessions wait in vain until its name has such an address again, \
-                 or the splitter is started anew",
+                 {chosen_for}): new sessions wait in vain until its name has such an address \
+                 again, \
+                 or the splitter is restarted",
                 list.join(", ")
             )
         })
@@ -70,8 +71,8 @@ impl Warnings {
         let before = replace(count, count.saturating_add(datagrams));
         (before < PROBES && *count >= PROBES).then(|| {
             format!(
-                "path '{name}': datagrams of {length} bytes are lost, as its interface takes {room} \
-                 at most: lower the MTU of the tunnel or program above"
+                "path '{name}': datagrams of {length} bytes are lost: its interface carries at \
+                 most {room}; lower the MTU of the tunnel or program"
             )
         })
     }
@@ -85,8 +86,8 @@ impl Warnings {
     /// The interface gets packets that are not split.
     pub(super) fn unsplit(&mut self) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
-            "a route leads packets into the interface that are not split (no UDP, or to other ports than \
-             --udp names): they are refused"
+            "a route sends packets into the interface that are not split (not UDP, or not to the \
+             ports of --udp): they are refused"
                 .to_owned()
         })
     }
@@ -105,8 +106,8 @@ impl Warnings {
         self.narrow.insert(path).then(|| {
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(
-                "path '{name}': {router} says that its MTU is {mtu}: datagrams above {} bytes may be \
-                 lost there (lower the MTU of the tunnel or program above if they are)",
+                "path '{name}': {router} reports MTU {mtu}: longer datagrams than {} bytes may \
+                 be lost there (if so, lower the MTU of the tunnel or program)",
                 mtu.saturating_sub(headers)
             )
         })

@@ -55,43 +55,49 @@ impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SteerError::Forbidden => f.write_str(
-                "--tun needs root (CAP_NET_ADMIN, with --netns CAP_SYS_ADMIN too); without root, one \
-                 program at a time can use the splitter by a local port: --listen 127.0.0.1:PORT --to \
+                "--tun needs root (CAP_NET_ADMIN, with --netns CAP_SYS_ADMIN too); without root, \
+                 one \
+                 program at a time can use the splitter by a local port: --listen 127.0.0.1:PORT \
+                 --to \
                  HOST:PORT",
             ),
             SteerError::NoNft => f.write_str(
-                "--route needs the program nft: install the package nftables, or leave --route away \
-                 and lead packets into the interface yourself",
+                "--route needs the program nft: install the package nftables, or remove --route \
+                 and route packets into the interface yourself",
             ),
             SteerError::Running(tun, process) => {
                 write!(f, "--tun {tun}: process {process} runs with this interface already")
             }
             SteerError::Interface(name) => write!(
                 f,
-                "--tun {name}: there is an interface of this name, and it is not ours: choose another \
+                "--tun {name}: there is an interface of this name, and it is not ours: choose \
+                 another \
                  name, or remove it ('ip link delete {name}')"
             ),
             SteerError::Namespace(name) => write!(
                 f,
-                "--netns {name}: there is a namespace of this name, and it is not ours: choose another \
+                "--netns {name}: there is a namespace of this name, and it is not ours: choose \
+                 another \
                  name, or remove it ('ip netns delete {name}')"
             ),
             SteerError::Occupied(what) => write!(f, "--route: {what}; remove it first"),
             SteerError::Resolver(file) => write!(
                 f,
-                "--netns: '{}' exists already, and it is not ours: remove it, or choose another name",
+                "--netns: '{}' exists already, and it is not ours: remove it, or choose another \
+                 name",
                 file.display()
             ),
             SteerError::Slots => write!(f, "--tun: {SLOTS} splitters run here already"),
             SteerError::NoExit => f.write_str(
-                "--route: no path leaves by an interface of this machine, so there is none for what is \
-                 not split: add one (if:DEVICE), or leave --route away",
+                "--route: no path leaves by an interface of this machine, so there is none for \
+                 what is \
+                 not split: add one (if:DEVICE), or remove --route",
             ),
             SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most"),
             SteerError::Lost(error) => write!(
                 f,
-                "somebody removed our rules, and they cannot be set again ({error}): all that they led leads \
-                 nowhere now, until 'anabranch split --restore' or the next start"
+                "another program removed our rules, and they cannot be set again ({error}): \
+                 their traffic goes nowhere until 'anabranch split --restore' or the next start"
             ),
             SteerError::System(what, error) => write!(f, "{what}: {error}"),
         }

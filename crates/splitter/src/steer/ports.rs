@@ -17,7 +17,7 @@ pub struct PortRangeError(String);
 
 impl fmt::Display for PortRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no range of ports: write PORT or PORT-PORT, from 1 to 65535", self.0)
+        write!(f, "'{}' is not a range of ports: write PORT or PORT-PORT, from 1 to 65535", self.0)
     }
 }
 

@@ -192,7 +192,8 @@ impl Steering {
         }
         if missing > 0 {
             kept.told.push(format!(
-                "somebody removed {missing} of our routing rules and routes: they are set again"
+                "another program removed {missing} of our routing rules and routes: they are set \
+                 again"
             ));
         }
         let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
@@ -201,7 +202,8 @@ impl Steering {
                 self.fence_off(number)?;
                 let table = self.plan.slot.ruleset();
                 kept.told.push(format!(
-                    "somebody changed or removed nftables' table inet {table}: it is set again"
+                    "another program changed or removed nftables' table inet {table}: it is set \
+                     again"
                 ));
             }
         }
@@ -414,7 +416,7 @@ impl Drop for Steering {
 
 #[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
 fn unguarded(error: io::Error) -> String {
-    format!("whoever flushes all of nftables' rules opens a gap for an instant: {error}")
+    format!("a flush of all nftables rules opens a gap for an instant: {error}")
 }
 
 /// Whether an error says only that the system has too much to do just now.

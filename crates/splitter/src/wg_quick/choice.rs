@@ -55,10 +55,9 @@ pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {
         (Some(peer), None) => Ok(peer),
-        (Some(_), Some(_)) => Err(format!(
-            "several peers have an Endpoint; say with --peer which is to be split: {}",
-            told(peers)
-        )),
+        (Some(_), Some(_)) => {
+            Err(format!("several peers have an Endpoint; choose one with --peer: {}", told(peers)))
+        }
         _ => Err("no peer has an Endpoint, so there is no server to split towards".to_owned()),
     }
 }

@@ -284,16 +284,16 @@ fn mark(text: &str) -> Result<Option<u32>, ()> {
 
 fn wanted(key: &str) -> &'static str {
     match key {
-        "ListenPort" => "is no port: it runs from 0 to 65535",
-        "FwMark" => "is no mark: write a number, 0x and a hexadecimal one, or off",
-        _ => "is no number above 0",
+        "ListenPort" => "is not a port: it runs from 0 to 65535",
+        "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
+        _ => "is not a number above 0",
     }
 }
 
 fn endpoint(text: &str) -> Result<Target, String> {
     let port = text.rsplit_once(':').map(|(_, port)| port);
     if let Some(port) = port.filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(format!("Endpoint: '{port}' is no port: it runs from 1 to 65535"));
+        return Err(format!("Endpoint: '{port}' is not a port: it runs from 1 to 65535"));
     }
     text.parse().map_err(|error| format!("Endpoint: {error}"))
 }

@@ -51,7 +51,8 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Peer]\n\nZzz = x\n",
-            "f.conf:3: unknown key `Zzz` in [Peer]; known: PublicKey, PresharedKey, AllowedIPs, Endpoint, PersistentKeepalive",
+            "f.conf:3: unknown key `Zzz` in [Peer]; known: PublicKey, PresharedKey, AllowedIPs, \
+             Endpoint, PersistentKeepalive",
         ),
         (
             "[Interface]\nEndpoint = a:1\n",
@@ -64,27 +65,29 @@ fn each_mistake_is_told_with_its_line() {
             "[Interface]\nMTU = 1\n\nmtu = 2\n",
             "f.conf:4: MTU is given twice; the first is in line 2",
         ),
-        ("[Interface]\nMTU = big\n", "f.conf:2: MTU: 'big' is no number above 0"),
+        ("[Interface]\nMTU = big\n", "f.conf:2: MTU: 'big' is not a number above 0"),
         ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value"),
         (
             "[Interface]\nListenPort = 65536\n",
-            "f.conf:2: ListenPort: '65536' is no port: it runs from 0 to 65535",
+            "f.conf:2: ListenPort: '65536' is not a port: it runs from 0 to 65535",
         ),
         (
             "[Interface]\nFwMark = red\n",
-            "f.conf:2: FwMark: 'red' is no mark: write a number, 0x and a hexadecimal one, or off",
+            "f.conf:2: FwMark: 'red' is not a mark: write a number, 0x and a hexadecimal one, or \
+             off",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:0\n",
-            "f.conf:3: Endpoint: '0' is no port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: '0' is not a port: it runs from 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:https\n",
-            "f.conf:3: Endpoint: 'https' is no port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: 'https' is not a port: it runs from 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h\n",
-            "f.conf:3: Endpoint: 'h' is no server: write HOST:PORT, with an IPv6 address in brackets",
+            "f.conf:3: Endpoint: 'h' is not a server: write HOST:PORT, with an IPv6 address in \
+             brackets",
         ),
         ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey"),
         ("[Interface]\n\u{1b}[2J\n", "f.conf:2: neither a [Section] nor KEY = VALUE"),

@@ -39,8 +39,8 @@ impl WgQuick {
 fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "may not be read: files with keys are often for root alone, so run this as its owner or as root, \
-             or give it a copy of your own"
+            "may not be read: files with keys are often for root alone, so run this as its owner \
+             or as root, or use a copy"
                 .to_owned()
         }
         _ => format!("cannot be read: {error}"),

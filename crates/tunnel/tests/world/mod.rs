@@ -37,7 +37,7 @@ pub(crate) struct World {
     pub(crate) cut_down: Vec<bool>,
     /// Handshakes that the far end answered.
     pub(crate) handshakes: usize,
-    /// Sessions that began at the far end.
+    /// Sessions opened at the far end.
     pub(crate) begun: usize,
     splitters: [Splitter; 2],
     /// Whether the schedule looks at windows, and what waits for them upwards and downwards.

@@ -16,7 +16,7 @@ from .df import DeepFingerprinting
 from .kfp import KFingerprinting
 from .pfp import PFP
 from .rf import RobustFingerprinting
-from .rocket import Rocket
+from .rocket import MiniRocket
 from .tiktok import TikTok
 from .varcnn import VarCNN
 
@@ -29,14 +29,21 @@ ATTACKS: Final[MappingProxyType[str, type[Attack]]] = MappingProxyType(
         "tik-tok": TikTok,
         "var-cnn": VarCNN,
         "rf": RobustFingerprinting,
-        "rocket": Rocket,
+        "rocket": MiniRocket,
         "forest": CourseForest,
         "size": Size,
     }
 )
-"""Every attack by the name that the command line and result files use."""
+"""Every attack by the name that result files use."""
+
+ALIASES: Final[MappingProxyType[str, str]] = MappingProxyType({"minirocket": "rocket"})
+"""Names for options and sweeps, each with the name that results have."""
+
+Rocket = MiniRocket
+"""The first name of `MiniRocket` here."""
 
 __all__ = [
+    "ALIASES",
     "ATTACKS",
     "PFP",
     "Attack",
@@ -46,6 +53,7 @@ __all__ = [
     "DeepFingerprinting",
     "EpochReport",
     "KFingerprinting",
+    "MiniRocket",
     "Observed",
     "RobustFingerprinting",
     "Rocket",

@@ -17,14 +17,15 @@ USUAL = 0.03
 """The one without a validation set."""
 
 
-class Rocket(Attack):
+class MiniRocket(Attack):
     """Random convolutions of slot counts, pooled over time, with linear discriminants.
 
-    In the manner of MiniRocket (Dempster, Schmidt and Webb, KDD 2021), which is not a published
-    attack on web pages: kernels of nine taps with weights -1 and 2, dilated by powers of two, of
-    which it counts the slots above thresholds. Seconds suffice where networks take hours. It looks
-    at square roots of counts, and at the logarithms of all that a load has; where packets show
-    counters, what they newly tell of is counted like packets seen.
+    MiniRocket (Dempster, Schmidt and Webb, KDD 2021) with linear discriminants in place of its
+    ridge classifier, and with thresholds and counts of ours. No paper attacks web pages with it.
+    Results call it `rocket`, its first name here. Kernels of nine taps with weights -1 and 2 are
+    dilated by powers of two, and the slots above thresholds are counted. It takes seconds where
+    networks take hours. It uses square roots of counts, and logarithms of a load's totals. Where
+    packets show counters, the packets that these reveal are counted like packets seen.
 
     Undefended loads, of which a page's exact size tells most, it recognises worse than others do
     (82 % of those of `docs/results/fingerprinting.md`): it is made for loads of which parts are

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from anabranch import _core, outside
-from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
+from anabranch.attacks import ALIASES, ATTACKS, Attack, AttackError, Sequences, Task
 from anabranch.attacks.base import Floats
 from anabranch.attacks.features import kfp_features
 from anabranch.attacks.foreign import SEEDS, attack_class
@@ -101,7 +101,7 @@ def known(name: str) -> type[Attack] | None:
     if not is_foreign(name):
         if name not in TABLE:
             installed = sorted(_named(each) for each in outside.names("attacks"))
-            raise SettingError(unknown("attack", name, [*TABLE, *installed]))
+            raise SettingError(unknown("attack", name, [*TABLE, *ALIASES, *installed]))
         return TABLE[name]
     found = outside.find("attacks", name.removeprefix(PACKAGED))
     return None if found is None else attack_class(found.thing, name)
@@ -138,7 +138,7 @@ def name_of(text: str, folder: Path = Path()) -> str:
     """The name of an attack for settings, which is loaded if it is from outside.
 
     Args:
-        text: a name of ours, of an entry point, or `FILE.py:Class`.
+        text: a name of ours or its alias, of an entry point, or `FILE.py:Class`.
         folder: where a file is looked for.
 
     Raises:
@@ -152,7 +152,7 @@ def name_of(text: str, folder: Path = Path()) -> str:
         return name
     if text not in TABLE and text in outside.names("attacks"):
         return _named(text)
-    return text
+    return ALIASES.get(text, text)
 
 
 def add(estimator: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_type_hints
 
+from anabranch.attacks import ALIASES
 from anabranch.defences import Decoys, Pipeline, parse
 from anabranch.evaluate.attack import known, make, refuse_counter
 from anabranch.metrics.bootstrap import MOST_RESAMPLES
@@ -73,6 +74,7 @@ class Spec:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attack", ALIASES.get(self.attack, self.attack))
         if self.seed < 0:
             raise SettingError(f"seed: {self.seed} is negative")
         if self.protocol not in ("honest", "paper"):

@@ -25,7 +25,7 @@ ATTACKS: Mapping[str, str] = {
     "k-fp": "k-FP",
     "cumul": "CUMUL",
     "k-fp-paths": "k-FP by path",
-    "rocket": "rocket",
+    "rocket": "MiniRocket + LDA",
     "forest": "forest",
     "size": "size alone",
 }

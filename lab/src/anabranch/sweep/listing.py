@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch import io, outside
+from anabranch.attacks import ALIASES
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import make, name_of
 from anabranch.observers import SettingError, unknown
@@ -107,7 +108,8 @@ def read(path: Path, data: Path | None = None) -> list[Unit]:
 def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Iterator[Unit]:
     _known("table", content, _TABLES)
     common = _table(content.get("common", {}), "common")
-    attacks = _table(content.get("attacks", {}), "attacks")
+    written = _table(content.get("attacks", {}), "attacks")
+    attacks = {ALIASES.get(name, name): parameters for name, parameters in written.items()}
     for attack, parameters in attacks.items():
         make(name_of(attack, folder), _table(parameters, f"attacks.{attack}"), 0)
     runs = content.get("runs", [{}])
@@ -142,7 +144,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     own = settings.pop("parameters", {})
     if not isinstance(own, Mapping):
         raise SettingError(f"parameters: {own!r} is no table")
-    shared = attacks.get(attack, {}) if isinstance(attack, str) else {}
+    shared = attacks.get(ALIASES.get(attack, attack), {}) if isinstance(attack, str) else {}
     known = {"attack": name_of(attack, folder)} if isinstance(attack, str) else {}
     spec = Spec.from_dict(settings | known | {"parameters": {**shared, **own}})
     file = outside.file_and_class(attack) if known else None

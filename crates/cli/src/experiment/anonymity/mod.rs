@@ -28,34 +28,34 @@ const TABLE: &str = "anonymity.parquet";
 const PAGE: &str = "anonymity.html";
 const PICTURE: &str = "year.svg";
 
-/// Compute what hostile relays learn of clients with several paths, from consensuses of the Tor
-/// network: "Analysis of Multi-path Onion Routing", section 6
+/// Compute what hostile relays learn about clients with several paths, from consensuses of the Tor
+/// network: "Analysis of Multi-path Onion Routing", section 6.
 ///
-/// For each consensus: the chance that a circuit is compromised, and how many clients share a set
-/// of guards. For the first one a year of all adversaries (relays by lot, the heaviest, added ones
-/// few and many, with and without churn), for the others the first of them. Then the paper's claims
-/// one by one. Nothing is sent; it takes neither root nor a network.
+/// For each consensus: the probability that a circuit is compromised, and how many clients share a
+/// set of guards. For the first one a year of all adversaries (random relays, the heaviest, few or
+/// many added ones, with and without churn); for the others the first adversary. Then the paper's
+/// claims one by one. Nothing is sent; it needs neither root nor a network.
 ///
-/// FOLDER gets units.jsonl (each part when it is done), anonymity.parquet, year.svg and
-/// anonymity.html. The same command goes on where it was stopped. What is computed in parts by one
-/// command alone: `anabranch anonymity`.
+/// FOLDER gets units.jsonl (each part as it completes), anonymity.parquet, year.svg and
+/// anonymity.html. The same command continues where it was stopped. `anabranch anonymity` computes
+/// single parts.
 #[derive(Args)]
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
-    /// A consensus, unpacked: a document of the directory protocol or a table (docs/formats.md);
-    /// repeat for more, the one whose year is simulated whole first
+    /// Read this unpacked consensus: a document of the directory protocol or a table
+    /// (docs/formats.md); repeat for more, the one whose year is simulated completely first.
     #[arg(long, value_name = "FILE", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
-    /// Clients of a year, for each number of entries and each draw of the adversary; a tenth of
-    /// them for further consensuses, a fiftieth where each draw has clients of its own [default:
-    /// 500000]
+    /// Simulate N clients of a year, for each number of entries and each draw of the adversary; a
+    /// tenth for further consensuses, a fiftieth where each draw has its own clients [default:
+    /// 500000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
-    /// Draws of the adversary [default: 50]
+    /// Draw the adversary N times [default: 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     draws: Option<u16>,
-    /// Clients whose sets of guards are compared
+    /// Compare the sets of guards of N clients.
     #[arg(
         long,
         value_name = "N",
@@ -63,10 +63,10 @@ pub(crate) struct AnonymityArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000_000)
     )]
     fingerprints: u32,
-    /// In a minute or two: 10,000 clients, 10 draws
+    /// Take a minute or two: 10,000 clients, 10 draws.
     #[arg(long, conflicts_with_all = ["clients", "draws"])]
     short: bool,
-    /// Threads; results do not depend on them [default: one for each processor]
+    /// Use N threads; results do not depend on them [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

@@ -92,7 +92,7 @@ pub(super) fn judged() -> &'static str {
      round trip is from that at the shortest one, as their intervals allow; it is not flat where \
      a stream was cut. Held: the share of 50 kB/s that comes in a second, at all round trips \
      from 200 ms on. Where a claim of HTTP's price fails for ours, ours is cheaper. That \
-     http-opaque is flat is no claim of the paper's but what is wanted of ours."
+     http-opaque is flat is not a claim of the paper's but what is wanted of ours."
 }
 
 /// The claims as rows; heads are [`CLAIM_HEAD`].

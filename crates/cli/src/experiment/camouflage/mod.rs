@@ -27,37 +27,37 @@ const STREAMS: &str = "camouflage-streams.parquet";
 const PAGE: &str = "camouflage.html";
 const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 
-/// Measure what camouflage costs through Tor: Weinberg et al. (CCS 2012), Table 3, Figures 6 and 7
+/// Measure what camouflage costs through Tor: Weinberg et al. (CCS 2012), Table 3, Figures 6 and 7.
 ///
-/// A client behind a line of .7 Mbit/s up, 5.6 down and 85 ms there and back; beyond it, without
-/// limits, a bridge, a private network of C tor's and a web server. Downloads of 100 kB to 1 MB,
-/// and streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: straight, by Tor alone, and by
-/// Tor through obfs4proxy, webtunnel and each profile of `anabranch pt`; and by these without Tor
-/// inside. Counted are the IP packets that cross the client's line.
+/// A client behind a line of .7 Mbit/s up, 5.6 down and 85 ms round-trip time; beyond it, without
+/// limits, a bridge, a private network of C tor and a web server. Downloads of 100 kB to 1 MB, and
+/// streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: directly, through Tor alone, and
+/// through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`; and over these
+/// without Tor inside. It counts the IP packets on the client's line.
 ///
-/// FOLDER gets units.jsonl (each measurement when it is done), camouflage.parquet,
+/// FOLDER gets units.jsonl (each measurement as it completes), camouflage.parquet,
 /// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. The same command
-/// goes on where it was stopped. It takes root and C tor (package tor); other transports are
-/// measured where they are installed.
+/// continues where it was stopped. It needs root and C tor (package tor); other transports are
+/// measured if installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
     #[command(flatten)]
     common: Common,
-    /// By which ways: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of `anabranch
+    /// Use these ways: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of `anabranch
     /// pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
-    /// http-text-short, http-image [default: all whose programs are there]
+    /// http-text-short, http-image [default: all whose programs are installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Rounds of downloads: four of 1 MB and one of each other length by each way
+    /// Measure N rounds of downloads: four of 1 MB and one of each other length by each way.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
-    /// Rounds of four downloads of 1 MB by each of our transport's profiles, without Tor
+    /// Measure N rounds of four downloads of 1 MB by each of our profiles, without Tor.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
-    /// Rounds of streams
+    /// Measure N rounds of streams.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = number(0..=1000))]
     stream_rounds: u32,
-    /// Round trips of the streams, ms
+    /// Use these round-trip times of the streams, in ms.
     #[arg(
         long,
         value_name = "MS,...",
@@ -66,7 +66,7 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(2..=2000)
     )]
     rtts: Vec<u32>,
-    /// Rates of the streams, kB/s
+    /// Use these rates of the streams, in kB/s.
     #[arg(
         long,
         value_name = "KB,...",
@@ -75,17 +75,17 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(1..=600)
     )]
     rates: Vec<u32>,
-    /// Seconds of each stream
+    /// Run each stream for SECONDS.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = number(1..=600))]
     seconds: u32,
-    /// Seconds after which a download is cut
+    /// Cut a download after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = number(1..=3600))]
     cut: u32,
-    /// A folder of JPEGs for http-image, which is left out without it
+    /// Use this folder of JPEGs for http-image, which is left out without it.
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// In some twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms, by Tor
-    /// alone, nosteg and http-opaque, and straight
+    /// Take about twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms,
+    /// through Tor alone, nosteg and http-opaque, and directly.
     #[arg(long, conflicts_with_all = ["arms", "rounds", "bare_rounds", "stream_rounds", "rtts"])]
     short: bool,
 }

@@ -17,48 +17,48 @@ use crate::failure::Failure;
 const TABLE: &str = "circuits.parquet";
 const PAGE: &str = "circuits.html";
 
-/// Measure what several circuits for one stream bring in a small network: de la Cadena et al.
-/// (DBSec 2019), Table 1
+/// Measure the gain of several circuits for one stream in a small network: de la Cadena et al.
+/// (DBSec 2019), Table 1.
 ///
 /// Seven relays, four web servers, 30 clients that load the network and one that measures: time to
-/// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay, for Tor's
-/// one circuit, Conflux, Conflux 2013, mTor and our own design over two and three, and for stock
-/// tor without and with Conflux. On loopback, as in the paper, and with lines of different rates
-/// and delays before the guards.
+/// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay. Compared
+/// are Tor's one circuit, Conflux, Conflux 2013, mTor and our own design over two and three
+/// circuits, and stock tor without and with Conflux; on loopback, as in the paper, and with lines
+/// of different rates and delays in front of the guards.
 ///
-/// FOLDER gets units.jsonl (each network when it is done), circuits.parquet and circuits.html. The
-/// same command goes on where it was stopped. It takes root, and C tor (package tor).
+/// FOLDER gets units.jsonl (each network as it completes), circuits.parquet and circuits.html. The
+/// same command continues where it was stopped. It needs root, and C tor (package tor).
 #[derive(Args)]
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// What to compare: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
+    /// Compare these: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
     /// mtor-turns, anabranch (our own), anabranch-turns, merged (at a middle), merged-batches,
-    /// stock (C tor), stock-conflux [default: all]
+    /// stock (C tor), stock-conflux [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
-    /// Over so many circuits, where a design takes several; C tor takes two
+    /// Use N circuits, where a design uses several; C tor uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
-    /// Where: loopback, lines [default: both]
+    /// Measure here: loopback, lines [default: both].
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
     places: Vec<Place>,
-    /// Networks for each design [default: 10]
+    /// Start N networks for each design [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Repetitions in each network, every other one with optimistic data [default: 20]
+    /// Repeat N times in each network, every other time with optimistic data [default: 20].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// MiB of a bulk download; the paper's has 1, and with others nothing is judged by it
+    /// Download N MiB in bulk; the paper has 1, and other sizes are not compared with it.
     #[arg(long, value_name = "MIB", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bulk: u32,
-    /// Clients that load the network
+    /// Load the network with N clients.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
     clients: u32,
-    /// Seconds that one of them pauses between two pages, in the mean: on loopback, with lines
+    /// Pause SECONDS between two pages, on average: on loopback, with lines.
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
-    /// In a quarter of an hour: two networks of six repetitions, loopback, two circuits
+    /// Take a quarter of an hour: two networks of six repetitions, loopback, two circuits.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }

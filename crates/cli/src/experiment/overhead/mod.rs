@@ -17,16 +17,16 @@ use crate::failure::Failure;
 const TABLE: &str = "overhead.parquet";
 const PAGE: &str = "overhead.html";
 
-/// Measure what splitting costs in throughput: CoMPS, section 6, Figure 8
+/// Measure what splitting costs in throughput: CoMPS, section 6, Figure 8.
 ///
 /// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s, weighted
 /// random, at each switching interval and without switching: WireGuard (wireguard-go at both ends,
 /// one TCP connection with cubic), Mosh (a file of 10 MB, shown again and again), and QUIC servers,
-/// all unaltered. Each download lasts ten seconds; one that stalls counts with what arrived.
+/// all unmodified. Each download lasts ten seconds; one that stalls counts with what arrived.
 /// Repetitions are interleaved, in a seeded order.
 ///
-/// FOLDER gets units.jsonl (each measurement when it is done), overhead.parquet and overhead.html.
-/// The same command goes on where it was stopped. It takes root, and the peers that
+/// FOLDER gets units.jsonl (each measurement as it completes), overhead.parquet and overhead.html.
+/// The same command continues where it was stopped. It needs root, and the peers that
 /// `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct OverheadArgs {
@@ -34,7 +34,7 @@ pub(crate) struct OverheadArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// What to measure: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic
+    /// Measure these: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -42,25 +42,27 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Switching intervals in milliseconds, and `never`, with which the others are compared
+    /// Use these switching intervals in milliseconds, and `never`, with which the others are
+    /// compared.
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
-    /// Numbers of paths
+    /// Use these numbers of paths.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=3))]
     paths: Vec<u8>,
-    /// Networks: equal (20 ms on each path), unequal (20, 35 and 60 ms)
+    /// Use these networks: equal (20 ms on each path), unequal (20, 35 and 60 ms).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "equal,unequal")]
     networks: Vec<Net>,
-    /// How often each is measured [default: 3]
+    /// Repeat each measurement N times [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// How long a download lasts [default: 10]
+    /// Let a download last SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// As the paper did: 1 GB (Mosh: a minute) instead of ten seconds, ten repetitions; takes days
+    /// Measure as the paper did: 1 GB (Mosh: a minute) instead of ten seconds, ten repetitions;
+    /// takes days.
     #[arg(long)]
     full: bool,
-    /// In three minutes: 100 ms and never, three paths, one repetition of six seconds
+    /// Take three minutes: 100 ms and never, three paths, one repetition of six seconds.
     #[arg(long, conflicts_with = "full")]
     short: bool,
 }

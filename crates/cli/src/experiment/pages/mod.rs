@@ -26,18 +26,18 @@ const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// The folder of the traces of single loads.
 const TRACES: &str = "loads";
 
-/// Load pages of a local web in Chromium, split and undefended, and record what observers see
+/// Load pages of a local web in Chromium, split and undefended, and record what observers see.
 ///
 /// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both ends)
-/// through `anabranch split` over three emulated paths of 100 Mbit/s (--rate) and 20, 35 and 60 ms;
-/// its undefended twin is another load by the first path alone. Caddy serves the sites over HTTP/2
-/// and HTTP/3, an address for each. All loads are made in a seeded, interleaved order; one that
-/// fails is recorded, and tried again at the end, three times at most.
+/// through `anabranch split` over three emulated paths of 100 Mbit/s (--rate) and 20, 35 and 60 ms.
+/// Its undefended twin is another load over the first path alone. Caddy serves the sites over
+/// HTTP/2 and HTTP/3, with one address for each. All loads are made in a seeded, interleaved order.
+/// A failed load is recorded and repeated at the end, up to three times.
 ///
-/// FOLDER gets units.jsonl (each attempt when it is done), loads/ (the trace of each load), and, at
+/// FOLDER gets units.jsonl (each attempt as it completes), loads/ (the trace of each load), and, at
 /// the end of each run, split.parquet and undefended.parquet (traces of all loads,
-/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. The same command goes on where it
-/// was stopped. It takes root, a local web (`make web`), Chromium, Caddy, and what
+/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. The same command continues where
+/// it was stopped. It needs root, a local web (`make web`), Chromium, Caddy, and what
 /// `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
@@ -45,42 +45,41 @@ pub(crate) struct PagesArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// The local web: a folder with sites.toml, as `make web` makes it [default:
-    /// ~/.cache/anabranch/web]
+    /// Use this local web: a folder with sites.toml, as `make web` makes it [default:
+    /// ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
-    /// Monitored pages, the first of the list [default: 40]
+    /// Monitor N pages, the first of the list [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Other pages, each loaded once split and once undefended [default: 300]
+    /// Load N other pages once split and once undefended [default: 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
-    /// How often each monitored page is loaded, split and as often undefended [default: 30]
+    /// Load each monitored page N times split and N times undefended [default: 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     loads: Option<u32>,
-    /// In a minute: 5 monitored pages, twice each, and 4 others
+    /// Take one minute: 5 monitored pages, twice each, and 4 others.
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
-    /// Browsers at once, each in a network of its own; more than the machine bears distort the
-    /// times
+    /// Run N browsers at once, each in its own network; too many for the machine distort the times.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
-    /// What the browser speaks: both (HTTP/3 with one half of the sites, HTTP/2 with the other),
-    /// h2, h3
+    /// Let the browser use: both (HTTP/3 with one half of the sites, HTTP/2 with the other), h2,
+    /// h3.
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
-    /// Split by way of a far end (anabranch merge) before the tunnel's server: no packet shows the
-    /// tunnel's counter
+    /// Split with a far end (anabranch merge) in front of the tunnel's server: no packet shows the
+    /// tunnel's counter.
     #[arg(long)]
     far_end: bool,
-    /// A further word for the far end, such as --merge=--every=20ms; repeat for more
+    /// Pass a further argument to the far end, such as --merge=--every=20ms; repeat for more.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
-    /// Megabits a second of each path: with 0.5 a page takes seconds, as over a slow line, and is
-    /// split into as many more runs
+    /// Set the rate of each path in Mbit/s: with 0.5 a page takes seconds, as over a slow line, and
+    /// is split into as many more runs.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
-    /// How long a page may take until its load event
+    /// Cut a page that has no load event after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
 }

@@ -82,13 +82,14 @@ fn contents(subject: &Subject<'_>) -> String {
     format!(
         "{monitored} monitored pages and {} others: {}.\n\n\
          * `split.parquet`, `undefended.parquet`: traces as `docs/formats.md` has them (schema 1): a row for each packet on each path. `label` \
-         is the site, `run` the repetition; `load` is unique over both files; `time` counts from the moment at which the browser was told to \
+         is the site, `run` the repetition; `load` is unique over both files; `time` counts from \
+         the moment at which the browser was told to \
          open the page.\n\
          * `loads.parquet`: a row for each attempt, those that failed included, with page, protocol, seed, times, bytes by path and how busy \
          the machine was. `load` leads to the traces.\n\
          * `pages.html`: the same in figures.\n\
          * `units.jsonl`, `loads/`: what the above is made of. `anabranch experiment pages FOLDER` goes on from there.\n\n\
-         The undefended load is no second view of the split one: all loads are separate.",
+         The undefended load is not a second view of the split one: all loads are separate.",
         subject.pages.len() - monitored,
         words::loads(&subject.counts()),
     )
@@ -97,10 +98,13 @@ fn contents(subject: &Subject<'_>) -> String {
 fn made(subject: &Subject<'_>) -> String {
     let [first, second, third] = RTTS;
     format!(
-        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by a manifest (`scripts/web`); list: SHA-256 `{}`. \
-         Caddy serves them, unaltered, over HTTP/2 and HTTP/3, with gzip, each site from an address, a name and a certificate of its own.\n\
+        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by \
+         a manifest (`scripts/web`); list: SHA-256 `{}`. \
+         Caddy serves them, unaltered, over HTTP/2 and HTTP/3, with gzip, each site from an \
+         address, a name and a certificate of its own.\n\
          * **Browser**: Debian's Chromium, headless, a new process and profile for each load: nothing is cached, no session is resumed. \
-         Window of 1280 by 800. It speaks HTTP/3 from the first packet with sites that have it (as with an HTTPS record in DNS), HTTP/2 with the \
+         Window of 1280 by 800. It speaks HTTP/3 from the first packet with sites that have it \
+         (as with an HTTPS record in DNS), HTTP/2 with the \
          others; a site keeps to its protocol. Protocols: {}.\n\
          * **End of a load**: half a second after the last request had ended, once the load event was there; ten seconds after the load event where \
          a page never rests. {} s until the load event at most.\n\
@@ -113,7 +117,8 @@ fn made(subject: &Subject<'_>) -> String {
          TCP in the tunnel: cubic.\n\
          * **Order**: seeded (seed {}), repetition after repetition, split and undefended loads and all pages mixed.\n\
          * **Failures**: an attempt that failed is recorded and made again at the end, three times in all. Failed: no load event in time, \
-         no answer with status 200 over the right protocol, a request that broke off, a browser, tunnel or splitter that ended.\n\
+         no answer with status 200 over the right protocol, a request that broke off, a browser, \
+         tunnel or splitter that ended.\n\
          * {}",
         subject.header["web"].as_str().unwrap_or_default(),
         subject.header["http"].as_str().unwrap_or_default(),
@@ -127,15 +132,20 @@ fn made(subject: &Subject<'_>) -> String {
     )
 }
 
-const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far end, what `docs/spec/far-end.md` makes of it: time, size of the IP packet, direction. They were taken where the splitter hands \
-them to a path, at the client: delays of the path come after that for packets to the server, before it for those from there.\n\n\
+const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far end, what \
+                    `docs/spec/far-end.md` makes of it: time, size of the IP packet, direction. \
+                    They were taken where the splitter hands \
+them to a path, at the client: delays of the path come after that for packets to the server, \
+before it for those from there.\n\n\
 No DNS: the browser was told the one address that it needs (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel would \
 add two packets of nearly the same size to each load; one outside would tell the name.\n\n\
 No background traffic of the browser: component updates, safe browsing, synchronisation, metrics and the like are switched off by options, and \
-from the client's host nothing leads anywhere but to the sites. What remains visible beside the page: its icon (`/favicon.ico`, \
+from the client's host nothing leads anywhere but to the sites. What remains visible beside the \
+page: its icon (`/favicon.ico`, \
 which browsers ask for), WireGuard's own handshakes and keepalives.";
 
-const NOT: &str = "* **No real network**: one machine, user-space links, no cross traffic, no loss. Packets of a batch share a time.\n\
+const NOT: &str = "* **No real network**: one machine, user-space links, no cross traffic, no \
+                   loss. Packets of a batch share a time.\n\
 * **No third parties, no advertisements, no consent dialogues, no trackers**: requests to other hosts fail at once without a packet (their \
 number is `refused` in `loads.parquet`).\n\
 * **No variety over time**: pages are the same files in each load. What differs between loads of a page is timing.\n\

@@ -23,52 +23,52 @@ const CELLS: &str = "unordered-cells.parquet";
 const PAGE: &str = "unordered.html";
 const PICTURE: &str = "figure-3.svg";
 
-/// Measure what links bring on which circuits do not wait for each other: Nowlan, Wolinsky and Ford
-/// (FOCI 2013), Figure 3
+/// Measure the gain of links on which circuits do not wait for each other: Nowlan, Wolinsky and
+/// Ford (FOCI 2013), Figure 3.
 ///
-/// Three relays, one path, and 40 downloads of 10 to 400 KB that begin together, each by a circuit
-/// of its own, over lines of 50 ms of which the last one loses segments: with links in order of C
-/// tor and of our relays, and with unordered links between ours. And an unordered link alone, whose
-/// cells are timed as they come, in the order of ten circuits, and as the kernel gives them out.
+/// Three relays, one path, and 40 downloads of 10 to 400 KB that start together, each on its own
+/// circuit, over lines of 50 ms of which the last one loses segments. Links are ordered (C tor, our
+/// relays) or unordered (between ours). An unordered link alone is measured too: when its cells
+/// arrive in the order of ten circuits, and when the kernel delivers them.
 ///
-/// FOLDER gets units.jsonl (each measurement when it is done), unordered.parquet,
-/// unordered-cells.parquet, unordered.html and figure-3.svg. The same command goes on where it was
-/// stopped. It takes root; C tor (package tor) is measured where it is installed.
+/// FOLDER gets units.jsonl (each measurement as it completes), unordered.parquet,
+/// unordered-cells.parquet, unordered.html and figure-3.svg. The same command continues where it
+/// was stopped. It needs root; C tor (package tor) is measured if installed.
 #[derive(Args)]
 pub(crate) struct UnorderedArgs {
     #[command(flatten)]
     common: Common,
-    /// What to measure: stock (C tor), tls (our relays, in order), utls (ours, unordered),
-    /// tls-kist and utls-kist (by `relay --circuit-policy kist`), quic (ours, QUIC links between
-    /// them), tls-per-circuit (ours, a link for each circuit), mptcp (ours, two lines in place of
-    /// the last), cells (a link alone) [default: all; without C tor all but stock]
+    /// Measure these: stock (C tor), tls (our relays, ordered), utls (ours, unordered), tls-kist
+    /// and utls-kist (with `relay --circuit-policy kist`), quic (ours, QUIC links between them),
+    /// tls-per-circuit (ours, one link for each circuit), mptcp (ours, two lines in place of the
+    /// last), cells (a link alone) [default: all; without C tor all but stock].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Segments that the last line loses, in per cent
+    /// Lose this percentage of segments on the last line.
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
-    /// Which way it loses them: to-exit (as in the paper), from-exit [default: both]
+    /// Lose them in this direction: to-exit (as in the paper), from-exit [default: both].
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     directions: Vec<Direction>,
-    /// Standard deviation of the lines' delay of 50 ms, in ms
+    /// Set the standard deviation of the lines' delay of 50 ms, in ms.
     #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "0,5,10", value_parser = clap::value_parser!(u32).range(0..=50))]
     deviations: Vec<u32>,
-    /// The kernel's congestion control: cubic, bbr [default: both]
+    /// Use this congestion control of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
-    /// Rounds, each by dice of its own [default: 10]
+    /// Measure N rounds, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Downloads that begin together
+    /// Start N downloads together.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=120))]
     downloads: u32,
-    /// Seconds after which downloads are cut
+    /// Cut downloads after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
     cut: u32,
-    /// Seconds that a link alone carries cells
+    /// Let a link alone carry cells for SECONDS.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// In five minutes: two rounds at 5 % loss from the exit, bbr, without deviation, ours alone
+    /// Take five minutes: two rounds at 5 % loss from the exit, bbr, without deviation, ours only.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
 }

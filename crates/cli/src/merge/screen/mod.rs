@@ -34,26 +34,26 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
 fn words(news: &News) -> String {
     match news {
         News::Began { client, from, server } if server.is_empty() => {
-            format!("'{client}' has come, from {from}")
+            format!("client '{client}' connected from {from}")
         }
         News::Began { client, from, server } => {
-            format!("'{client}' has come, from {from}, for '{server}'")
+            format!("client '{client}' connected from {from} to '{server}'")
         }
         News::NoServer { client, server } if server.is_empty() => {
-            format!("'{client}' names none of the servers here: it needs --behind NAME")
+            format!("client '{client}' names no server: it needs --behind NAME")
         }
         News::NoServer { client, server } if server == INTERFACE => {
-            format!("'{client}' has IP packets to send, and there is no interface here: see --tun")
+            format!("client '{client}' sends IP packets, but there is no interface here: see --tun")
         }
         News::NoServer { client, server } => {
-            format!("'{client}' asks for '{server}', which is not here: see --to")
+            format!("client '{client}' asks for server '{server}', which --to does not name")
         }
-        News::Ended { client } => format!("'{client}' has gone"),
+        News::Ended { client } => format!("client '{client}' disconnected"),
         News::PathUp { client, path, from } => {
-            format!("'{client}' is heard by path {path}, from {from}")
+            format!("client '{client}': path {path} up, from {from}")
         }
         News::PathDown { client, path } => {
-            format!("'{client}' is not heard by path {path} any more")
+            format!("client '{client}': path {path} down")
         }
         News::ServerRefused { server } => {
             format!("no server listens at {server}: its port is closed")

@@ -100,7 +100,7 @@ impl Model {
     pub(super) fn losses(&self) -> Option<String> {
         let Snapshot { strangers, missed, unsent, refused, .. } = self.snapshot;
         let counts = [
-            (strangers, "packets of strangers or that came twice, not answered"),
+            (strangers, "packets of strangers or repeated, not answered"),
             (missed, "packets missed on arrival"),
             (unsent, "datagrams to clients not sent"),
             (refused, "packets that --tun refused"),

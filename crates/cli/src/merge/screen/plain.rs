@@ -50,7 +50,7 @@ impl Plain {
 }
 
 fn lost(lines: u64) -> String {
-    format!("{lines} lines not shown: nobody took them")
+    format!("{lines} lines dropped: output was blocked")
 }
 
 /// That other settings are in force, in words.
@@ -73,7 +73,7 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
     let public = secret_text(&about.public);
     [
         format!("listening on {listen} for {servers}: {dealing}, seed {seed}"),
-        format!("public key {public}; may come: {}", about.clients.join(", ")),
+        format!("public key {public}; accepts: {}", about.clients.join(", ")),
     ]
 }
 
@@ -167,7 +167,7 @@ mod tests {
             screen.finish(Time::from_secs(4), &snapshot([1000, 0]));
         });
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "    1.500  'home' has gone");
+        assert_eq!(lines[0], "    1.500  client 'home' disconnected");
         assert!(lines[2].contains("home 0: in 8.0 kbit/s, out 0 bit/s; home 1: "), "{text}");
         assert!(lines[4].starts_with("client  path") && lines.len() == 8, "{text}");
     }

@@ -20,7 +20,7 @@ impl Live {
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
-            // Where programs may come stays above the view.
+            // The addresses for programs stay above the view.
             self.plain.tell(event);
             self.live.begin(self.plain.flush(), Model::default());
         }

@@ -80,7 +80,7 @@ impl Plain {
 }
 
 fn lost(lines: u64) -> String {
-    format!("{lines} lines not shown: nobody took them")
+    format!("{lines} lines dropped: output was blocked")
 }
 
 /// What has gone wrong, in words.
@@ -94,7 +94,7 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
             Some(format!("a relay broke the protocol: {violation}"))
         }
         ClientEvent::Core(Event::OutOfMemory) => {
-            Some("cells filled the memory that they may have: a circuit was closed".to_owned())
+            Some("queued cells reached the memory limit: a circuit was closed".to_owned())
         }
         _ => None,
     }
@@ -105,9 +105,9 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();
-            Some(format!("programs may come by SOCKS or HTTP CONNECT: {}", at.join(", ")))
+            Some(format!("SOCKS and HTTP CONNECT proxy on {}", at.join(", ")))
         }
-        ClientEvent::Ready(relays) => Some(format!("ready: {relays} relays are known")),
+        ClientEvent::Ready(relays) => Some(format!("ready: {relays} relays known")),
         ClientEvent::Reloaded(outcome @ Ok(_)) => Some(in_words(outcome)),
         ClientEvent::Clock(skew) => Some(skew.to_string()),
         _ => None,
@@ -118,17 +118,17 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {
-            Some(format!("circuit {circuit} is built: {}", path.join(", ")))
+            Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
         ClientEvent::Linked(circuit, design, _) => {
-            Some(format!("circuit {circuit} is linked to its set ({design})"))
+            Some(format!("circuit {circuit} linked to its set ({design})"))
         }
-        ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} is gone: {cause}")),
+        ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} closed: {cause}")),
         ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "by a circuit" } else { "at its directory port" };
-            Some(format!("{what}: had of {from} {way}"))
+            Some(format!("{what}: fetched from {from} {way}"))
         }
-        ClientEvent::Core(Event::LinkOpen { .. }) => Some("a link is open".to_owned()),
+        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link opened".to_owned()),
         other => milestone(other).or_else(|| warning(other)),
     }
 }

@@ -136,7 +136,7 @@ fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     ];
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
-        None => Line::styled("nothing refused, no breach of the protocol", ink.faint()),
+        None => Line::styled("nothing refused, no protocol violation", ink.faint()),
     };
     let links = wrapped(links(&model.numbers), width);
     let lines = wrapped(sets, width).into_iter().chain(links).map(Line::raw);

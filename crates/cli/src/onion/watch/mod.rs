@@ -85,7 +85,7 @@ impl Watch for Screen {
             Event::LinkOpen { .. } => {}
             Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
             Event::OutOfMemory => {
-                self.say("out_of_memory", "the longest waiting circuit was closed")
+                self.say("out_of_memory", "the circuit that waited longest was closed")
             }
         }
     }

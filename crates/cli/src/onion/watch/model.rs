@@ -100,8 +100,8 @@ impl Model {
         let stats = &self.numbers.stats;
         let counts = [
             (self.numbers.refused, "connections refused"),
-            (stats.violations, "breaches of the protocol"),
-            (stats.out_of_memory, "circuits closed for want of memory"),
+            (stats.violations, "protocol violations"),
+            (stats.out_of_memory, "circuits closed for lack of memory"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();

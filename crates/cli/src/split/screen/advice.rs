@@ -24,11 +24,11 @@ fn single(about: &Listening) -> Option<String> {
         return None;
     }
     let ports = about.egresses.iter().any(|egress| egress.ports > 1) || about.egresses.len() > 1;
-    let why = if ports { "; source ports of one address hide nothing from him" } else { "" };
+    let why = if ports { "; source ports of one address hide nothing from it" } else { "" };
     let name = about.egresses.first().map_or("", |egress| &egress.name);
     Some(format!(
-        "nothing is split: all goes by one way out ('{name}'), whose observer sees everything{why}; \
-         name a second --path"
+        "nothing is split: all traffic leaves by '{name}', whose observer sees everything{why}; \
+         add a second --path"
     ))
 }
 
@@ -45,8 +45,9 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
         _ => ("WireGuard", "wireguard"),
     };
     format!(
-        "{name} numbers its packets in clear: the observer of one path reads from the gaps how many \
-         packets all paths carried, each way, and when (docs/guide/{guide}.md); a far end in front of \
+        "{name} numbers its packets in clear: from the gaps, the observer of one path learns how \
+         many packets all paths carried in each direction, and when (docs/guide/{guide}.md); a \
+         far end in front of \
          the server hides them ('anabranch merge', docs/guide/far-end.md)"
     )
 }
@@ -55,8 +56,10 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
-        "QUIC is slow with --every {every}: at 100ms most servers keep 13 to 76 % of their speed, at \
-         1s 81 to 96 %, but one path's observer then recognises 38 % of pages instead of 12 %; with \
+        "QUIC is slow with --every {every}: at 100ms most servers keep 13 to 76 % of their \
+         speed, at \
+         1s 81 to 96 %, but one path's observer then recognises 38 % of pages instead of 12 %; \
+         with \
          s2n-quic and aioquic --in-order 30ms keeps all (docs/guide/quic.md)"
     )
 }
@@ -65,7 +68,7 @@ pub(crate) fn quic_price(every: &str) -> String {
 pub(crate) fn unanswered(server: Option<SocketAddr>, waited: Duration) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     let seconds = waited.as_secs();
-    format!("no answer from {server} for {seconds} s by any path: port, key, firewall?")
+    format!("no answer from {server} for {seconds} s on any path: port, key, firewall?")
 }
 
 /// A server behind a far end that answers itself.
@@ -79,15 +82,16 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     let far = far.map_or_else(|| "the far end".to_owned(), |far| far.to_string());
     match news {
         FarEndNews::Up => format!("the far end at {far} answers"),
-        FarEndNews::Lost => format!("the far end at {far} is not heard by any path any more"),
+        FarEndNews::Lost => format!("no answer from the far end at {far} on any path"),
         FarEndNews::Left => format!(
-            "the far end at {far} has ended the session: it was stopped, or has no server of the name \
-             of --behind"
+            "the far end at {far} closed the session: it was stopped, or has no server with the \
+             name in --behind"
         ),
         FarEndNews::Unanswered { waited } => {
             let seconds = waited.as_secs();
             format!(
-                "no answer from {far} for {seconds} s: key, port, firewall, or this machine's clock?"
+                "no answer from {far} for {seconds} s: key, port, firewall, or this machine's \
+                 clock?"
             )
         }
     }
@@ -97,7 +101,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
-        "far end: {} packets waited for in vain, at most {:.1} ms each{}",
+        "far end: {} packets never arrived, after at most {:.1} ms of waiting each{}",
         far.lost,
         far.patience.as_secs_f64() * 1000.0,
         decoys.unwrap_or_default()
@@ -108,7 +112,7 @@ pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
 pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
     let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
     (sent.datagrams + came.datagrams > 0)
-        .then(|| format!("decoys {} sent, {} came and were dropped", bytes(sent), bytes(came)))
+        .then(|| format!("decoys {} sent, {} received and dropped", bytes(sent), bytes(came)))
 }
 
 /// What flows that are pinned to paths have carried, if any are.
@@ -139,7 +143,7 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
         names.push("...".to_owned());
     }
     Some(format!(
-        "{} of {} sessions never split (shorter than a run, or kept to one path): {}",
+        "{} of {} sessions never split (shorter than a run, or kept on one path): {}",
         unsplit.sessions,
         snapshot.opened,
         names.join(", ")
@@ -160,7 +164,7 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let two = "2 of 20 sessions never split (shorter than a run, or kept to one path): 3, 5";
+        let two = "2 of 20 sessions never split (shorter than a run, or kept on one path): 3, 5";
         assert_eq!(told(2, &[3, 5]).as_deref(), Some(two));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with(": 3, 5, ...")));
     }
@@ -180,7 +184,7 @@ mod tests {
     fn each_sentence_says_what_to_do() {
         let server = "192.0.2.1:51820".parse().ok();
         let text = unanswered(server, Duration::from_millis(10_400));
-        let wanted = "no answer from 192.0.2.1:51820 for 10 s by any path: port, key, firewall?";
+        let wanted = "no answer from 192.0.2.1:51820 for 10 s on any path: port, key, firewall?";
         assert_eq!(text, wanted);
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");

@@ -94,7 +94,7 @@ impl Book {
             Event::Recognised { session, protocol } => {
                 let keeps = protocol.keeps_to_one_path() && !self.far_end;
                 let kept =
-                    if keeps { " and keeps to one path (--protocol any splits it)" } else { "" };
+                    if keeps { " and stays on one path (--protocol any splits it)" } else { "" };
                 format!("session {}: carries {}{kept}", session.0, protocol.name())
             }
             Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
@@ -110,7 +110,7 @@ impl Book {
                 session.0
             ),
             Event::Pinned { session, path } => format!(
-                "session {}: keeps to '{}' until its QUIC handshake is confirmed",
+                "session {}: stays on '{}' until its QUIC handshake is confirmed",
                 session.0,
                 self.path(path)
             ),
@@ -128,8 +128,8 @@ impl Book {
             }
             Event::Skewed { session, path, percent } => format!(
                 "session {}: {percent} % of the server's bytes come by '{}': it does not follow \
-                 the uplink; if the session is slow or stalls, it takes nothing by the other paths \
-                 either (docs/guide/any-program.md)",
+                 the uplink; if the session is slow or stalls, it also drops what arrives by the \
+                 other paths (docs/guide/any-program.md)",
                 session.0,
                 self.path(path)
             ),
@@ -137,12 +137,12 @@ impl Book {
                 format!("session {}: closed, {}", session.0, closed(reason))
             }
             Event::Refused { client, datagrams } => format!(
-                "{datagrams} datagrams of new clients turned away, the last from {client}: too many \
+                "{datagrams} datagrams of new clients refused, the last from {client}: too many \
                  at once, or no room (--max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "our own datagrams come back from {client}: a route leads them into the tunnel \
-                 that they carry (see --fwmark)"
+                "our own datagrams return from {client}: a route sends them into the tunnel that \
+                 they carry (see --fwmark)"
             ),
         }
     }
@@ -158,22 +158,22 @@ fn for_whom(session: Option<SessionId>) -> String {
 
 fn down(reason: DownReason) -> &'static str {
     match reason {
-        DownReason::Interface => "its interface or address is gone",
+        DownReason::Interface => "its interface or address has disappeared",
         DownReason::Unreachable => "the server is unreachable that way",
-        DownReason::Proxy => "its proxy is gone or does not serve us",
-        DownReason::NoSocket => "the program has all the files that it may have (ulimit -n)",
+        DownReason::Proxy => "its proxy has closed or does not serve us",
+        DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
-        DownReason::Unheard => "the far end is not heard by it",
+        DownReason::Unheard => "no answer from the far end on it",
     }
 }
 
 fn closed(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::Idle => "idle",
-        CloseReason::Evicted => "to make room for another",
+        CloseReason::Evicted => "replaced by a newer one",
         CloseReason::Unresolved => "the server's name does not resolve",
         CloseReason::Unreachable => "no path leads to the server",
-        CloseReason::Shutdown => "the splitter ends",
+        CloseReason::Shutdown => "the splitter stops",
     }
 }
 

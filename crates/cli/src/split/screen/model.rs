@@ -169,7 +169,7 @@ pub(super) fn settings(about: &Listening) -> String {
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "found no path"),
-        (snapshot.refused, "of new clients turned away"),
+        (snapshot.refused, "of new clients refused"),
         (snapshot.missed, "missed on arrival"),
         (snapshot.not_returned, "not returned to clients"),
         (snapshot.foreign, "of proxies that were not the server's"),
@@ -282,7 +282,7 @@ pub(super) mod tests {
     fn what_was_lost_here_is_named_by_its_cause() {
         assert_eq!(losses(&Snapshot::default()), None);
         let lost = Snapshot { refused: 3, not_returned: 1, ..Snapshot::default() };
-        let text = "datagrams lost here: 3 of new clients turned away, 1 not returned to clients";
+        let text = "datagrams lost here: 3 of new clients refused, 1 not returned to clients";
         assert_eq!(losses(&lost).as_deref(), Some(text));
     }
 }

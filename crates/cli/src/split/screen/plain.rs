@@ -143,7 +143,7 @@ impl Screen for Plain {
 }
 
 fn lost(lines: u64) -> String {
-    format!("{lines} lines not shown: nobody took them")
+    format!("{lines} lines dropped: output was blocked")
 }
 
 fn brief(row: &Row) -> String {

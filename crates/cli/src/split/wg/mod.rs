@@ -39,11 +39,9 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
-        (Some(_), _) if options.tun.is_some() => {
-            refuse("--wg: takes the place of --tun: leave that away")
-        }
+        (Some(_), _) if options.tun.is_some() => refuse("--wg: replaces --tun: remove that"),
         (Some(_), _) if options.to.is_some() && options.key.is_none() => {
-            refuse("--wg: takes the place of --to: leave that away, or add --key for a far end")
+            refuse("--wg: replaces --to: remove that, or add --key for a far end")
         }
         (Some(_), _) if options.key.is_some() && options.to.is_none() => {
             refuse("--key: --to is missing: the far end in front of the WireGuard server")

@@ -94,7 +94,8 @@ impl Tunnel {
     fn warning(&self) -> Option<String> {
         let mark = self.mark.filter(|_| self.unmarked)?;
         Some(format!(
-            "our packets go without the mark {mark} for lack of CAP_NET_ADMIN; the paths keep to their \
+            "our packets go without the mark {mark} for lack of CAP_NET_ADMIN; the paths keep to \
+             their \
              interfaces, but rules that let only marked packets out (a kill switch) would stop them"
         ))
     }
@@ -158,10 +159,9 @@ impl Summary<'_> {
 
 fn next_step(target: &Path) -> String {
     match interface_name(target) {
-        Some(_) => format!("start the tunnel by it: wg-quick up {}", invocation(target)),
+        Some(_) => format!("start the tunnel: wg-quick up {}", invocation(target)),
         None => {
-            "wg-quick takes it under a name like wg0.conf, of at most 15 letters before the dot"
-                .into()
+            "wg-quick needs a name like wg0.conf, with at most 15 letters before the dot".into()
         }
     }
 }

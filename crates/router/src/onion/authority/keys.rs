@@ -106,7 +106,8 @@ impl Cabinet {
         unix_now: u64,
     ) -> Result<AuthorityKeys, StoreError> {
         let Some(identity) = &self.identity else {
-            let told = "it is kept elsewhere: have it certify a signing key, and put key and certificate here";
+            let told = "it is kept elsewhere: have it certify a signing key, and put key and \
+                        certificate here";
             return Err(strange(&self.folder.join(IDENTITY), told));
         };
         replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
@@ -178,7 +179,8 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
     }
     let told = |bad: BadKeys| {
         let remedy = format!(
-            "{bad}; with {IDENTITY} there, remove {SIGNING} and {CERTIFICATE} to have them made anew"
+            "{bad}; with {IDENTITY} there, remove {SIGNING} and {CERTIFICATE} so that new ones \
+             are made"
         );
         strange(&folder.join(SIGNING), remedy)
     };

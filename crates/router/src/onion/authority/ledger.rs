@@ -144,7 +144,7 @@ impl Ledger {
 
     fn complain(&mut self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
-            self.tell(AuthorityEvent::Trouble(format!("{error}; going on without it on disk")));
+            self.tell(AuthorityEvent::Trouble(format!("{error}; continuing without it on disk")));
         }
     }
 

@@ -214,7 +214,8 @@ impl Registry {
             let way = if set > 0 { "forward" } else { "back" };
             let wait = self.wall.settling();
             self.ledger.tell(AuthorityEvent::Trouble(format!(
-                "the machine's clock was set {way} by {} s: no consensus is made for {wait} s, or until it is set to what it was",
+                "the machine's clock was set {way} by {} s: no consensus for {wait} s, or until \
+                 it is set back",
                 set.abs()
             )));
         }
@@ -289,7 +290,7 @@ impl Registry {
             Ok(measured) => self.ledger.authority.measure(measured),
             Err(error) => {
                 let told =
-                    format!("{}: {error}; what was measured before counts on", path.display());
+                    format!("{}: {error}; the earlier measurements stay valid", path.display());
                 self.ledger.tell(AuthorityEvent::Trouble(told));
             }
         }

@@ -117,7 +117,8 @@ impl Vault {
         };
         let strange = |what: String| {
             let told = format!(
-                "{what}; put back a copy, or remove the file to begin without relays' pasts and pinned keys"
+                "{what}; restore a copy, or remove the file to start without relays' history and \
+                 pinned keys"
             );
             StoreError::File(path.clone(), std::io::Error::other(told))
         };
@@ -126,7 +127,7 @@ impl Vault {
         let read = |(id, written): (String, Written)| {
             written
                 .read(&id)
-                .ok_or_else(|| strange(format!("'{}' is no relay's past", id.escape_debug())))
+                .ok_or_else(|| strange(format!("'{}' is not a relay's past", id.escape_debug())))
         };
         written.into_iter().map(read).collect()
     }
@@ -153,7 +154,8 @@ impl Vault {
             [NS, MICRODESC, MICRODESCS].map(|name| read_text(&self.folder.join(name)));
         let (ns, microdesc) = (ns?, microdesc?);
         let taken = authority.restore(now, [&ns, &microdesc], &microdescs.unwrap_or_default());
-        let told = "the last consensus has expired, is not whole, or is signed by another key: a new one is made";
+        let told = "the last consensus has expired, is incomplete, or is signed by another key: \
+                    making a new one";
         (!taken).then(|| format!("{}: {told}", self.folder.join(NS).display()))
     }
 }

@@ -40,8 +40,7 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Takes note of what happened. What to warn of, once programs may come: that others can read
-    /// the numbers.
+    /// Records an event. Returns a warning once programs can connect: others can read the numbers.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // Numbers are never left half changed.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,14 +62,14 @@ impl Collector for ClientPage {
         let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (status, encoder) = (&numbers.status, &mut encoder);
         level(encoder, "client_links", "Links to relays", status.links)?;
-        level(encoder, "client_circuits", "Circuits that are built", status.circuits().0)?;
-        level(encoder, "client_programs", "Programs that are connected", status.programs)?;
+        level(encoder, "client_circuits", "Built circuits", status.circuits().0)?;
+        level(encoder, "client_programs", "Connected programs", status.programs)?;
         level(encoder, "client_streams", "Streams of programs", status.streams)?;
         let ways = both(status.wire);
         counts(encoder, "client_link_bytes", "Bytes of links", "direction", &ways)?;
         let ways = both(status.padding);
         counts(encoder, "client_padding_cells", "Cells of padding", "direction", &ways)?;
-        let help = "Circuits and sets that were closed for want of memory";
+        let help = "Circuits and sets closed for lack of memory";
         count(encoder, "client_out_of_memory", help, numbers.out_of_memory)?;
         memory(encoder, status)?;
         sets(encoder, status)?;
@@ -84,26 +83,26 @@ fn both([received, sent]: [u64; 2]) -> [(&'static str, u64); 2] {
 
 fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let [waiting, reordered] = status.waiting;
-    level(encoder, "client_memory_bytes", "Bytes of cells that may wait", status.memory)?;
-    level(encoder, "client_waiting_bytes", "Bytes of cells that wait", waiting)?;
-    let help = "Bytes that wait in sets for those of other legs";
+    level(encoder, "client_memory_bytes", "Limit of queued cells, in bytes", status.memory)?;
+    level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
+    let help = "Bytes waiting in sets for bytes of other legs";
     level(encoder, "client_reordered_bytes", help, reordered)?;
-    let help = "The most that ever waited in one set";
+    let help = "Most bytes that ever waited in one set";
     level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
 }
 
 fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
-    level(encoder, "client_sets", "Sets that several circuits may join", status.sets.len())?;
+    level(encoder, "client_sets", "Sets that several circuits can join", status.sets.len())?;
     let of_sets = |number: fn(&SetStatus) -> usize| -> Vec<_> {
         let sets = status.sets.iter();
         sets.map(|set| ([("set", set.number.to_string())], number(set) as f64)).collect()
     };
     let help = "Streams of a set";
     levels(encoder, "client_set_streams", help, None, &of_sets(|set| set.seen.streams))?;
-    let help = "Bytes that wait in a set for those of other legs";
+    let help = "Bytes waiting in a set for bytes of other legs";
     let reordered = of_sets(|set| set.seen.reordered);
     levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
-    let help = "Bytes that may wait in a set";
+    let help = "Limit of bytes waiting in a set";
     let budget = of_sets(|set| set.seen.budget);
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
@@ -137,14 +136,14 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     gauge("client_leg_window_cells", "A leg's congestion window", None, |leg| {
         Some(leg.window as f64)
     })?;
-    gauge("client_leg_inflight_cells", "Cells of it that are under way", None, |leg| {
+    gauge("client_leg_inflight_cells", "Cells of it in flight", None, |leg| {
         Some(leg.inflight as f64)
     })?;
     let seconds = Some(&Unit::Seconds);
     gauge("client_leg_rtt", "A leg's round-trip time, smoothed", seconds, |leg| {
         leg.rtt.map(|rtt| rtt.as_secs_f64())
     })?;
-    gauge("client_leg_least_rtt", "The least that it had", seconds, |leg| {
+    gauge("client_leg_least_rtt", "Its minimum", seconds, |leg| {
         leg.least_rtt.map(|rtt| rtt.as_secs_f64())
     })
 }

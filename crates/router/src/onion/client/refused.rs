@@ -93,9 +93,9 @@ impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::NoExit(none, Exits::Any) => none.fmt(out),
-            Why::NoExit(none, Exits::Named) => write!(out, "{none}, of those that --exit names"),
+            Why::NoExit(none, Exits::Named) => write!(out, "{none} of those in --exit"),
             Why::NoExit(none, Exits::Linking(design)) => {
-                write!(out, "{none}, of those that link circuits by --multipath {design}")
+                write!(out, "{none} of those that support --multipath {design}")
             }
             Why::NoPath(none) => {
                 write!(out, "{none}: relays of one /16 or of one family share no path")
@@ -107,7 +107,7 @@ impl fmt::Display for Why {
             Why::TimedOut(Lack::Relays) => out.write_str("too few relays became known in time"),
             Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
             Why::Policy => out.write_str("the exits' policies refuse its address"),
-            Why::Onion => out.write_str("onion services (.onion) are not there yet"),
+            Why::Onion => out.write_str("onion services (.onion) are not supported yet"),
         }
     }
 }
@@ -116,7 +116,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => write!(out, "a stream to port {port} was refused: {}", self.why),
-            None => write!(out, "a question for a name was refused: {}", self.why),
+            None => write!(out, "a name look-up was refused: {}", self.why),
         }?;
         self.cure.map_or(Ok(()), |cure| write!(out, "; {cure}"))
     }

@@ -26,7 +26,7 @@ pub struct Status {
     pub sets: Vec<SetStatus>,
     /// Which design circuits of several legs are of.
     pub design: Design,
-    /// Programs that are connected.
+    /// Connected programs.
     pub programs: usize,
     /// Streams of theirs.
     pub streams: usize,
@@ -36,15 +36,15 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Cells of padding: received, sent.
     pub padding: [u64; 2],
-    /// Bytes of cells that wait, for links and for those of other legs; the latter alone.
+    /// Bytes of queued cells, for links and for those of other legs; the latter alone.
     pub waiting: [usize; 2],
-    /// The most that ever waited in one set for those of other legs.
+    /// Most bytes that ever waited in one set for those of other legs.
     pub most_reordered: usize,
     /// How many may wait (`--memory`).
     pub memory: usize,
-    /// What shows segments before their turn, if links may be unordered.
+    /// Tap that shows segments before their turn, if links may be unordered.
     pub tap: Option<TapKind>,
-    /// Records that were opened before their turn.
+    /// Records opened before their turn.
     pub early: EarlyCounts,
     /// Open QUIC links and circuits on them, if there may be any.
     pub quic: Option<[usize; 2]>,

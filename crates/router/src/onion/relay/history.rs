@@ -64,7 +64,7 @@ impl HistoryFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BandwidthHistory::default(),
             Err(error) => return Err(StoreError::File(path, error)),
             Ok(text) => history(&text).map_err(|error| {
-                let told = format!("{error}; remove the file to begin without a history");
+                let told = format!("{error}; remove the file to start without a history");
                 StoreError::File(path.clone(), io::Error::other(told))
             })?,
         };

@@ -17,7 +17,7 @@ use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
 
-/// Bytes of cells that may wait if nobody says.
+/// Default limit of queued cells, in bytes.
 const MEMORY: usize = 128 << 20;
 
 /// Settings that may change while a relay runs.
@@ -29,7 +29,7 @@ pub struct Live {
     pub policy: ExitPolicy,
     /// Whether circuits and streams may lead to private addresses.
     pub allow_private: bool,
-    /// Bytes of cells that may wait.
+    /// Limit of queued cells, in bytes.
     pub memory: usize,
     /// What is published of us; uptime is filled in, and what we were seen to carry, now and in the
     /// days before. Links are held to its bandwidth.

@@ -93,7 +93,7 @@ impl SelfTest {
             }
             Err(error) => {
                 self.put_off(now);
-                Some(format!("no self-test: {error}"))
+                Some(format!("self-test impossible: {error}"))
             }
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Parts {
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
     pub(super) hsdir: SharedHsDir,
-    /// What shows segments before their turn, if links may be unordered.
+    /// Tap that shows segments before their turn, if links may be unordered.
     pub(super) tap: Option<Tap>,
     /// Whether cells wait until the kernel has room for them.
     pub(super) by_room: bool,

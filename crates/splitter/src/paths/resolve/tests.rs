@@ -42,7 +42,7 @@ fn an_interface_that_is_not_there_is_named() {
 #[test]
 fn an_address_of_another_machine_is_refused() {
     let text = error(&["a=addr:192.0.2.7"], "127.0.0.1:9");
-    assert_eq!(text, "path 'a': 192.0.2.7 is no address of this machine");
+    assert_eq!(text, "path 'a': 192.0.2.7 is not an address of this machine");
 }
 
 #[test]

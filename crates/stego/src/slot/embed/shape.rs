@@ -288,7 +288,7 @@ impl Shapes {
                     steps.push(step.ok_or_else(|| fault("bytes and milliseconds are numbers"))?);
                 }
                 ([_, _, _], None) => return Err(fault("a step before any 'shape NAME'")),
-                _ => return Err(fault("it is no 'shape NAME', 'up BYTES MS' or 'down BYTES MS'")),
+                _ => return Err(fault("it is not 'shape NAME', 'up BYTES MS' or 'down BYTES MS'")),
             }
         }
         if let Some((name, steps)) = open {

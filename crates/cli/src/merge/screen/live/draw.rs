@@ -129,8 +129,8 @@ mod tests {
             counters.clients[1].paths[1].up = second < 30;
             model.snapshot(Time::from_secs(second), &counters);
         }
-        model.recent.keep(Time::ZERO, "'home' has come, from 192.0.2.1:4000".to_owned());
-        let words = "'home' is not heard by path 1 any more".to_owned();
+        model.recent.keep(Time::ZERO, "client 'home' connected from 192.0.2.1:4000".to_owned());
+        let words = "client 'home': path 1 down".to_owned();
         model.recent.keep(Time::from_secs(30), words);
         let words = "no server listens at 127.0.0.1:9: its port is closed".to_owned();
         model.recent.warn(Time::from_secs(31), words);

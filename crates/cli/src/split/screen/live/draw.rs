@@ -91,7 +91,7 @@ impl Model {
         let s = if sessions == 1 { "" } else { "s" };
         let waiting = match self.snapshot.waiting {
             0 => String::new(),
-            waiting => format!(" · {waiting} datagrams wait for a path"),
+            waiting => format!(" · {waiting} datagrams waiting for a path"),
         };
         Line::from(vec![
             Span::styled(format!("split  {:.0} s", self.time.secs_f64()), ink.head()),

@@ -72,7 +72,7 @@ mod tests {
             assert!(notes.read(&all[..16]).is_err());
         }
         for wrong in ["a b", "/a?b", "/a#b", "", &format!("/{}", "x".repeat(200))] {
-            assert!(notes.read(&notes.write(&hidden, wrong)).is_err(), "{wrong} is no path");
+            assert!(notes.read(&notes.write(&hidden, wrong)).is_err(), "{wrong} is not a path");
         }
     }
 }
