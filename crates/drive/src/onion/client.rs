@@ -503,6 +503,8 @@ impl<'r> ClientLoop<'r> {
             }
             if quiet {
                 self.trace_cells(watch);
+                let advice = self.programs.advice().map(str::to_owned);
+                advice.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
                 return self
                     .programs
                     .refused()
