@@ -31,7 +31,7 @@ use super::mptcp::TcpKind;
 use super::quic::QuicLinking;
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
-use super::state::ClientState;
+use super::state::{ClientState, UnknownState};
 use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
@@ -199,6 +199,9 @@ struct ClientLoop<'r> {
     /// SIGHUP asked for the end.
     ends: bool,
     unkept: bool,
+    file_watch: FileWatch,
+    /// Fields of the state's file that this version does not know.
+    unknown: UnknownState,
     ticked: Time,
 }
 
@@ -237,7 +240,8 @@ impl<'r> ClientLoop<'r> {
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
-        let mut circmgr = CircuitManager::new(kept.guards, &kept.build_times, wishes);
+        let ClientState { guards, build_times, unknown } = kept;
+        let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
         if let Some(ways) = &settings.ways {
@@ -261,6 +265,8 @@ impl<'r> ClientLoop<'r> {
             reload,
             ends: false,
             unkept: false,
+            file_watch: FileWatch::default(),
+            unknown,
             ticked: Time::ZERO,
         })
     }
@@ -374,7 +380,8 @@ impl<'r> ClientLoop<'r> {
 
     fn keep(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let guards = self.circmgr.guards();
-        let kept = ClientState { guards, build_times: self.circmgr.build_times().collect() };
+        let build_times = self.circmgr.build_times().collect();
+        let kept = ClientState { guards, build_times, unknown: self.unknown.clone() };
         self.unkept = false;
         if let Err(error) = kept.write(&self.settings.data) {
             watch(ClientEvent::Trouble(error.to_string()));

@@ -36,8 +36,9 @@ pub use news::{DirRequest, Fetched, News};
 use texts::Texts;
 
 use super::authorities::Authority;
+use super::kept::{Kept, check_readable, read_text, set_aside};
 use super::library::Library;
-use super::store::{StoreError, private_folder, read_text, replace};
+use super::store::{StoreError, private_folder, replace};
 use crate::clock::Clock;
 
 pub(super) use due::REPUBLISH_S;
@@ -50,6 +51,8 @@ mod texts;
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
+/// The files of every directory client.
+const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest answer to a descriptor.
@@ -107,6 +110,9 @@ impl DirClient {
     /// The folder cannot be had, or the kernel gives no thread.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
+        let caches = if settings.cache { &copies::FILES[..] } else { &[] };
+        let files = FILES.iter().chain(caches);
+        files.map(|name| check_readable(&settings.data.join(name))).collect::<Result<(), _>>()?;
         let path = settings.data.clone();
         let (mut dirclient, desk, ordered) =
             DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
@@ -315,11 +321,24 @@ impl DirThread {
     }
 
     fn restore(&mut self) {
-        let kept = [CERTS, CONSENSUS, MICRODESCS]
-            .map(|name| read_text(&self.settings.data.join(name)).unwrap_or_default());
+        let kept = FILES.map(|name| self.kept_text(name));
         let [certs, consensus, microdescs] = &kept;
         let events = self.directory.restore(certs, consensus, microdescs, unix(), &mut self.rng);
         self.take(events);
+    }
+
+    /// The text of a document on disk. One that is damaged, or cannot be read any more, comes
+    /// again.
+    fn kept_text(&mut self, name: &str) -> String {
+        let path = self.settings.data.join(name);
+        let told = match read_text(&path) {
+            Ok(Kept::Whole(text)) => return text,
+            Ok(Kept::Absent) => return String::new(),
+            Ok(Kept::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
+            Err(error) => Err(error),
+        };
+        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
+        String::new()
     }
 
     fn cache_mut(&mut self) -> &mut Cache {

@@ -245,6 +245,12 @@ pub fn run_rereading(
     if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
     }
+    if let Some(warning) = main.settings.live.warning() {
+        watch.note(&warning);
+    }
+    if let Some(trouble) = main.history_file.trouble.take() {
+        watch.note(&trouble);
+    }
     if main.settings.mptcp && !mptcp::is_there() {
         watch.note("the kernel has no MPTCP (net.mptcp.enabled): links are TCP");
     }

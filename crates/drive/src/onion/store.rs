@@ -1,6 +1,7 @@
 //! A relay's keys on disk, the folder around them, and files that are whole or not there: each is
 //! written beside its place and moved into it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,6 +12,7 @@ use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
 use rand_core::CryptoRng;
 use rustix::process::geteuid;
 
+use super::kept::read_bytes;
 use crate::file_lock::FileLock;
 
 /// The file that a process locks as long as the folder is its own: C tor's, by the same call.
@@ -137,12 +139,6 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// The text of a file that an earlier run may have left; `None` if it is not there, or is none.
-#[must_use]
-pub fn read_text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok()
-}
-
 /// A relay's keys from the folder `keys` of `data`, in C tor's files; made if none is there.
 ///
 /// # Errors
@@ -157,8 +153,7 @@ pub fn load_or_make<R: CryptoRng>(
     private_folder(data)?;
     private_folder(&folder)?;
     let told = |error| StoreError::Keys(folder.clone(), error);
-    let any = FILES.iter().any(|name| folder.join(name).exists());
-    let mut keys = if any {
+    let mut keys = if is_any_there(&folder, &FILES)? {
         load(&folder)?
     } else {
         let keys = RelayKeys::generate(rng, unix_now).map_err(told)?;
@@ -172,9 +167,26 @@ pub fn load_or_make<R: CryptoRng>(
     Ok(keys)
 }
 
+/// Whether one of these files is in a folder.
+///
+/// # Errors
+/// The folder cannot be looked into.
+pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreError> {
+    for name in names {
+        let path = folder.join(name);
+        if path.try_exists().map_err(|error| StoreError::File(path, error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The keys in a folder.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
-    let keys = RelayKeys::from_files(|name| fs::read(folder.join(name)).ok());
+    // Before any key is looked at: one that cannot be read is not missing.
+    let read = |name| Ok((name, read_bytes(&folder.join(name))?));
+    let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
+    let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
