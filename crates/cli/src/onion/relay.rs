@@ -120,8 +120,9 @@ pub(crate) struct RelayArgs {
     /// below --data (*.secret_family_key) count without being named
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
-    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts
-    /// (repeatable)
+    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts. Streams go
+    /// to IPv6 with --address6, or where a rule names it (*6), and never into the relay's own
+    /// network (repeatable)
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
     /// Bytes a second that all links together may carry, each way [default: 1073741824]
@@ -165,7 +166,7 @@ pub(crate) struct RelayArgs {
     /// Seconds that circuits may go on after the end was asked for [default: 30]
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Extend circuits to private addresses: in networks on one machine alone
+    /// Extend circuits, and let streams out, to private addresses: in networks on one machine alone
     #[arg(long)]
     allow_private: bool,
     /// Answer no directory requests

@@ -36,7 +36,7 @@ use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
 use crate::clock::Clock;
-use crate::files;
+use crate::files::{self, FileWatch};
 use crate::manager::tell;
 use crate::poller::Ready;
 use dir_requests::{At, DirRequests, Done};
@@ -172,11 +172,22 @@ pub fn run_rereading(
 ) -> io::Result<()> {
     files::raise_limit();
     let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
-    watch(ClientEvent::Listening(desk.station.addresses()?));
+    let listening = desk.station.addresses()?;
+    let open = listening.iter().filter(|at| !at.ip().is_loopback()).map(open_to_others);
+    open.map(ClientEvent::Trouble).for_each(&mut *watch);
+    watch(ClientEvent::Listening(listening));
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.keep(watch);
     desk.trace.map_or(Ok(()), CellTrace::finish)
+}
+
+/// A line for a user whose proxy is within reach of others.
+fn open_to_others(at: &SocketAddr) -> String {
+    format!(
+        "--listen {at}: whoever reaches this address uses the network in your name, and SOCKS and \
+         HTTP go there in the clear: 127.0.0.1 is a good choice"
+    )
 }
 
 /// The two cores, their sockets, and the programs.
@@ -293,6 +304,9 @@ impl<'r> ClientLoop<'r> {
 
     fn tick(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         watch(ClientEvent::Status(Box::new(self.status(now))));
+        let (turned_away, have) = (self.station.turned_away(), self.programs.len());
+        let want = self.file_watch.look(now, turned_away, have);
+        want.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
         if self.unkept {
             self.keep(watch);
         }

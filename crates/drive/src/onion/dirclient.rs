@@ -391,10 +391,25 @@ impl DirThread {
             Source::Authority(place) => {
                 self.settings.authorities.get(place).map(|one| one.name.clone())
             }
-            Source::Bridge(_) | Source::Plain(_) | Source::Cache => report.from,
+            Source::Bridge(place) => self.bridge(place),
+            Source::Plain(_) | Source::Cache => report.from,
         };
         let outcome = report.outcome.and_then(|reader| reader.finish().map_err(Failure::Http));
         self.done(&job, named, true, outcome);
+    }
+
+    /// A bridge's address, by which its line names it.
+    fn bridge(&self, place: usize) -> Option<String> {
+        let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
+        addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
+    }
+
+    fn called(&self, want: &Want) -> String {
+        let bridge = match want {
+            Want::Bridge(place) => self.bridge(*place),
+            _ => None,
+        };
+        bridge.map_or_else(|| want.name().to_owned(), |at| format!("descriptor of bridge {at}"))
     }
 
     fn done(
@@ -438,7 +453,7 @@ impl DirThread {
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
-                Event::Failed(want, _, failure) => self.complain(want.name(), &failure),
+                Event::Failed(want, _, failure) => self.complain(&self.called(&want), &failure),
             }
         }
         self.keep_microdescs(false);

@@ -41,7 +41,12 @@ impl fmt::Display for StoreError {
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));
-                write!(out, "{}: another process{process} runs on this folder", path.display())
+                let path = path.display();
+                write!(
+                    out,
+                    "{path}: another process{process} runs on this folder; give this one a "
+                )?;
+                out.write_str("folder of its own: --data FOLDER")
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
         }
@@ -318,7 +323,8 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        assert!(error.ends_with(&format!("another process {us} runs on this folder")), "{error}");
+        let told = format!("another process {us} runs on this folder; give this one a folder");
+        assert!(error.contains(&told) && error.ends_with("--data FOLDER"), "{error}");
         drop(held);
         claim(&data).unwrap();
     }

@@ -154,6 +154,7 @@ impl Description {
         self.write_head(&mut text, keys, unix_now, extra);
         self.write_keys(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
         self.write_rest(&mut text);
+        self.write_families(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
         text.push_str("router-sig-ed25519 ");
         let signature = keys.sign_digest(SIGNATURE_PREFIX, text.as_bytes());
         line(&mut text, &Base64Unpadded::encode_string(&signature));
@@ -180,6 +181,14 @@ impl Description {
             || self.bridge != other.bridge
             || self.family_keys != other.family_keys;
         moved || [rate, burst] != before[..2] || far(observed, before[2])
+    }
+
+    /// Whether streams may go to IPv6: the policy accepts it by name, or accepts it and the relay
+    /// has an address of IPv6. A relay without one would refuse hosts that have both kinds.
+    #[must_use]
+    pub fn exits_to_v6(&self) -> bool {
+        let (some, none) = (self.v6.is_some(), "reject 1-65535");
+        self.policy.names_v6() || (some && self.policy.summary_v6() != none)
     }
 
     fn check(&self) -> Result<(), DescriptionError> {
@@ -269,6 +278,9 @@ impl Description {
             line(text, &format!("contact {contact}"));
         }
         self.policy.rules().for_each(|rule| line(text, &rule));
+        if self.exits_to_v6() {
+            line(text, &format!("ipv6-policy {}", self.policy.summary_v6()));
+        }
         if self.directory_cache {
             line(text, "hidden-service-dir");
             line(text, "tunnelled-dir-server");
@@ -335,20 +347,6 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_parser_finds_every_signature_right() {
-        for seed in 0..4 {
-            let keys = keys(seed);
-            let text = description().sign(&keys, NOW).unwrap();
-            let described = check_descriptor(&text, NOW + 5).unwrap();
-            assert_eq!(described.rsa_identity, keys.rsa_identity());
-            assert_eq!(described.ed_identity, keys.ed_identity());
-            assert_eq!(described.ntor, keys.ntor().1);
-            assert_eq!(described.addresses, ["192.0.2.1:9001".parse().unwrap()]);
-            assert_eq!(described.published, NOW);
-        }
-    }
-
-    #[test]
     fn an_exit_tells_which_ports_of_ipv6_it_lets_out_to_if_it_has_an_address_there() {
         let policy = |rules: &[&str]| ExitPolicy::parse(rules).unwrap();
         let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
@@ -378,6 +376,20 @@ mod tests {
         // A certificate is for one relay alone.
         let lone = description().sign(&keys(2), NOW).unwrap();
         assert!(check_descriptor(&lone, NOW).unwrap().family_ids.is_empty());
+    }
+
+    #[test]
+    fn a_strangers_parser_finds_every_signature_right() {
+        for seed in 0..4 {
+            let keys = keys(seed);
+            let text = description().sign(&keys, NOW).unwrap();
+            let described = check_descriptor(&text, NOW + 5).unwrap();
+            assert_eq!(described.rsa_identity, keys.rsa_identity());
+            assert_eq!(described.ed_identity, keys.ed_identity());
+            assert_eq!(described.ntor, keys.ntor().1);
+            assert_eq!(described.addresses, ["192.0.2.1:9001".parse().unwrap()]);
+            assert_eq!(described.published, NOW);
+        }
     }
 
     #[test]
