@@ -298,7 +298,7 @@ def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
     with Background([*command]) as client:
         line = "no relay can be the first hop of a path: relays of one /16"
         ask = [tool("curl"), "-sS", "-m", "60", "--noproxy", "", "http://127.0.0.1:80/"]
-        client.wait_until("ready", lambda: "ready: " in client.output(), 60)
+        client.wait_until("a line", lambda: f"not ready: {line}" in client.output(), 60)
         for proxy, word in (
             (f"socks5h://127.0.0.1:{port}", "(1)"),
             (f"http://127.0.0.1:{port}", "503"),
@@ -306,7 +306,8 @@ def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
             tunnel = ["--proxytunnel", "--proxy", proxy]
             done = subprocess.run([*ask, *tunnel], capture_output=True, text=True, check=False)
             assert word in done.stderr, done.stderr
-        assert client.output().count(line) == 1, client.output()
+        assert client.output().count(line) == 2, client.output()
+        assert "\nready" not in client.output(), client.output()
 
 
 def test_chromium_loads_a_page_of_fifty_objects(

@@ -17,7 +17,7 @@ use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::directory::network::{Network, Path, Wishes};
+use anabranch_onion::directory::network::{Network, Path, Position, Target, Wishes};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
@@ -182,6 +182,12 @@ pub fn run_rereading(
     desk.trace.map_or(Ok(()), CellTrace::finish)
 }
 
+/// Why no path of a network can be built, whatever its exit lets out.
+fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
+    let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
+    matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
+}
+
 /// A line for a user whose proxy is within reach of others.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
@@ -210,6 +216,8 @@ struct ClientLoop<'r> {
     /// SIGHUP asked for the end.
     ends: bool,
     unkept: bool,
+    /// No path could be built of the relays that were known last.
+    pathless: bool,
     file_watch: FileWatch,
     /// Fields of the state's file that this version does not know.
     unknown: UnknownState,
@@ -276,6 +284,7 @@ impl<'r> ClientLoop<'r> {
             reload,
             ends: false,
             unkept: false,
+            pathless: false,
             file_watch: FileWatch::default(),
             unknown,
             ticked: Time::ZERO,
@@ -475,11 +484,12 @@ impl<'r> ClientLoop<'r> {
                     self.relays = [network.consensus().relays.len(), network.relays().count()];
                     self.tell_unlisted(&network, watch);
                     self.network = Some(network);
+                    if self.pathless {
+                        self.on_ready(watch);
+                    }
                 }
                 News::Bridge(place, bridge) => self.circmgr.learn_bridge(place, *bridge),
-                News::Ready => {
-                    watch(ClientEvent::Ready(self.relays[1]));
-                }
+                News::Ready => self.on_ready(watch),
                 News::DirRequest(dir_request) => {
                     self.at_dir_requests(now, |dir_requests, at| {
                         dir_requests.begin(at, dir_request)
@@ -489,6 +499,19 @@ impl<'r> ClientLoop<'r> {
                 News::Trouble(text) => watch(ClientEvent::Trouble(text)),
                 News::Cache(_) | News::Published(_) => {}
             }
+        }
+    }
+
+    /// Enough relays are known: reports that, or that no three of them make a path.
+    fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let bridges = self.settings.ways.is_some();
+        let network = self.network.as_ref().filter(|_| !bridges);
+        let Some(why) = network.and_then(|network| pathless(network, &self.settings.wishes)) else {
+            self.pathless = false;
+            return watch(ClientEvent::Ready(self.relays[1]));
+        };
+        if !std::mem::replace(&mut self.pathless, true) {
+            watch(ClientEvent::Trouble(format!("not ready: {why}")));
         }
     }
 
