@@ -121,7 +121,7 @@ def test_http_answers_are_those_of_a_stock_tor(
         heads = (
             "OPTIONS * HTTP/1.1\nHost: localhost",
             "OPTIONS * HTTP/1.1\nHost: a.example",
-            "GET / HTTP/1.1\nHost: 127.0.0.1:9250",
+            "GET / HTTP/1.1\nHost: localhost",
             "GET / HTTP/1.1\nHost: a.example",
             f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\nTor-RPC-Target: 1",
             f"CONNECT web.example:{server.port} HTTP/1.1\nTor-Stream-Isolation: 1",

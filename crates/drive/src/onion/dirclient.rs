@@ -599,12 +599,16 @@ fn ago(seconds: u64) -> String {
 
 /// One request, one answer.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
-    let bytes = converse(server, request, limit).map_err(|_| Failure::Unreachable)?;
-    bytes.finish().map_err(Failure::Http)
+    let socket = TcpStream::connect_timeout(&server, CONNECT);
+    let mut socket = socket.map_err(|_| Failure::Unreachable)?;
+    let bytes = converse(&mut socket, request, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Silent,
+        _ => Failure::Unreachable,
+    });
+    bytes?.finish().map_err(Failure::Http)
 }
 
-fn converse(server: SocketAddr, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
-    let mut socket = TcpStream::connect_timeout(&server, CONNECT)?;
+fn converse(socket: &mut TcpStream, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
     socket.set_read_timeout(Some(SILENCE))?;
     socket.set_write_timeout(Some(SILENCE))?;
     socket.write_all(request)?;
