@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 from conftest import Results
 from harness import tlslook
 from harness.seeded import MIB
-from harness.tools import wait_for
+from harness.tools import tool, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import BACK, OurClient, OurRelay, kill_who_carries
 from harness.webfiles import (
@@ -53,6 +54,7 @@ class World:
 
     network: TorNetwork
     ours: list[OurRelay]
+    family: str
 
     def path(self, place: str) -> tuple[tuple[str, str], ...]:
         """Names and fingerprints of a path, first hop first."""
@@ -63,6 +65,16 @@ class World:
         return tuple(kinds[kind][hop] for hop, kind in enumerate(PLACES[place]))
 
 
+def family_key(folder: Path) -> Path:
+    """A key of a family as C tor makes it; its identity lies beside it."""
+    (folder / "nothing").touch()
+    command = [tool("tor"), "-f", "nothing", "--defaults-torrc", "nothing"]
+    subprocess.run(
+        [*command, "--keygen-family", "kin"], cwd=folder, check=True, stdout=subprocess.DEVNULL
+    )
+    return folder / "kin.secret_family_key"
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Three authorities, two relays and an exit of C tor's; the same and a slow relay of ours."""
@@ -71,8 +83,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         slow = ["--rate", str(RATE), "--burst", str(RATE), "--threads", "1"]
         (port6,) = free_ports(1)
         both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
-        rules = ["reject 0.0.0.0/8:*", f"reject 127.0.0.1:{REFUSED}", "accept *:*"]
+        rules = ["reject 0.0.0.0/8:*", f"reject 127.0.0.1:{REFUSED}", "accept *6:*", "accept *:*"]
         exit_ = [word for rule in rules for word in ("--exit", rule)] + ["--threads", "3"]
+        slow += ["--family-key", str(family_key(folder))]
         options: list[list[str]] = [both, ["--threads", "2"], exit_, slow]
         ours = [
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
@@ -80,10 +93,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ]
         network.others = {relay.name: relay.fingerprint for relay in ours}
         network.other_exits = ["ours2"]
+        family = (folder / "kin.public_family_id").read_text().strip()
         try:
             network.start()
             network.wait_for_all()
-            yield World(network, ours)
+            yield World(network, ours, family)
         finally:
             for relay in ours:
                 relay.close()
@@ -107,6 +121,26 @@ def test_stock_authorities_vote_for_our_relays(world: World) -> None:
     assert "Exit" in flags["ours2"]
     # Authorities have reached it there, and seen the right ed25519 identity.
     assert any(line.startswith("a [::1]:") for line in words), words
+    check(world)
+
+
+def test_stock_authorities_list_the_family_that_certifies_our_relay(world: World) -> None:
+    """A key that C tor made is the family's in the microdescriptor of whoever was given it."""
+    with world.network.of("auth")[0].control() as control:
+        lines = [control.info(f"md/id/{relay.fingerprint}") for relay in world.ours]
+    families = [[line for line in about if line.startswith("family-ids")] for about in lines]
+    assert families == [[], [], [], [f"family-ids ed25519:{world.family}"]]
+    check(world)
+
+
+def test_a_stock_client_reaches_ipv6_by_our_exit(world: World, tmp_path: Path) -> None:
+    """Its consensus lists our exit's ports of IPv6, and streams to an address of it arrive."""
+    with world.network.of("auth")[0].control() as control:
+        about = control.info(f"md/id/{world.ours[2].fingerprint}")
+    assert "p6 accept 1-65535" in about, about
+    with through_our_exit(world, "six") as client, FileServer("::1") as server:
+        got = fetch(server.url(MIB, "[::1]"), client.proxy, tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
     check(world)
 
 

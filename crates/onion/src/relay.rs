@@ -35,7 +35,7 @@ use crate::wire::link::Identity;
 use crate::wire::message::{Answer, Begin, DestroyReason, EndReason, Message};
 use circuit::Circuit;
 
-pub(crate) use extend::is_public;
+pub use extend::is_public;
 pub use services::ServiceParams;
 
 mod circuit;

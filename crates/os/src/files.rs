@@ -4,10 +4,15 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use anabranch_multipath::Time;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Between two lines about connections that were turned away.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Raises the soft limit, as a rule 1,024, to the hard one.
 pub fn raise_limit() {
@@ -30,13 +35,26 @@ pub fn ran_out(error: &io::Error) -> bool {
 
 /// A file that is given up where no other is left, so that who wants to come in can be taken and
 /// turned away. Left waiting, they would keep their listener ready, and the program busy.
-pub struct Spare(Option<OwnedFd>);
+pub struct Spare {
+    file: Option<OwnedFd>,
+    turned_away: u64,
+}
 
 impl Spare {
     /// Takes a file for later.
     #[must_use]
     pub fn new() -> Spare {
-        Spare(eventfd(0, EventfdFlags::CLOEXEC).ok())
+        Spare { file: Spare::file(), turned_away: 0 }
+    }
+
+    fn file() -> Option<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).ok()
+    }
+
+    /// Connections that were closed at once for want of a file.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away
     }
 
     /// The next who wants to come in by a listener that does not block; `None` if nobody is left.
@@ -57,9 +75,10 @@ impl Spare {
 
     /// Whether there was somebody to turn away.
     fn turn_away(&mut self, listener: &TcpListener) -> bool {
-        drop(self.0.take());
+        drop(self.file.take());
         let turned = listener.accept().is_ok();
-        *self = Spare::new();
+        self.turned_away += u64::from(turned);
+        self.file = Spare::file();
         turned
     }
 }
@@ -67,6 +86,32 @@ impl Spare {
 impl Default for Spare {
     fn default() -> Spare {
         Spare::new()
+    }
+}
+
+/// What is said of connections that were turned away: as often as that happens, once a minute at
+/// most.
+#[derive(Debug, Default)]
+pub struct FileWatch {
+    told: u64,
+    at: Option<Time>,
+}
+
+impl FileWatch {
+    /// Takes how many connections were turned away so far, and how many there are; returns a line
+    /// for the operator if there is something new.
+    pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
+        let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
+        if turned_away == self.told || is_early {
+            return None;
+        }
+        let count = turned_away - self.told;
+        (self.told, self.at) = (turned_away, Some(now));
+        let limit = limit();
+        Some(format!(
+            "out of file descriptors: {count} connections were closed at once; there are {have} \
+             already, and {limit} files may be open: raise the limit (ulimit -n, LimitNOFILE)"
+        ))
     }
 }
 
@@ -101,7 +146,7 @@ mod tests {
         }
         fill.truncate(fill.len() - 3);
         let taken: Vec<_> = std::iter::from_fn(|| spare.accept(&listener)).collect();
-        assert_eq!(taken.len(), 3);
+        assert_eq!((taken.len(), spare.turned_away()), (3, 5));
         fill.truncate(fill.len() - 1);
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody waits");
         for away in &mut newcomers[3..] {
@@ -125,6 +170,17 @@ mod tests {
         let done = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"));
+    }
+
+    #[test]
+    fn a_want_of_files_is_told_with_its_numbers_and_not_each_second() {
+        let (mut watch, at) = (FileWatch::default(), |s| Time::ZERO + Duration::from_secs(s));
+        assert_eq!(watch.look(at(1), 0, 9), None);
+        let told = watch.look(at(2), 5, 9).unwrap();
+        assert!(told.contains("5 connections were closed") && told.contains("9 already"), "{told}");
+        assert_eq!(watch.look(at(30), 8, 9), None);
+        assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 connections"));
+        assert_eq!(watch.look(at(200), 8, 9), None);
     }
 
     #[test]

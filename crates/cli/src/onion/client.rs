@@ -44,6 +44,10 @@ EXAMPLES
   With a file:
     anabranch client client.toml
 
+NOT THERE YET
+  A control port, which nyx, stem and others look for: the live view, --json and --metrics show what
+  it would. Onion services (.onion names).
+
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
   NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops

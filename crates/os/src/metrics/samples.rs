@@ -27,7 +27,8 @@ pub fn counter_family<L: EncodeLabelSet>(
     values: &[(L, u64)],
 ) -> fmt::Result {
     let kind = ConstCounter::new(0u64).metric_type();
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    let (name, unit) = with_unit(name);
+    let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
     for (labels, number) in values {
         ConstCounter::new(*number).encode(family.encode_family(labels)?)?;
     }
@@ -58,7 +59,8 @@ pub fn count(
     value: u64,
 ) -> fmt::Result {
     let counter = ConstCounter::new(value);
-    counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+    let (name, unit) = with_unit(name);
+    counter.encode(encoder.encode_descriptor(name, help, unit.as_ref(), counter.metric_type())?)
 }
 
 /// A gauge.
@@ -70,5 +72,14 @@ pub fn level(
 ) -> fmt::Result {
     // No limit of files is more than a gauge of whole numbers holds.
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+    let (name, unit) = with_unit(name);
+    gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?)
+}
+
+/// A name without the unit that it ends in, and that unit, which the encoder writes behind it and
+/// into `# UNIT`.
+fn with_unit(name: &str) -> (&str, Option<Unit>) {
+    let units = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];
+    let of_name = units.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
+    of_name.map_or((name, None), |(name, unit)| (name, Some(unit)))
 }

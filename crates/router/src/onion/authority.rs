@@ -215,7 +215,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
     tell(AuthorityEvent::Line(line.clone()));
-    let vault = Vault::open(&settings.data)?;
+    let mut vault = Vault::open(&settings.data)?;
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
     let troubles = vault.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| tell(AuthorityEvent::Trouble(text)));

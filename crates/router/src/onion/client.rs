@@ -17,7 +17,7 @@ use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::directory::network::{Network, Path, Wishes};
+use anabranch_onion::directory::network::{Network, Path, Position, Target, Wishes};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
@@ -35,7 +35,7 @@ use super::mptcp::TcpKind;
 use super::quic::QuicLinking;
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
-use super::state::ClientState;
+use super::state::{ClientState, UnknownState};
 use super::station::{Station, TAP, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
@@ -172,11 +172,28 @@ pub fn run_rereading(
 ) -> io::Result<()> {
     files::raise_limit();
     let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
-    watch(ClientEvent::Listening(desk.station.addresses()?));
+    let listening = desk.station.addresses()?;
+    let open = listening.iter().filter(|at| !at.ip().is_loopback()).map(open_to_others);
+    open.map(ClientEvent::Trouble).for_each(&mut *watch);
+    watch(ClientEvent::Listening(listening));
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.keep(watch);
     desk.trace.map_or(Ok(()), CellTrace::finish)
+}
+
+/// Why no path of a network can be built, whatever its exit lets out.
+fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
+    let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
+    matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
+}
+
+/// A line for a user whose proxy is within reach of others.
+fn open_to_others(at: &SocketAddr) -> String {
+    format!(
+        "--listen {at}: whoever reaches this address uses the network in your name, and SOCKS and \
+         HTTP go there in the clear: 127.0.0.1 is a good choice"
+    )
 }
 
 /// The two cores, their sockets, and the programs.
@@ -199,6 +216,11 @@ struct ClientLoop<'r> {
     /// SIGHUP asked for the end.
     ends: bool,
     unkept: bool,
+    /// No path could be built of the relays that were known last.
+    pathless: bool,
+    file_watch: FileWatch,
+    /// Fields of the state's file that this version does not know.
+    unknown: UnknownState,
     ticked: Time,
 }
 
@@ -237,7 +259,8 @@ impl<'r> ClientLoop<'r> {
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
-        let mut circmgr = CircuitManager::new(kept.guards, &kept.build_times, wishes);
+        let ClientState { guards, build_times, unknown } = kept;
+        let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
         if let Some(ways) = &settings.ways {
@@ -261,6 +284,9 @@ impl<'r> ClientLoop<'r> {
             reload,
             ends: false,
             unkept: false,
+            pathless: false,
+            file_watch: FileWatch::default(),
+            unknown,
             ticked: Time::ZERO,
         })
     }
@@ -287,6 +313,9 @@ impl<'r> ClientLoop<'r> {
 
     fn tick(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         watch(ClientEvent::Status(Box::new(self.status(now))));
+        let (turned_away, have) = (self.station.turned_away(), self.programs.len());
+        let want = self.file_watch.look(now, turned_away, have);
+        want.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
         if self.unkept {
             self.keep(watch);
         }
@@ -374,7 +403,8 @@ impl<'r> ClientLoop<'r> {
 
     fn keep(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let guards = self.circmgr.guards();
-        let kept = ClientState { guards, build_times: self.circmgr.build_times().collect() };
+        let build_times = self.circmgr.build_times().collect();
+        let kept = ClientState { guards, build_times, unknown: self.unknown.clone() };
         self.unkept = false;
         if let Err(error) = kept.write(&self.settings.data) {
             watch(ClientEvent::Trouble(error.to_string()));
@@ -454,11 +484,12 @@ impl<'r> ClientLoop<'r> {
                     self.relays = [network.consensus().relays.len(), network.relays().count()];
                     self.tell_unlisted(&network, watch);
                     self.network = Some(network);
+                    if self.pathless {
+                        self.on_ready(watch);
+                    }
                 }
                 News::Bridge(place, bridge) => self.circmgr.learn_bridge(place, *bridge),
-                News::Ready => {
-                    watch(ClientEvent::Ready(self.relays[1]));
-                }
+                News::Ready => self.on_ready(watch),
                 News::DirRequest(dir_request) => {
                     self.at_dir_requests(now, |dir_requests, at| {
                         dir_requests.begin(at, dir_request)
@@ -468,6 +499,19 @@ impl<'r> ClientLoop<'r> {
                 News::Trouble(text) => watch(ClientEvent::Trouble(text)),
                 News::Cache(_) | News::Published(_) => {}
             }
+        }
+    }
+
+    /// Enough relays are known: reports that, or that no three of them make a path.
+    fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let bridges = self.settings.ways.is_some();
+        let network = self.network.as_ref().filter(|_| !bridges);
+        let Some(why) = network.and_then(|network| pathless(network, &self.settings.wishes)) else {
+            self.pathless = false;
+            return watch(ClientEvent::Ready(self.relays[1]));
+        };
+        if !std::mem::replace(&mut self.pathless, true) {
+            watch(ClientEvent::Trouble(format!("not ready: {why}")));
         }
     }
 
@@ -503,6 +547,8 @@ impl<'r> ClientLoop<'r> {
             }
             if quiet {
                 self.trace_cells(watch);
+                let advice = self.programs.advice().map(str::to_owned);
+                advice.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
                 return self
                     .programs
                     .refused()

@@ -37,8 +37,9 @@ pub use news::{DirRequest, Fetched, News};
 use texts::Texts;
 
 use super::authorities::Authority;
+use super::kept::{Kept, check_readable, read_text, set_aside};
 use super::library::Library;
-use super::store::{StoreError, private_folder, read_text, replace};
+use super::store::{StoreError, private_folder, replace};
 
 pub(super) use due::REPUBLISH_S;
 
@@ -50,6 +51,8 @@ mod texts;
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
+/// The files of every directory client.
+const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest answer to a descriptor.
@@ -107,6 +110,9 @@ impl DirClient {
     /// The folder cannot be had, or the kernel gives no thread.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
+        let caches = if settings.cache { &copies::FILES[..] } else { &[] };
+        let files = FILES.iter().chain(caches);
+        files.map(|name| check_readable(&settings.data.join(name))).collect::<Result<(), _>>()?;
         let path = settings.data.clone();
         let (mut dirclient, desk, ordered) =
             DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
@@ -315,11 +321,24 @@ impl DirThread {
     }
 
     fn restore(&mut self) {
-        let kept = [CERTS, CONSENSUS, MICRODESCS]
-            .map(|name| read_text(&self.settings.data.join(name)).unwrap_or_default());
+        let kept = FILES.map(|name| self.kept_text(name));
         let [certs, consensus, microdescs] = &kept;
         let events = self.directory.restore(certs, consensus, microdescs, unix(), &mut self.rng);
         self.take(events);
+    }
+
+    /// The text of a document on disk. One that is damaged, or cannot be read any more, comes
+    /// again.
+    fn kept_text(&mut self, name: &str) -> String {
+        let path = self.settings.data.join(name);
+        let told = match read_text(&path) {
+            Ok(Kept::Whole(text)) => return text,
+            Ok(Kept::Absent) => return String::new(),
+            Ok(Kept::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
+            Err(error) => Err(error),
+        };
+        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
+        String::new()
     }
 
     fn cache_mut(&mut self) -> &mut Cache {
@@ -372,10 +391,25 @@ impl DirThread {
             Source::Authority(place) => {
                 self.settings.authorities.get(place).map(|one| one.name.clone())
             }
-            Source::Bridge(_) | Source::Plain(_) | Source::Cache => report.from,
+            Source::Bridge(place) => self.bridge(place),
+            Source::Plain(_) | Source::Cache => report.from,
         };
         let outcome = report.outcome.and_then(|reader| reader.finish().map_err(Failure::Http));
         self.done(&job, named, true, outcome);
+    }
+
+    /// A bridge's address, by which its line names it.
+    fn bridge(&self, place: usize) -> Option<String> {
+        let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
+        addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
+    }
+
+    fn called(&self, want: &Want) -> String {
+        let bridge = match want {
+            Want::Bridge(place) => self.bridge(*place),
+            _ => None,
+        };
+        bridge.map_or_else(|| want.name().to_owned(), |at| format!("descriptor of bridge {at}"))
     }
 
     fn done(
@@ -419,7 +453,7 @@ impl DirThread {
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
-                Event::Failed(want, _, failure) => self.complain(want.name(), &failure),
+                Event::Failed(want, _, failure) => self.complain(&self.called(&want), &failure),
             }
         }
         self.keep_microdescs(false);
@@ -565,12 +599,16 @@ fn ago(seconds: u64) -> String {
 
 /// One request, one answer.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
-    let bytes = converse(server, request, limit).map_err(|_| Failure::Unreachable)?;
-    bytes.finish().map_err(Failure::Http)
+    let socket = TcpStream::connect_timeout(&server, CONNECT);
+    let mut socket = socket.map_err(|_| Failure::Unreachable)?;
+    let bytes = converse(&mut socket, request, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Silent,
+        _ => Failure::Unreachable,
+    });
+    bytes?.finish().map_err(Failure::Http)
 }
 
-fn converse(server: SocketAddr, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
-    let mut socket = TcpStream::connect_timeout(&server, CONNECT)?;
+fn converse(socket: &mut TcpStream, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
     socket.set_read_timeout(Some(SILENCE))?;
     socket.set_write_timeout(Some(SILENCE))?;
     socket.write_all(request)?;

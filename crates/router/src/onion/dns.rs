@@ -1,23 +1,28 @@
 //! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's
 //! loop.
 
+use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::SystemTime;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::Answer;
-use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
+use hickory_resolver::{Hosts, TokioResolver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// The system's table of hosts.
+const HOSTS: &str = "/etc/hosts";
 /// Questions that may be under way.
 const WAITING: usize = 1024;
 
@@ -55,16 +60,21 @@ impl Resolver {
     /// The kernel's.
     pub(super) fn start() -> io::Result<Resolver> {
         match hickory_resolver::system_conf::read_system_conf() {
-            Ok((config, options)) => Resolver::with(config, options),
+            Ok((config, options)) => Resolver::with(config, options, HOSTS.into()),
             Err(error) => {
-                let none = Resolver::with(ResolverConfig::default(), ResolverOpts::default())?;
+                let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+                let none = Resolver::with(config, options, HOSTS.into())?;
                 let trouble = Some(format!("names cannot be resolved: /etc/resolv.conf: {error}"));
                 Ok(Resolver { trouble, ..none })
             }
         }
     }
 
-    fn with(config: ResolverConfig, mut options: ResolverOpts) -> io::Result<Resolver> {
+    fn with(
+        config: ResolverConfig,
+        mut options: ResolverOpts,
+        hosts: PathBuf,
+    ) -> io::Result<Resolver> {
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         // Harder to answer for who does not see the question, as C tor does by default.
         options.case_randomization = true;
@@ -77,7 +87,8 @@ impl Resolver {
         let provider = TokioRuntimeProvider::default();
         let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
         let resolver = builder.build().map_err(io::Error::other)?;
-        let resolving = NameThread { resolver, answers, bell: Arc::new(bell) };
+        let hosts = HostsFile { path: hosts, state: None };
+        let resolving = NameThread { resolver, hosts, answers, bell: Arc::new(bell) };
         let work = move || runtime.block_on(resolving.work(asked));
         thread::Builder::new().name("names".into()).spawn(work)?;
         let places = Arc::new(Semaphore::new(WAITING));
@@ -112,13 +123,44 @@ impl Resolver {
 #[derive(Clone)]
 struct NameThread {
     resolver: TokioResolver,
+    hosts: HostsFile,
     answers: Sender<Found>,
     bell: Arc<UnixStream>,
 }
 
+/// The table of hosts, which may change while a relay runs.
+#[derive(Clone)]
+struct HostsFile {
+    path: PathBuf,
+    /// When it changed last, and its length.
+    state: Option<(SystemTime, u64)>,
+}
+
+impl HostsFile {
+    fn state(path: &Path) -> Option<(SystemTime, u64)> {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+
+    /// The table, if it has changed since the last look.
+    fn changed(&mut self) -> Option<Hosts> {
+        let state = HostsFile::state(&self.path);
+        if state == self.state {
+            return None;
+        }
+        self.state = state;
+        let mut hosts = Hosts::default();
+        hosts.read_hosts_conf(fs::File::open(&self.path).ok()?).ok()?;
+        Some(hosts)
+    }
+}
+
 impl NameThread {
-    async fn work(self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
+    async fn work(mut self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
         while let Some((question, place)) = asked.recv().await {
+            if let Some(hosts) = self.hosts.changed() {
+                self.resolver.set_hosts(Arc::new(hosts));
+            }
             let resolving = self.clone();
             tokio::spawn(async move {
                 resolving.answer(question).await;
@@ -236,7 +278,7 @@ mod tests {
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
         let mut options = ResolverOpts::default();
         (options.timeout, options.attempts) = (patience, 1);
-        Resolver::with(config, options).unwrap()
+        Resolver::with(config, options, HOSTS.into()).unwrap()
     }
 
     fn answers(resolver: &mut Resolver, name: &str) -> Vec<Answer> {
@@ -278,12 +320,25 @@ mod tests {
 
     #[test]
     fn the_table_of_hosts_counts_without_any_server() {
-        let none = Resolver::with(ResolverConfig::default(), ResolverOpts::default());
-        let mut resolver = none.unwrap();
+        let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+        let mut resolver = Resolver::with(config, options, HOSTS.into()).unwrap();
         let found = answers(&mut resolver, "localhost");
         let is_local = |answer: &Answer| matches!(answer, Answer::Address(a) if a.is_loopback());
         assert!(!found.is_empty() && found.iter().all(is_local), "{found:?}");
         assert_eq!(answers(&mut resolver, "both.example"), [Answer::Later]);
+    }
+
+    #[test]
+    fn a_table_of_hosts_that_changes_counts_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+        let mut resolver = Resolver::with(config, options, path.clone()).unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [Answer::Later]);
+        fs::write(&path, "192.0.2.9 new.example\n").unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [address("192.0.2.9")]);
+        fs::write(&path, "2001:db8::99 new.example\n").unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [address("2001:db8::99")]);
     }
 
     #[test]

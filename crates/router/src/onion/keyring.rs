@@ -10,6 +10,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{ONION_FILES, RelayKeys, ntor_of_file};
 use rand_core::CryptoRng;
 
+use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
@@ -117,7 +118,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
 
 /// The onion key that was replaced last, if its file is there.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
-    let Ok(content) = fs::read(old(folder, ONION_FILES[0])) else { return Ok(None) };
+    let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);
     ntor_of_file(&content).map(Some).map_err(told)
 }

@@ -95,6 +95,8 @@ impl Collector for Relay {
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
         let help = "Connections refused because their address had too many";
         count(encoder, "relay_connections_refused", help, numbers.refused)?;
+        let help = "Connections that were closed at once for want of file descriptors";
+        count(encoder, "relay_connections_without_file", help, numbers.turned_away)?;
         let [received, sent] = stats.padding;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
@@ -190,6 +192,7 @@ mod tests {
     #[test]
     fn the_page_has_the_latest_numbers() {
         let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
+        numbers.turned_away = 6;
         (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
         numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });
         (numbers.stats.quic_circuits, numbers.stats.moved_circuits) = (13, 18);
@@ -205,6 +208,7 @@ mod tests {
             "anabranch_relay_links 3",
             "anabranch_relay_cells_total 5",
             "anabranch_relay_connections_refused_total 8",
+            "anabranch_relay_connections_without_file_total 6",
             "anabranch_relay_padding_cells_total{direction=\"sent\"} 2",
             "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
             "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",

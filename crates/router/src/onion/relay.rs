@@ -150,6 +150,8 @@ pub struct Numbers {
     pub carried: [u64; 2],
     /// Connections refused because their address had too many.
     pub refused: u64,
+    /// Connections closed at once for want of file descriptors.
+    pub turned_away: u64,
     /// Tap that shows segments before their turn, if links may be unordered.
     pub tap: Option<TapKind>,
     /// Records opened before their turn.
@@ -177,6 +179,7 @@ impl Numbers {
             links: self.links + other.links,
             carried: [received, sent],
             refused: self.refused + other.refused,
+            turned_away: self.turned_away + other.turned_away,
             tap: self.tap.or(other.tap),
             early: self.early.with(other.early),
             quic: both(self.quic, other.quic, QuicCounts::with),
@@ -245,6 +248,12 @@ pub fn run_rereading(
     if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
     }
+    if let Some(warning) = main.settings.live.warning() {
+        watch.note(&warning);
+    }
+    if let Some(trouble) = main.history_file.trouble.take() {
+        watch.note(&trouble);
+    }
     if main.settings.mptcp && !mptcp::is_there() {
         watch.note("the kernel has no MPTCP (net.mptcp.enabled): links are TCP");
     }
@@ -278,6 +287,7 @@ struct MainShard<'r> {
     describe_at: Time,
     /// It was said that circuits share links, though each should have its own.
     told_shared: bool,
+    file_watch: FileWatch,
     /// Set when the end was asked for: from when on it ends once there are no circuits, and when it
     /// ends in any case.
     ends: Option<[Time; 2]>,
@@ -323,6 +333,7 @@ impl<'r> MainShard<'r> {
             certified: Time::ZERO,
             describe_at: Time::ZERO + DESCRIBE,
             told_shared: false,
+            file_watch: FileWatch::default(),
             ends: None,
         };
         main.describe();
@@ -353,6 +364,8 @@ impl<'r> MainShard<'r> {
             let numbers = self.numbers();
             self.history_file.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
+            let want = self.file_watch.look(now, numbers.turned_away, numbers.links);
+            want.into_iter().for_each(|text| watch.note(&text));
             if numbers.stats.shared_circuits > 0 && !self.told_shared {
                 self.told_shared = true;
                 watch.note(
@@ -546,7 +559,7 @@ fn shards(
             listen: if number == 0 { settings.listen.clone() } else { Vec::new() },
             own: settings.live.own.clone(),
             meters: meters.clone(),
-            policy: settings.live.policy.clone(),
+            policy: settings.live.exit_policy(),
             siblings,
             hsdir: hsdir.clone(),
             tap: taps.next(),

@@ -329,6 +329,11 @@ impl<C: Core> Station<C> {
         self.spare.accept(self.listeners.get(place)?)
     }
 
+    /// Connections that were closed at once for want of file descriptors.
+    pub(super) fn turned_away(&self) -> u64 {
+        self.spare.turned_away()
+    }
+
     /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has
     /// passed.
     ///

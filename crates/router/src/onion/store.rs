@@ -1,6 +1,7 @@
 //! A relay's keys on disk, the folder around them, and files that are whole or not there: each is
 //! written beside its place and moved into it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,6 +12,7 @@ use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
 use rand_core::CryptoRng;
 use rustix::process::geteuid;
 
+use super::kept::read_bytes;
 use anabranch_os::file_lock::FileLock;
 
 /// The file that a process locks as long as the folder is its own: C tor's, by the same call.
@@ -39,7 +41,12 @@ impl fmt::Display for StoreError {
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));
-                write!(out, "{}: another process{process} uses this folder", path.display())
+                let path = path.display();
+                write!(
+                    out,
+                    "{path}: another process{process} uses this folder; give this one a folder of \
+                     its own: --data FOLDER"
+                )
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
         }
@@ -137,12 +144,6 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// The text of a file that an earlier run may have left; `None` if it is not there, or is none.
-#[must_use]
-pub fn read_text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok()
-}
-
 /// A relay's keys from the folder `keys` of `data`, in C tor's files; made if none is there.
 ///
 /// # Errors
@@ -157,8 +158,7 @@ pub fn load_or_make<R: CryptoRng>(
     private_folder(data)?;
     private_folder(&folder)?;
     let told = |error| StoreError::Keys(folder.clone(), error);
-    let any = FILES.iter().any(|name| folder.join(name).exists());
-    let mut keys = if any {
+    let mut keys = if is_any_there(&folder, &FILES)? {
         load(&folder)?
     } else {
         let keys = RelayKeys::generate(rng, unix_now).map_err(told)?;
@@ -172,9 +172,26 @@ pub fn load_or_make<R: CryptoRng>(
     Ok(keys)
 }
 
+/// Whether one of these files is in a folder.
+///
+/// # Errors
+/// The folder cannot be looked into.
+pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreError> {
+    for name in names {
+        let path = folder.join(name);
+        if path.try_exists().map_err(|error| StoreError::File(path, error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The keys in a folder.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
-    let keys = RelayKeys::from_files(|name| fs::read(folder.join(name)).ok());
+    // Before any key is looked at: one that cannot be read is not missing.
+    let read = |name| Ok((name, read_bytes(&folder.join(name))?));
+    let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
+    let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
@@ -306,7 +323,8 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        assert!(error.ends_with(&format!("another process {us} runs on this folder")), "{error}");
+        let told = format!("another process {us} runs on this folder; give this one a folder");
+        assert!(error.contains(&told) && error.ends_with("--data FOLDER"), "{error}");
         drop(held);
         claim(&data).unwrap();
     }

@@ -9,7 +9,8 @@ use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, Signat
 use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
 use rand_core::CryptoRng;
 
-use crate::onion::store::{StoreError, private_folder, replace};
+use crate::onion::kept::{Kept, read_text};
+use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
 const IDENTITY: &str = "authority_identity_key";
 const SIGNING: &str = "authority_signing_key";
@@ -48,13 +49,11 @@ impl Cabinet {
     ) -> Result<(Cabinet, AuthorityKeys), StoreError> {
         let folder = data.join("keys");
         private_folder(&folder)?;
-        let there = |name: &str| folder.join(name).exists();
-        let any = [IDENTITY, SIGNING, CERTIFICATE].into_iter().any(there);
-        let identity = match any {
+        let identity = match is_any_there(&folder, &[IDENTITY, SIGNING, CERTIFICATE])? {
             true => identity(&folder)?,
             false => Some(make_identity(&folder, rng)?),
         };
-        let keys = match (there(SIGNING) || there(CERTIFICATE), &identity) {
+        let keys = match (is_any_there(&folder, &[SIGNING, CERTIFICATE])?, &identity) {
             (false, Some(identity)) => certify(&folder, identity, rng, [unix_now, certified_for])?,
             _ => signing(&folder)?,
         };
@@ -62,7 +61,7 @@ impl Cabinet {
         if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
             return Err(strange(&folder.join(CERTIFICATE), "it is of another identity"));
         }
-        let (present, before) = (keys.cert().clone(), before(&folder));
+        let (present, before) = (keys.cert().clone(), before(&folder)?);
         Ok((Cabinet { folder, identity, certified_for, present, before }, keys))
     }
 
@@ -171,7 +170,7 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
         fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))
     };
     let key = read(SIGNING)?;
-    if let Ok(certificate) = read(COMING)
+    if let Kept::Whole(certificate) = read_text(&folder.join(COMING))?
         && let Ok(keys) = AuthorityKeys::from_files(&key, &certificate)
     {
         rename(folder)?;
@@ -187,9 +186,10 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-fn before(folder: &Path) -> Option<AuthorityCert> {
-    let text = fs::read_to_string(folder.join(BEFORE)).ok()?;
-    parse_certs(&text).ok()?.0.pop()
+/// The certificate before the present one. One that is damaged is made again with the next key.
+fn before(folder: &Path) -> Result<Option<AuthorityCert>, StoreError> {
+    let Kept::Whole(text) = read_text(&folder.join(BEFORE))? else { return Ok(None) };
+    Ok(parse_certs(&text).ok().and_then(|mut certs| certs.0.pop()))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What an authority keeps from one run to the next: descriptors (a file each), what is known of
 //! relays besides, the last consensus.
 //!
-//! Each file is whole or not there. One that somebody cut in half costs what it held and is named:
-//! a descriptor comes again from its relay, and a consensus is made again. What cannot be had
-//! again, which identities belong together and how reliable relays were, stops the start.
+//! Each file is whole or not there ([`kept`](crate::onion::kept)). A damaged one costs its content
+//! and is named: a descriptor comes again from its relay, and a consensus is made again. The file
+//! that cannot be had again, with the pinned identities and how reliable relays were, ends the
+//! start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,8 @@ use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
 use anabranch_onion::wire::text::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
-use crate::onion::store::{StoreError, private_folder, read_text, replace};
+use crate::onion::kept::{Kept, Unknown, damaged, read_json, read_text, set_aside};
+use crate::onion::store::{StoreError, private_folder, replace};
 
 const RELAYS: &str = "relays";
 const PASTS: &str = "relays.json";
@@ -24,16 +26,19 @@ const MICRODESCS: &str = "microdescriptors";
 /// The files.
 pub(super) struct Vault {
     folder: PathBuf,
+    /// Fields of a later version in [`PASTS`], by relay.
+    unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
 /// A relay in [`PASTS`]; times in seconds since 1970.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Written {
     ed25519: String,
     history: Fields,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<u64>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
 impl Vault {
@@ -43,15 +48,15 @@ impl Vault {
     /// A folder cannot be made, or is open to others.
     pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
         private_folder(&data.join(RELAYS))?;
-        Ok(Vault { folder: data.to_owned() })
+        Ok(Vault { folder: data.to_owned(), unknown: BTreeMap::new() })
     }
 
     /// Takes up the state of an earlier run; what was lost of it, for the operator.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] is none that we wrote: it is left as it is.
+    /// A file cannot be read, or [`PASTS`] is damaged: it is left as it is.
     pub(super) fn restore(
-        &self,
+        &mut self,
         authority: &mut Authority,
         unix_now: u64,
     ) -> Result<Vec<String>, StoreError> {
@@ -62,7 +67,7 @@ impl Vault {
             }
         }
         troubles.extend(self.relays(authority, unix_now)?);
-        troubles.extend(self.consensus(authority, unix_now));
+        troubles.extend(self.consensus(authority, unix_now)?);
         Ok(troubles)
     }
 
@@ -99,7 +104,7 @@ impl Vault {
             }
         }
         let pasts: BTreeMap<String, Written> =
-            authority.pasts().map(|(id, past)| (hex(&id), Written::from(past))).collect();
+            authority.pasts().map(|(id, past)| (hex(&id), self.written(&id, past))).collect();
         let text = serde_json::to_vec_pretty(&pasts).expect("numbers and text are JSON");
         replace(&self.folder.join(PASTS), &text)?;
         Ok(())
@@ -109,27 +114,29 @@ impl Vault {
         self.folder.join(RELAYS).join(hex(id))
     }
 
-    fn pasts(&self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
+    fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
         let path = self.folder.join(PASTS);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|error| StoreError::File(path.clone(), error))?,
+        let strange = |why: &str| {
+            let cure =
+                "put back a copy, or move it away to begin without relays' pasts and pinned keys";
+            damaged(&path, why, cure)
         };
-        let strange = |what: String| {
-            let told = format!(
-                "{what}; restore a copy, or remove the file to start without relays' history and \
-                 pinned keys"
-            );
-            StoreError::File(path.clone(), std::io::Error::other(told))
+        let written: BTreeMap<String, Written> = match read_json(&path)? {
+            Kept::Absent => return Ok(Vec::new()),
+            Kept::Damaged(why) => return Err(strange(&why)),
+            Kept::Whole(written) => written,
         };
-        let written: BTreeMap<String, Written> =
-            serde_json::from_str(&text).map_err(|error| strange(error.to_string()))?;
-        let read = |(id, written): (String, Written)| {
-            written
-                .read(&id)
-                .ok_or_else(|| strange(format!("'{}' is not a relay's past", id.escape_debug())))
-        };
-        written.into_iter().map(read).collect()
+        let mut pasts = Vec::new();
+        for (id, written) in written {
+            let read = written.read(&id);
+            let told = || strange(&format!("'{}' is no relay's past", id.escape_debug()));
+            let (id, past, unknown) = read.ok_or_else(told)?;
+            if !unknown.is_empty() {
+                self.unknown.insert(id, unknown);
+            }
+            pasts.push((id, past));
+        }
+        Ok(pasts)
     }
 
     fn relays(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
@@ -139,7 +146,18 @@ impl Vault {
         for file in fs::read_dir(&folder).map_err(told)? {
             let path = file.map_err(told)?.path();
             let id = path.file_name().and_then(|name| twenty(name.to_str()?));
-            let (Some(_), Ok(text)) = (id, fs::read_to_string(&path)) else { continue };
+            if id.is_none() {
+                continue;
+            }
+            let told = "the relay publishes it again";
+            let text = match read_text(&path)? {
+                Kept::Whole(text) => text,
+                Kept::Damaged(why) => {
+                    troubles.push(set_aside(&path, &why, told)?);
+                    continue;
+                }
+                Kept::Absent => continue,
+            };
             // The relay publishes it again, and that takes the file's place.
             if let Err(refusal) = authority.take_up(now, &text) {
                 troubles.push(format!("{}: {refusal}", path.display()));
@@ -149,29 +167,41 @@ impl Vault {
     }
 
     /// Serves the last consensus again; why not, if that cannot be.
-    fn consensus(&self, authority: &mut Authority, now: u64) -> Option<String> {
-        let [ns, microdesc, microdescs] =
-            [NS, MICRODESC, MICRODESCS].map(|name| read_text(&self.folder.join(name)));
-        let (ns, microdesc) = (ns?, microdesc?);
-        let taken = authority.restore(now, [&ns, &microdesc], &microdescs.unwrap_or_default());
-        let told = "the last consensus has expired, is incomplete, or is signed by another key: \
-                    making a new one";
-        (!taken).then(|| format!("{}: {told}", self.folder.join(NS).display()))
+    fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
+        let mut troubles = Vec::new();
+        let mut texts = Vec::new();
+        for name in [NS, MICRODESC, MICRODESCS] {
+            let path = self.folder.join(name);
+            texts.push(match read_text(&path)? {
+                Kept::Absent => None,
+                Kept::Whole(text) => Some(text),
+                Kept::Damaged(why) => {
+                    troubles.push(set_aside(&path, &why, "a new one is made")?);
+                    None
+                }
+            });
+        }
+        let [Some(ns), Some(microdesc), microdescs] = &texts[..] else { return Ok(troubles) };
+        let microdescs = microdescs.as_deref().unwrap_or_default();
+        let told = "the last consensus has expired, is not whole, or is signed by another key: a new one is made";
+        if !authority.restore(now, [ns, microdesc], microdescs) {
+            troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
+        }
+        Ok(troubles)
     }
-}
 
-impl From<Past> for Written {
-    fn from(past: Past) -> Written {
+    fn written(&self, id: &[u8; 20], past: Past) -> Written {
         let ed25519 = hex(&past.edwards);
-        Written { ed25519, history: past.history.fields(), answered: past.answered }
+        let unknown = self.unknown.get(id).cloned().unwrap_or_default();
+        Written { ed25519, history: past.history.fields(), answered: past.answered, unknown }
     }
 }
 
 impl Written {
-    fn read(self, id: &str) -> Option<([u8; 20], Past)> {
-        let Written { ed25519, history, answered } = self;
+    fn read(self, id: &str) -> Option<([u8; 20], Past, Unknown)> {
+        let Written { ed25519, history, answered, unknown } = self;
         let edwards = bytes(&ed25519)?;
         let history = History::from_fields(history)?;
-        Some((twenty(id)?, Past { edwards, history, answered }))
+        Some((twenty(id)?, Past { edwards, history, answered }, unknown))
     }
 }

@@ -138,10 +138,14 @@ impl DirRequests {
         let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
         for circuit in over {
             // One that was built is no longer to blame for being out of reach.
-            if !self.streams.values().any(|other| *other == circuit) {
-                at.circmgr.cache_failed(at.unix, circuit);
-            }
-            self.finish(at, circuit, Some(Failure::Unreachable));
+            let failure = match self.streams.values().any(|other| *other == circuit) {
+                true => Failure::Silent,
+                false => {
+                    at.circmgr.cache_failed(at.unix, circuit);
+                    Failure::Unreachable
+                }
+            };
+            self.finish(at, circuit, Some(failure));
         }
     }
 

@@ -9,10 +9,12 @@ use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
 use anabranch_onion::client::{CircuitKey, Client, Input};
 use anabranch_onion::directory::network::Target;
-use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::wire::message::{
+    Answer, Begin, EndReason, IPV4_NOT_OKAY, IPV6_OKAY, IPV6_PREFERRED,
+};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use anabranch_os::poller::{Interest, Ready};
-use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
+use anabranch_proxy::{Dialogue, Family, Hangup, Outcome, ProxyRequest, Reason, Service};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
@@ -55,15 +57,24 @@ pub(super) struct Programs {
     last: u64,
     /// Whose stream it is, and the circuit that it goes by.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
-    /// Whether SOCKS5 is answered in Tor's own codes too.
-    extended_errors: bool,
+    service: Service,
     refused: Vec<Refused>,
+    advice: Option<&'static str>,
+    /// Whether that was given once.
+    is_advised: bool,
 }
 
 impl Programs {
-    /// None yet. `extended_errors` as in [`Dialogue::new`].
-    pub(super) fn new(extended_errors: bool) -> Programs {
-        Programs { extended_errors, ..Programs::default() }
+    /// None yet. `extended` as in [`Service::Tor`].
+    pub(super) fn new(extended: bool) -> Programs {
+        Programs { service: Service::Tor { extended }, ..Programs::default() }
+    }
+
+    /// Returns advice for a program's author, once.
+    pub(super) fn advice(&mut self) -> Option<&'static str> {
+        let advice = self.advice.take().filter(|_| !self.is_advised);
+        self.is_advised |= advice.is_some();
+        advice
     }
 
     /// Wishes that could not be met since the last call, as the user is told of them.
@@ -101,7 +112,7 @@ impl Programs {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
             station.poller.add(&socket, STREAMS + self.last)?;
-            let dialogue = Dialogue::new(self.extended_errors);
+            let dialogue = Dialogue::new(self.service);
             self.programs.insert(self.last, Program::Asking(socket, dialogue));
         }
         Ok(())
@@ -164,6 +175,7 @@ impl Programs {
         let opened = match &waiting.request {
             ProxyRequest::Connect { host, port } => {
                 let flags = circmgr.begin_flags(circuit, *port);
+                let flags = allowed(flags, waiting.dialogue.family());
                 core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
             }
             ProxyRequest::Resolve(name) => core.resolve(now, circuit, name),
@@ -244,7 +256,7 @@ impl Programs {
             Answer::Name(name) => Some(Outcome::Name(name.clone())),
             Answer::Later | Answer::Never => None,
         });
-        let outcome = found.unwrap_or(Outcome::Failed(Reason::Unreachable));
+        let outcome = found.unwrap_or(Outcome::Failed(Reason::ResolveFailed));
         let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
     }
 
@@ -261,14 +273,14 @@ impl Programs {
         };
         let (mut buffer, mut replies) = ([0; 4096], Vec::new());
         let taken = match socket.read(&mut buffer) {
-            Ok(0) => Err(Nonsense(Vec::new())),
+            Ok(0) => Err(Hangup(Vec::new())),
             Ok(count) => dialogue.take(&buffer[..count], &mut replies),
             Err(error) if is_passing(&error) => return,
-            Err(_) => Err(Nonsense(Vec::new())),
+            Err(_) => Err(Hangup(Vec::new())),
         };
         let (request, last) = match taken {
             Ok(request) => (request, None),
-            Err(Nonsense(answer)) => (None, Some(answer)),
+            Err(Hangup(answer)) => (None, Some(answer)),
         };
         replies.extend(last.as_deref().unwrap_or_default());
         // Replies are short, and the socket is new: it takes them whole, or the program has gone.
@@ -291,6 +303,7 @@ impl Programs {
         request: ProxyRequest,
     ) {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
+        self.advice = self.advice.or(dialogue.advice());
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
@@ -309,7 +322,8 @@ impl Programs {
                 return self.refuse(number, Why::Onion);
             }
             ProxyRequest::Connect { host, port } => {
-                Target { port: *port, v6: host.parse::<Ipv6Addr>().is_ok() }
+                let only_v6 = waiting.dialogue.family() == Some(Family::OnlyV6);
+                Target { port: *port, v6: only_v6 || host.parse::<Ipv6Addr>().is_ok() }
             }
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => target_of_names(),
         };
@@ -468,11 +482,49 @@ fn is_worth_another_try(reason: EndReason) -> bool {
     .contains(&reason)
 }
 
+/// BEGIN's flags for a program that names the IP versions it allows; `flags` are those for one
+/// that names none, which depend on what the exit does.
+fn allowed(flags: u32, family: Option<Family>) -> u32 {
+    match family {
+        None => flags,
+        Some(Family::PreferV4) => flags & IPV6_OKAY,
+        Some(Family::PreferV6) => IPV6_OKAY | IPV6_PREFERRED,
+        Some(Family::OnlyV4) => 0,
+        Some(Family::OnlyV6) => IPV6_OKAY | IPV4_NOT_OKAY,
+    }
+}
+
 fn told(reason: EndReason) -> Reason {
     match reason {
-        EndReason::RESOLVE_FAILED | EndReason::NO_ROUTE => Reason::Unreachable,
+        EndReason::RESOLVE_FAILED => Reason::ResolveFailed,
         EndReason::REFUSED => Reason::Refused,
+        EndReason::EXIT_POLICY => Reason::ExitPolicy,
+        EndReason::DESTROY => Reason::Destroyed,
+        EndReason::DONE => Reason::Done,
         EndReason::TIMEOUT => Reason::TimedOut,
+        EndReason::NO_ROUTE => Reason::NoRoute,
+        EndReason::HIBERNATING => Reason::Hibernating,
+        EndReason::INTERNAL => Reason::Internal,
+        EndReason::RESOURCES => Reason::ResourceLimit,
+        EndReason::RESET => Reason::Reset,
+        EndReason::PROTOCOL => Reason::Protocol,
+        EndReason::NOT_DIRECTORY => Reason::NotDirectory,
         _ => Reason::General,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_names_ip_versions_gets_those_and_no_others() {
+        let both = IPV6_OKAY | IPV6_PREFERRED;
+        assert_eq!((allowed(0, None), allowed(both, None)), (0, both));
+        assert_eq!(allowed(both, Some(Family::PreferV4)), IPV6_OKAY);
+        assert_eq!(allowed(0, Some(Family::PreferV4)), 0, "the exit has no IPv6");
+        assert_eq!(allowed(0, Some(Family::PreferV6)), both);
+        assert_eq!(allowed(both, Some(Family::OnlyV4)), 0);
+        assert_eq!(allowed(0, Some(Family::OnlyV6)), IPV6_OKAY | IPV4_NOT_OKAY);
     }
 }

@@ -81,9 +81,10 @@ impl Why {
     /// What the program is told in its protocol.
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Why::NoExit(..) | Why::Policy => Reason::Forbidden,
-            Why::NoPath(_) => Reason::General,
-            Why::TimedOut(_) => Reason::TimedOut,
+            Why::NoExit(..) => Reason::NoExit,
+            Why::Policy => Reason::ExitPolicy,
+            Why::NoPath(_) => Reason::NoPath,
+            Why::TimedOut(_) => Reason::NoCircuit,
             Why::Onion => Reason::NoService,
         }
     }
@@ -143,7 +144,7 @@ mod tests {
         assert!(told(Why::no_path(none, linking), None).ends_with("by --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
         let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);
-        assert_eq!((near.word(), near.reason()), ("no_path", Reason::General));
+        assert_eq!((near.word(), near.reason()), ("no_path", Reason::NoPath));
         assert!(told(near, None).contains("/16"));
         let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };
         assert!(question.to_string().starts_with("a question for a name was refused"));

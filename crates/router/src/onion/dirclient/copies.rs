@@ -10,12 +10,14 @@ use anabranch_onion::directory::mirror::{Document, Mirror, MirrorRequest};
 use anabranch_onion::wire::netdoc::AuthorityCert;
 use rand_chacha::rand_core::Rng;
 
-use super::{DirThread, Fetched, News, Response, ask, read_text, unix};
+use super::{DirThread, Fetched, News, Response, ask, unix};
 
 /// C tor's names.
 const CONSENSUS: &str = "cached-consensus";
 const SERVERS: &str = "cached-descriptors";
 const EXTRAS: &str = "cached-extrainfo";
+/// The files of a cache.
+pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 
 /// The mirror and its files.
 #[derive(Default)]
@@ -40,16 +42,12 @@ impl DirThread {
         if !self.settings.cache {
             return;
         }
-        let kept = [CONSENSUS, SERVERS, EXTRAS].map(|name| self.kept_copy(name));
+        let kept = FILES.map(|name| self.kept_text(name));
         let texts = kept.each_ref().map(|text| &text[..]);
         let certs = self.directory.certs();
         let documents = self.copies.mirror.restore(texts, certs, unix());
         self.copies.unread = documents.is_empty();
         self.shelve(&documents);
-    }
-
-    fn kept_copy(&self, name: &str) -> String {
-        read_text(&self.settings.data.join(name)).unwrap_or_default()
     }
 
     /// Asks some authority for what is missing next; false if nothing is to be asked for now.
@@ -107,7 +105,7 @@ impl DirThread {
         self.shelve(documents);
         // The first consensus since the start: most of what it names may be there already.
         if std::mem::take(&mut self.copies.unread) {
-            let kept = [SERVERS, EXTRAS].map(|name| self.kept_copy(name));
+            let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let documents = self.copies.mirror.take_up(&kept[0], &kept[1]);
             self.shelve(&documents);
         }

@@ -173,7 +173,7 @@ impl Shard {
 
     /// Goes by these settings from now on. Streams that are there stay.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
-        self.exits.set_policy(live.policy.clone());
+        self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);
         self.station.core.set_behaviour(behaviour);
     }
@@ -196,6 +196,7 @@ impl Shard {
             links: self.station.link_count(),
             carried: self.station.carried(),
             refused: 0,
+            turned_away: self.station.turned_away(),
             quic: self.station.quic_counts(),
             tap: links.tap(),
             early: links.early(),
