@@ -182,8 +182,8 @@ impl<R: NodeRole> Node<R> {
         }
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
             let outlet = set.outlet(queued);
-            let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
-            leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
+            let sendme = read_sendme(message.data).ok_or(CircuitFault::SendmeVersion)?;
+            leg.acknowledged(now, sendme, outlet)?;
             set.several().into_iter().for_each(Several::opened);
             self.pump(now, id);
             return Ok(());
