@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +18,10 @@ import pytest
 
 from conftest import Results
 from harness import tlslook
-from harness.seeded import MIB
+from harness.seeded import MIB, seeded_bytes
 from harness.tools import tool, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
-from harness.torours import BACK, OurClient, OurRelay, kill_who_carries
+from harness.torours import BACK, OurClient, OurRelay, http_get, kill_who_carries
 from harness.webfiles import (
     AT_ONCE,
     BROKEN,
@@ -37,6 +39,7 @@ RATE = 1_000_000
 WAYS = ("received", "sent")
 # A port of this machine that our exit's policy refuses.
 REFUSED = 9
+TORPY = Path(__file__).parent / "peers" / "torpy" / "fetch.py"
 #: Counters of both ways.
 PADDING = ("padding_received", "padding_sent")
 # Who stands where: "ours" or "stock", first hop first.
@@ -203,6 +206,27 @@ def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_
         client.process.wait_until("its answer", lambda: probed(answered), 30.0)
     finally:
         client.close()
+    check(world)
+
+
+def torpy_hop(world: World, fingerprint: str) -> str:
+    """A relay of ours as ``peers/torpy`` wants it, by the descriptor that an authority has."""
+    authority = world.network.of("auth")[0]
+    _, _, text = http_get(authority.dirport, f"/tor/server/fp/{fingerprint}")
+    lines = dict(line.split(" ", 1) for line in text.decode().splitlines() if " " in line)
+    orport = lines["router"].split()[2]
+    return f"127.0.0.1:{orport},{fingerprint},{lines['ntor-onion-key']}"
+
+
+def test_torpy_whose_sendmes_bear_no_tag_downloads_through_our_relays(world: World) -> None:
+    """5 MiB are a hundred circuit windows' SENDMEs of version 0, which C tor takes as well."""
+    length = 5 * MIB
+    hops = [torpy_hop(world, fingerprint) for _, fingerprint in world.path("all")]
+    with FileServer() as server:
+        command = [sys.executable, str(TORPY), server.url(length), *hops]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    expected = hashlib.sha256(seeded_bytes(length)).hexdigest()
+    assert done.stdout.split() == [str(length), expected], done.stderr[-2000:]
     check(world)
 
 

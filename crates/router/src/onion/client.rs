@@ -580,6 +580,7 @@ impl<'r> ClientLoop<'r> {
         match refusal {
             Refusal::NoPath(none) => Why::no_path(none, self.exits()),
             Refusal::TimedOut => Why::TimedOut(lack),
+            Refusal::Unanswered => Why::Unanswered,
         }
     }
 
@@ -615,6 +616,7 @@ impl<'r> ClientLoop<'r> {
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
             }
+            Order::Detach(program) => programs.detach(now, station, program),
             Order::Refuse(program, refusal) => {
                 let why = self.why(refusal, self.station.unix(now));
                 self.programs.refuse(program, why);
@@ -671,8 +673,10 @@ impl<'r> ClientLoop<'r> {
                 self.trace_cells(watch);
                 self.sets.end(circuit);
             }
-            Output::Connected { stream } => programs.connected(now, station, stream),
-            Output::Resolved { stream, answers } => programs.resolved(circmgr, stream, &answers),
+            Output::Connected { stream } => programs.connected(now, station, circmgr, stream),
+            Output::Resolved { stream, answers } => {
+                programs.resolved(now, circmgr, stream, &answers);
+            }
             Output::Event(event) => {
                 self.look_at_clocks(now, &event, watch);
                 watch(ClientEvent::Core(event));

@@ -48,6 +48,20 @@ struct PendingProgram {
     tries: u32,
     /// Exits whose policy refused it.
     avoid: Vec<[u8; 20]>,
+    /// Exits that failed it otherwise.
+    shun: Vec<[u8; 20]>,
+}
+
+impl PendingProgram {
+    fn new(
+        since: Time,
+        socket: TcpStream,
+        dialogue: Dialogue,
+        request: ProxyRequest,
+    ) -> PendingProgram {
+        let (avoid, shun) = (Vec::new(), Vec::new());
+        PendingProgram { since, socket, dialogue, request, tries: 0, avoid, shun }
+    }
 }
 
 /// All programs, by numbers that are not used again.
@@ -188,8 +202,20 @@ impl Programs {
                 core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
-            Err(_) => self.again(now, circmgr, number, circuit, Reason::General),
+            Err(_) => self.again(now, circmgr, number, (circuit, false), Reason::General),
         }
+    }
+
+    /// Takes a program's stream off its circuit, which does not answer: another is being found.
+    pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
+        if let Some(stream) = self.stream_of(number) {
+            self.streams.remove(&stream);
+            station.core.handle(now, Input::Ended { stream });
+        }
+    }
+
+    fn stream_of(&self, number: u64) -> Option<StreamKey> {
+        self.streams.iter().find(|(_, (owner, _))| *owner == number).map(|(stream, _)| *stream)
     }
 
     /// No circuit leads where a program wants to go: it is told, and so is the user.
@@ -225,9 +251,11 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
         stream: StreamKey,
     ) {
         let Some(&(number, _)) = self.streams.get(&stream) else { return };
+        circmgr.answered(number);
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
         let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
@@ -244,11 +272,16 @@ impl Programs {
     /// A question was answered.
     pub(super) fn resolved(
         &mut self,
+        now: Time,
         circmgr: &mut CircuitManager,
         stream: StreamKey,
         answers: &[(Answer, u32)],
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        circmgr.answered(number);
+        if is_for_now(answers) {
+            return self.again(now, circmgr, number, (circuit, true), Reason::Unreachable);
+        }
         circmgr.stream_ended(circuit);
         let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) else { return };
         let found = answers.iter().find_map(|(answer, _)| match answer {
@@ -307,8 +340,7 @@ impl Programs {
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
-        let waiting =
-            PendingProgram { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
+        let waiting = PendingProgram::new(now, socket, dialogue, request);
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, circmgr, number);
     }
@@ -328,21 +360,27 @@ impl Programs {
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => target_of_names(),
         };
         let isolation = Isolation(waiting.dialogue.isolation().to_vec());
-        let avoid = waiting.avoid.clone();
-        circmgr.demand(now, Demand { number, target, isolation, avoid });
+        let (since, avoid, shun) = (waiting.since, waiting.avoid.clone(), waiting.shun.clone());
+        circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
     }
 
-    /// Tries another circuit, unless that was done often enough.
+    /// Tries another circuit, to another exit if it is by this one that it failed, unless that was
+    /// done often enough.
     fn again(
         &mut self,
         now: Time,
         circmgr: &mut CircuitManager,
         number: u64,
-        circuit: CircuitKey,
+        (circuit, by_exit): (CircuitKey, bool),
         reason: Reason,
     ) {
+        circmgr.answered(number);
         circmgr.stream_ended(circuit);
         circmgr.retire(circuit);
+        let exit = circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
+        if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
+            waiting.shun.extend(exit);
+        }
         if self.may_try_again(number) {
             self.seek(now, circmgr, number);
         } else {
@@ -430,8 +468,7 @@ impl Programs {
     ) {
         self.programs.remove(&number);
         circmgr.withdraw(number);
-        let stream = self.streams.iter().find(|(_, (owner, _))| *owner == number);
-        if let Some((&stream, _)) = stream {
+        if let Some(stream) = self.stream_of(number) {
             self.leave_stream(now, station, circmgr, number, stream);
         }
     }
@@ -445,12 +482,14 @@ impl Programs {
         (reason, refused): (EndReason, Option<IpAddr>),
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        circmgr.answered(number);
         match self.programs.get_mut(&number) {
             Some(Program::Waiting(_)) if reason == EndReason::EXIT_POLICY => {
                 self.elsewhere(now, circmgr, number, circuit, refused);
             }
             Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
-                self.again(now, circmgr, number, circuit, told(reason));
+                let by_exit = reason != EndReason::DESTROY;
+                self.again(now, circmgr, number, (circuit, by_exit), told(reason));
             }
             Some(Program::Waiting(_)) => {
                 circmgr.stream_ended(circuit);
@@ -469,7 +508,8 @@ impl Programs {
     }
 }
 
-/// Whether it may be the exit's fault rather than the destination's.
+/// Whether it may be the exit's fault rather than the destination's. C tor counts the same, and
+/// asks three exits, too.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -478,6 +518,9 @@ fn is_worth_another_try(reason: EndReason) -> bool {
         EndReason::INTERNAL,
         EndReason::MISC,
         EndReason::PROTOCOL,
+        EndReason::RESOLVE_FAILED,
+        EndReason::TIMEOUT,
+        EndReason::NO_ROUTE,
     ]
     .contains(&reason)
 }
@@ -492,6 +535,11 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
         Some(Family::OnlyV4) => 0,
         Some(Family::OnlyV6) => IPV6_OKAY | IPV4_NOT_OKAY,
     }
+}
+
+/// Whether a question may be answered elsewhere: the exit's name servers failed it.
+fn is_for_now(answers: &[(Answer, u32)]) -> bool {
+    !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }
 
 fn told(reason: EndReason) -> Reason {

@@ -27,6 +27,8 @@ pub enum Why {
     NoPath(NoRelay),
     /// No circuit came to be in time; what there was instead.
     TimedOut(Lack),
+    /// None of the exits that were asked answered in time.
+    Unanswered,
     /// The exits that were asked do not let streams out to this address.
     Policy,
     /// It is an onion service.
@@ -73,6 +75,7 @@ impl Why {
             Why::NoExit(..) => "no_exit",
             Why::NoPath(_) => "no_path",
             Why::TimedOut(_) => "timed_out",
+            Why::Unanswered => "unanswered",
             Why::Policy => "policy",
             Why::Onion => "onion",
         }
@@ -85,6 +88,7 @@ impl Why {
             Why::Policy => Reason::ExitPolicy,
             Why::NoPath(_) => Reason::NoPath,
             Why::TimedOut(_) => Reason::NoCircuit,
+            Why::Unanswered => Reason::TimedOut,
             Why::Onion => Reason::NoService,
         }
     }
@@ -107,6 +111,7 @@ impl fmt::Display for Why {
             }
             Why::TimedOut(Lack::Relays) => out.write_str("too few relays became known in time"),
             Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
+            Why::Unanswered => out.write_str("no exit answered in time"),
             Why::Policy => out.write_str("the exits' policies refuse its address"),
             Why::Onion => out.write_str("onion services (.onion) are not supported yet"),
         }
@@ -143,6 +148,7 @@ mod tests {
         let linking = Exits::Linking("mtor".parse().unwrap());
         assert!(told(Why::no_path(none, linking), None).ends_with("by --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
+        assert!(told(Why::Unanswered, None).ends_with(": no exit answered in time"));
         let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);
         assert_eq!((near.word(), near.reason()), ("no_path", Reason::NoPath));
         assert!(told(near, None).contains("/16"));
