@@ -483,13 +483,17 @@ impl Session {
     }
 
     /// Where a datagram belongs.
-    fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
+    fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common<'_>) -> Lane {
         let to_handshake_path = |is_one: bool| match is_one && common.handshake().is_some() {
             true => Lane::Pinned,
             false => Lane::Free,
         };
         match self.protocol {
-            Some(Protocol::Quic) => self.pins.on_client(now, datagram),
+            Some(Protocol::Quic) => {
+                let lane = self.pins.on_client(now, datagram);
+                self.release(now, common);
+                lane
+            }
             Some(Protocol::Dns) => to_handshake_path(true),
             Some(Protocol::WireGuard) => to_handshake_path(
                 wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
@@ -505,7 +509,7 @@ impl Session {
         now: Time,
         batch: &Batch<'_>,
         at: u64,
-        common: &Common<'_>,
+        common: &mut Common<'_>,
     ) -> u64 {
         let looks_at_each = match self.protocol {
             Some(Protocol::Quic) => true,
@@ -782,12 +786,15 @@ impl Session {
 
     /// Lets the pins learn from the server's datagrams.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        if !self.pins.any() {
-            return;
+        if self.pins.any() {
+            (0..batch.count()).for_each(|index| self.pins.on_server(now, batch.datagram(index)));
+            self.release(now, common);
         }
-        let confirmed =
-            (0..batch.count()).any(|index| self.pins.on_server(now, batch.datagram(index)));
-        if confirmed {
+    }
+
+    /// Gives the session to the schedule once no connection is pinned any more.
+    fn release(&mut self, now: Time, common: &mut Common<'_>) {
+        if self.pins.take_release() {
             self.pinned_to = None;
             self.splitter.begin_run(now);
             let rtt = self.pins.rtt().unwrap_or_default();
