@@ -153,6 +153,14 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
+    /// Keep a path that never brings an answer, where the server is heard by one path alone
+    ///
+    /// Such a path swallows what it gets, or the server does not follow its client: nobody can
+    /// tell. Otherwise all that goes by it also goes by the other path for 3 s, then it is taken
+    /// out. Servers of WireGuard and Mosh always follow: there it is taken out in any case.
+    #[arg(long, help_heading = "Schedule")]
+    pub(crate) keep_silent_paths: bool,
+
     /// Repeat the choices of another run [default: drawn from the system, and shown]
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
@@ -263,6 +271,7 @@ impl Options {
             scheduled: self.scheduled.or(file.scheduled),
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
             in_order: self.in_order.or(file.in_order),
+            keep_silent_paths: self.keep_silent_paths || file.keep_silent_paths,
             seed: self.seed.or(file.seed),
             key: self.key.or(file.key),
             behind: self.behind.or(file.behind),
