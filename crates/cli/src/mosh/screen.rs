@@ -68,8 +68,12 @@ impl Screen for Silent<'_> {
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        if let Event::Unanswered { waited, .. } = *event {
-            self.unanswered = Some(advice::unanswered(self.server, waited));
+        match *event {
+            Event::Unanswered { waited, last, .. } => {
+                self.unanswered = Some(advice::unanswered(self.server, waited, last));
+            }
+            Event::Answered { .. } => self.unanswered = None,
+            _ => {}
         }
         if let Some(log) = &mut self.log {
             log.event(now, event);

@@ -155,6 +155,14 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
+    /// Keep a path that never brings an answer while only one other path does.
+    ///
+    /// Such a path may swallow what it gets, or the server may not follow its client. By default
+    /// everything on it also goes over the answering path for 3 s, then the path is taken down.
+    /// WireGuard and Mosh servers always follow: with them it is taken down in any case.
+    #[arg(long, help_heading = "Schedule")]
+    pub(crate) keep_silent_paths: bool,
+
     /// Repeat the random choices of another run [default: a random seed, printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
@@ -262,6 +270,7 @@ impl Options {
             scheduled: self.scheduled.or(file.scheduled),
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
             in_order: self.in_order.or(file.in_order),
+            keep_silent_paths: self.keep_silent_paths || file.keep_silent_paths,
             seed: self.seed.or(file.seed),
             key: self.key.or(file.key),
             behind: self.behind.or(file.behind),

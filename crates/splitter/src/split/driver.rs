@@ -277,6 +277,10 @@ impl Driver<'_> {
                 self.on_far_end_found(now, server);
                 continue;
             }
+            if self.uplinks.servers.contains_key(&session) {
+                self.on_found_again(now, session, &found, server);
+                continue;
+            }
             self.uplinks.servers.extend(server.map(|server| (session, server)));
             self.core
                 .handle(now, Input::Resolved { session, found: server.is_some(), barred: &[] });
@@ -348,6 +352,7 @@ impl Driver<'_> {
                 Output::Close { session } => self.close(now, session),
                 Output::Event(event) => {
                     self.door.note(&event);
+                    self.follow_name(now, &event);
                     self.report.screen.event(now, &event);
                 }
             }

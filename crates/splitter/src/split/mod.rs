@@ -17,6 +17,7 @@ mod driver;
 mod far_end;
 mod lookup;
 mod manager;
+mod moved;
 mod needed;
 mod onward;
 mod packets;

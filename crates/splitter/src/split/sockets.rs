@@ -253,6 +253,12 @@ impl Sockets {
         self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
     }
 
+    /// Takes the sockets of `session` out of use, as [`Sockets::retire`] those of a path.
+    pub(super) fn retire_session(&mut self, now: Time, session: SessionId) {
+        let of_session = self.live.extract_if(|(own, _), _| *own == session);
+        self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
+    }
+
     /// Paths and tuples have other numbers. What is no more listens on, for a while, under the
     /// number that its path has `in_captures`.
     pub(super) fn renumber(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 
-use anabranch_comps::{SessionId, TupleId};
+use anabranch_comps::{Protocol, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::SendQueue;
@@ -26,6 +26,8 @@ pub(super) struct Uplinks {
     pub(super) literal: Option<SocketAddr>,
     /// Each session's server.
     pub(super) servers: HashMap<SessionId, SocketAddr>,
+    /// What each session carries, once that is known.
+    pub(super) protocols: HashMap<SessionId, Protocol>,
     pub(super) queue: SendQueue,
 }
 
@@ -36,8 +38,9 @@ impl Uplinks {
         proxies: Proxies,
         (resolver, literal): (Resolver, Option<SocketAddr>),
     ) -> Uplinks {
-        let (sockets, servers, queue) = (Sockets::new(fwmark), HashMap::new(), SendQueue::new());
-        Uplinks { ways, sockets, proxies, resolver, literal, servers, queue }
+        let (sockets, queue) = (Sockets::new(fwmark), SendQueue::new());
+        let (servers, protocols) = (HashMap::new(), HashMap::new());
+        Uplinks { ways, sockets, proxies, resolver, literal, servers, protocols, queue }
     }
 
     /// When something of these has to be looked at though nothing came.
@@ -77,6 +80,7 @@ impl Uplinks {
     /// A session is over. Gives the addresses that its sockets were bound to.
     pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
         self.servers.remove(&session);
+        self.protocols.remove(&session);
         self.resolver.forget(session);
         self.proxies.forget(session);
         self.sockets.close(session)

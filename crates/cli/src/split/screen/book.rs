@@ -98,13 +98,23 @@ impl Book {
                 format!("session {}: carries {}{kept}", session.0, protocol.name())
             }
             Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
-            Event::Unanswered { session, server, waited } => {
+            Event::Unanswered { session, server, waited, last } => {
                 let words = match self.far_end {
                     true => advice::unanswered_behind(waited),
-                    false => advice::unanswered(self.server(server), waited),
+                    false => advice::unanswered(self.server(server), waited, last),
                 };
                 format!("session {}: {words}", session.0)
             }
+            Event::Answered { session, server, waited } => {
+                let words = advice::answered(self.server(server), waited);
+                format!("session {}: {words}", session.0)
+            }
+            Event::Kept { session, path, why } => format!(
+                "session {}: not split, all of it goes by '{}': {}",
+                session.0,
+                self.path(path),
+                advice::kept(why)
+            ),
             Event::TuplesCut { session, wanted, used } => format!(
                 "session {}: QUIC uses {used} of {wanted} four-tuples (--quic-tuples)",
                 session.0
@@ -126,12 +136,12 @@ impl Book {
             Event::Up { path, session } => {
                 format!("path '{}' up again{}", self.path(path), for_whom(session))
             }
-            Event::Skewed { session, path, percent } => format!(
-                "session {}: {percent} % of the server's bytes come by '{}': it does not follow \
-                 the uplink; if the session is slow or stalls, it also drops what arrives by the \
-                 other paths (docs/guide/any-program.md)",
+            Event::Skewed { session, path, percent, followed } => format!(
+                "session {}: {percent} % of the server's bytes come by '{}'{} \
+                 (docs/guide/any-program.md)",
                 session.0,
-                self.path(path)
+                self.path(path),
+                if followed { STAYS } else { STAYS_OR_SWALLOWED }
             ),
             Event::Closed { session, reason } => {
                 format!("session {}: closed, {}", session.0, closed(reason))
@@ -148,6 +158,13 @@ impl Book {
     }
 }
 
+/// About a server that was heard by another path before.
+const STAYS: &str = ": it does not follow the uplink, which stays split; if the session is slow or \
+                     stalls, the server takes nothing by the other paths either";
+/// About a server that was only ever heard by one path.
+const STAYS_OR_SWALLOWED: &str = " alone: it does not follow the uplink, or the other paths swallow \
+                                  what they get";
+
 fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
 }
@@ -163,6 +180,10 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "its proxy has closed or does not serve us",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
+        DownReason::NeverAnswered => {
+            "never an answer on it: it swallows what it gets, or the server does not follow the \
+             uplink (--keep-silent-paths keeps it)"
+        }
         DownReason::Unheard => "no answer from the far end on it",
     }
 }
@@ -182,6 +203,8 @@ pub(super) fn is_warning(event: &Event) -> bool {
     match event {
         Event::NumbersInClear { .. }
         | Event::Unanswered { .. }
+        | Event::Kept { .. }
+        | Event::Down { reason: DownReason::NeverAnswered, .. }
         | Event::Down { session: None, .. }
         | Event::Skewed { .. }
         | Event::Refused { .. }

@@ -3,7 +3,8 @@
 use std::io;
 
 use anabranch_comps::{
-    CloseReason, DownReason, Drops, Event, FarEndCounters, PathCounters, Pinned, Snapshot,
+    CloseReason, DownReason, Drops, Event, FarEndCounters, Kept, PathCounters, Pinned, Silent,
+    Snapshot,
 };
 use anabranch_multipath::Time;
 use anabranch_splitter::paths::Egress;
@@ -148,13 +149,15 @@ enum Record<'a> {
     Opened { session: u64, client: String, server: Option<String> },
     Session { session: u64, client: Option<String>, protocol: &'static str },
     NumbersInClear { protocol: &'static str, text: String },
-    Unanswered { session: u64, server: Option<String>, seconds: f64 },
+    Unanswered { session: u64, server: Option<String>, seconds: f64, last: Option<f64> },
+    Answered { session: u64, server: Option<String>, seconds: f64 },
+    Kept { session: u64, path: String, reason: &'static str, text: String },
     FarEnd { state: &'static str, seconds: Option<f64>, text: String },
     TuplesCut { session: u64, wanted: usize, used: usize },
     Pinned { session: u64, path: String },
     Released { session: u64, rtt_ms: f64 },
     Path { path: String, state: &'static str, reason: Option<&'static str>, session: Option<u64> },
-    Skewed { session: u64, path: String, percent: u8 },
+    Skewed { session: u64, path: String, percent: u8, followed: bool },
     Closed { session: u64, client: Option<String>, reason: &'static str },
     Refused { client: String, datagrams: u64 },
     Loop { client: String },
@@ -167,6 +170,7 @@ enum Record<'a> {
 #[derive(Serialize)]
 struct Stats {
     sessions: usize,
+    silent: Option<SilentFields>,
     opened: u64,
     never_split: NeverSplit,
     no_path: u64,
@@ -216,6 +220,21 @@ impl From<FarEndCounters> for FarEnd {
 struct NeverSplit {
     sessions: u64,
     first: Vec<u64>,
+    reasons: Vec<&'static str>,
+}
+
+/// Sessions whose servers do not answer.
+#[derive(Serialize)]
+struct SilentFields {
+    sessions: usize,
+    seconds: f64,
+    last: Option<f64>,
+}
+
+impl From<Silent> for SilentFields {
+    fn from(Silent { sessions, waited, last }: Silent) -> SilentFields {
+        SilentFields { sessions, seconds: waited.as_secs_f64(), last: last.map(|at| at.secs_f64()) }
+    }
 }
 
 #[derive(Serialize)]
@@ -357,10 +376,12 @@ impl Stats {
         });
         Stats {
             sessions: snapshot.sessions,
+            silent: snapshot.silent.map(SilentFields::from),
             opened: snapshot.opened,
             never_split: NeverSplit {
                 sessions: snapshot.unsplit.sessions,
-                first: snapshot.unsplit.first.iter().map(|id| id.0).collect(),
+                first: snapshot.unsplit.first.iter().map(|(id, _)| id.0).collect(),
+                reasons: snapshot.unsplit.first.iter().map(|(_, why)| kept(*why)).collect(),
             },
             no_path: snapshot.no_path,
             waiting: snapshot.waiting,
@@ -435,10 +456,22 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             protocol: protocol.name(),
             text: advice::numbers_in_clear(protocol),
         },
-        Event::Unanswered { session, server, waited } => Record::Unanswered {
+        Event::Unanswered { session, server, waited, last } => Record::Unanswered {
             session: session.0,
             server: book.server(server).map(|server| server.to_string()),
             seconds: waited.as_secs_f64(),
+            last: last.map(|at| at.secs_f64()),
+        },
+        Event::Answered { session, server, waited } => Record::Answered {
+            session: session.0,
+            server: book.server(server).map(|server| server.to_string()),
+            seconds: waited.as_secs_f64(),
+        },
+        Event::Kept { session, path, why } => Record::Kept {
+            session: session.0,
+            path: book.path(path),
+            reason: kept(why),
+            text: advice::kept(why),
         },
         Event::TuplesCut { session, wanted, used } => {
             Record::TuplesCut { session: session.0, wanted, used }
@@ -461,8 +494,8 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             reason: None,
             session: session.map(|session| session.0),
         },
-        Event::Skewed { session, path, percent } => {
-            Record::Skewed { session: session.0, path: book.path(path), percent }
+        Event::Skewed { session, path, percent, followed } => {
+            Record::Skewed { session: session.0, path: book.path(path), percent, followed }
         }
         Event::Closed { session, reason } => {
             Record::Closed { session: session.0, client: client(session), reason: closed(reason) }
@@ -485,7 +518,19 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "proxy",
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
+        DownReason::NeverAnswered => "never-answered",
         DownReason::Unheard => "unheard",
+    }
+}
+
+fn kept(why: Kept) -> &'static str {
+    match why {
+        Kept::Short => "short",
+        Kept::Handshake => "handshake",
+        Kept::HandshakePath => "handshake-path",
+        Kept::Protocol(_) => "protocol",
+        Kept::OtherPaths => "other-paths",
+        Kept::Schedule => "schedule",
     }
 }
 
@@ -563,7 +608,8 @@ mod tests {
             screen.event(Time::ZERO, &Event::NumbersInClear { protocol });
             let (session, server) = (SessionId(2), "192.0.2.1:51820".parse().ok());
             let waited = std::time::Duration::from_secs(10);
-            let event = Event::Unanswered { session, server, waited };
+            let last = Some(Time::from_secs(3));
+            let event = Event::Unanswered { session, server, waited, last };
             screen.event(Time::from_secs(10), &event);
         });
         assert_eq!(lines[0]["event"], "numbers_in_clear");
@@ -581,6 +627,7 @@ mod tests {
                 "session": 2,
                 "server": "192.0.2.1:51820",
                 "seconds": 10.0,
+                "last": 3.0,
                 "time": 10.0
             })
         );

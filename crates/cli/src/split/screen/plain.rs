@@ -109,7 +109,9 @@ impl Screen for Plain {
         }
         let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
         let (sessions, time) = (snapshot.sessions, now.secs_f64());
-        self.say(&format!("{time:9.3}  sessions: {sessions}; {}", paths.join("; ")));
+        let silent = snapshot.silent.map(|silent| format!("; {}", advice::silent(&silent)));
+        let silent = silent.unwrap_or_default();
+        self.say(&format!("{time:9.3}  sessions: {sessions}; {}{silent}", paths.join("; ")));
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
