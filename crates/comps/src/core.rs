@@ -267,7 +267,7 @@ impl Core {
 
     fn on_server(&mut self, now: Time, id: SessionId, tuple: TupleId, batch: &Batch<'_>) {
         let Some(path) = self.layout.path(tuple) else { return };
-        self.with(now, id, |session, common| session.on_server(now, path, batch, common));
+        self.with(now, id, |session, common| session.on_server(now, (path, tuple), batch, common));
     }
 
     fn on_late(&mut self, now: Time, id: SessionId, batch: &Batch<'_>) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::PathId;
 
 use crate::Protocol;
+use crate::protocol::Confidence;
 
 /// A session's number: counts up from 0, never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,17 +24,22 @@ pub enum Event {
         /// The server that the client named; `None` for the one of all.
         server: Option<SocketAddr>,
     },
-    /// The session's protocol was recognised.
+    /// The session's protocol was recognised, or is known with another confidence. Comes again
+    /// where later datagrams show that it is another one.
     Recognised {
         /// The session.
         session: SessionId,
         /// What it carries.
         protocol: Protocol,
+        /// The ground for it.
+        confidence: Confidence,
     },
-    /// A protocol was recognised whose packets are numbered in clear: the observer of one path
-    /// reads what all of them carried. Told once for each protocol, where there are several paths.
+    /// The packets of a session that is split are numbered in clear: the observer of one path reads
+    /// from them what all paths carried. Reported once for each protocol.
     NumbersInClear {
-        /// The protocol.
+        /// The first such session.
+        session: SessionId,
+        /// The protocol, [`Protocol::Other`] if it is not known.
         protocol: Protocol,
     },
     /// The server has never answered, by whatever path. Told after 10 s, and again after ever

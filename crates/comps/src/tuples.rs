@@ -40,6 +40,11 @@ impl Tuples {
             *ports = ends[1] - ends[0];
         }
         paths.iter().for_each(|path| self.ports[path.index()] = 0);
+        self.restore();
+    }
+
+    /// Undoes a [`Tuples::cut`].
+    pub(crate) fn restore(&mut self) {
         self.allowed.clone_from(&self.ports);
     }
 

@@ -5,9 +5,7 @@ mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{
-    Batch, CloseReason, Config, Event, Guess, Input, Protocol, SessionId, Unsplit,
-};
+use anabranch_comps::{Batch, CloseReason, Config, Event, Input, SessionId, Unsplit};
 use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
@@ -206,71 +204,6 @@ fn quic_initial() -> Vec<u8> {
     packet.extend([0, 0, 0x44, 0x9e]);
     packet.resize(1200, 0xa5);
     packet
-}
-
-/// A WireGuard handshake initiation.
-fn initiation() -> Vec<u8> {
-    let mut datagram = vec![0; 148];
-    datagram[0] = 1;
-    datagram
-}
-
-fn told_of_numbers<S: Server>(world: &World<S>) -> Vec<Protocol> {
-    let told = |(_, event): &(Time, Event)| match event {
-        Event::NumbersInClear { protocol } => Some(*protocol),
-        _ => None,
-    };
-    world.events.iter().filter_map(told).collect()
-}
-
-#[test]
-fn numbers_in_clear_are_told_once_for_each_protocol() {
-    let mut world = World::new(config(2, "uniform", "1p"), Mute);
-    let mosh = [&[0; 8][..], &[0x55; 40]].concat();
-    for number in 0..3 {
-        world.client(client(number), &initiation());
-        world.client(client(10 + number), &mosh);
-        world.client(client(20 + number), &[0x55; 40]);
-    }
-    assert_eq!(told_of_numbers(&world), [Protocol::WireGuard, Protocol::Mosh]);
-}
-
-#[test]
-fn where_there_is_one_path_nobody_is_told_of_numbers() {
-    let mut world = World::new(config(1, "uniform", "1p"), Mute);
-    world.client(client(0), &initiation());
-    assert_eq!(told_of_numbers(&world), []);
-}
-
-/// A record of DTLS, and a STUN request.
-fn addressed() -> [Vec<u8>; 2] {
-    let record = [&[22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40][..], &[7; 40]].concat();
-    let request = [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &[7; 12]].concat();
-    [record, request]
-}
-
-#[test]
-fn what_a_server_knows_by_its_address_keeps_to_one_path() {
-    for first in addressed() {
-        let mut world = World::new(config(3, "round-robin", "1p"), Mute);
-        world.client(client(0), &first);
-        (0..20).for_each(|_| world.client(client(0), &[0x55; 40]));
-        let used = world.core.snapshot().paths.iter().map(|path| path.up.datagrams).max();
-        assert_eq!(used, Some(21));
-    }
-}
-
-#[test]
-fn it_is_split_if_the_user_says_so_and_behind_a_far_end() {
-    for (protocol, far_end) in [(Guess::Is(Protocol::Other), false), (Guess::Look, true)] {
-        let mut world =
-            World::new(Config { protocol, far_end, ..config(3, "round-robin", "1p") }, Mute);
-        for _ in 0..21 {
-            world.client(client(0), &addressed()[0]);
-        }
-        let snapshot = world.core.snapshot();
-        assert!(snapshot.paths.iter().all(|path| path.up.datagrams == 7), "{snapshot:?}");
-    }
 }
 
 fn told_of_silence<S: Server>(world: &World<S>) -> Vec<(u64, u64)> {

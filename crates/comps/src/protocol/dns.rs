@@ -1,5 +1,23 @@
 //! DNS queries (RFC 1035): enough to know one.
 
+use super::{Counter, Family, Mark, Protocol, Side, Verdict};
+
+/// DNS, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Dns,
+    name: "dns",
+    title: "DNS",
+    selectable: false,
+    mark: |datagram| Mark::strong(is_query(datagram)),
+    follow,
+    one_path: None,
+    counter: Counter::Never,
+    guide: "any-program",
+};
+
+/// The bit of the flags that makes a response.
+const RESPONSE: u8 = 0x80;
+
 /// The longest name, in bytes (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 255;
 /// The longest label.
@@ -15,6 +33,15 @@ pub fn is_query(datagram: &[u8]) -> bool {
     is_standard_query
         && counts == (1, 0, 0)
         && question(body).is_some_and(|rest| rest.is_empty() == (word(10) == 0))
+}
+
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let is_answer = next.len() >= 12 && next[2] & RESPONSE != 0;
+    match side {
+        Side::Client => Verdict::whether(is_query(next)),
+        Side::Server if is_answer && next[..2] != first[..2] => Verdict::Open,
+        Side::Server => Verdict::whether(is_answer),
+    }
 }
 
 /// What follows the question's name, type and class; `None` if it is malformed.
@@ -50,6 +77,19 @@ mod tests {
         edns[11] = 1;
         edns.extend([0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0]);
         assert!(is_query(&edns));
+    }
+
+    #[test]
+    fn another_query_and_the_answer_agree() {
+        let first = query();
+        assert_eq!(follow(&first, &query(), Side::Client), Verdict::Agrees);
+        assert_eq!(follow(&first, &[0x17; 60], Side::Client), Verdict::Contradicts);
+        let mut answer = query();
+        answer[2] |= RESPONSE;
+        assert_eq!(follow(&first, &answer, Side::Server), Verdict::Agrees);
+        answer[0] ^= 1;
+        assert_eq!(follow(&first, &answer, Side::Server), Verdict::Open, "of another query");
+        assert_eq!(follow(&first, &query(), Side::Server), Verdict::Contradicts);
     }
 
     #[test]

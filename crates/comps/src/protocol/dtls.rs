@@ -1,7 +1,35 @@
 //! DTLS records (RFC 6347, section 4.1): a type, a version, a number and a length in clear.
 //!
-//! A server tells its clients apart by their addresses. Connection IDs (RFC 9146) would let one
-//! move; VPNs and telephones hardly use them.
+//! A server tells its clients apart by their addresses, unless the records bear connection IDs (RFC
+//! 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones hardly use them, devices do.
+
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
+
+/// DTLS, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Dtls,
+    name: "dtls",
+    title: "DTLS",
+    selectable: false,
+    mark,
+    follow,
+    one_path: Some("its server knows the client by the address"),
+    counter: Counter::Looked,
+    guide: "any-program",
+};
+
+/// DTLS with connection IDs, as the splitter treats it.
+pub const WITH_CID: Family = Family {
+    protocol: Protocol::DtlsCid,
+    name: "dtls-cid",
+    title: "DTLS with connection IDs",
+    selectable: false,
+    mark: |datagram| Mark::weak(is_numbered(datagram)),
+    follow,
+    one_path: None,
+    counter: Counter::Looked,
+    guide: "any-program",
+};
 
 /// Type, version, epoch, sequence number, length.
 const HEADER: usize = 1 + 2 + 2 + 6 + 2;
@@ -17,6 +45,56 @@ pub fn is_record(datagram: &[u8]) -> bool {
     KINDS.contains(&header[0])
         && VERSIONS.contains(&[header[1], header[2]])
         && (1..=rest.len()).contains(&length)
+}
+
+/// The content type of a record with a connection ID in DTLS 1.2 (tls12_cid).
+const WITH_ID: u8 = 25;
+/// The content type of a handshake, and the message that a client begins with.
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+
+/// Whether a client's record bears a connection ID: its server may take it from any address.
+///
+/// In DTLS 1.3 that is the bit C of the unified header (RFC 9147, section 4).
+pub fn names_its_connection(datagram: &[u8]) -> bool {
+    is_numbered(datagram) || is_unified(datagram) && datagram[0] & 0x10 != 0
+}
+
+/// Whether a record of DTLS 1.2 with a connection ID comes first.
+fn is_numbered(datagram: &[u8]) -> bool {
+    datagram.len() > HEADER && datagram.starts_with(&[WITH_ID, 0xfe, 0xfd])
+}
+
+/// Whether an encrypted record of DTLS 1.3 comes first.
+fn is_unified(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & 0xe0 == 0x20)
+}
+
+fn mark(datagram: &[u8]) -> Mark {
+    match is_record(datagram) {
+        true if is_hello(datagram) => Mark::Strong,
+        is_record => Mark::weak(is_record),
+    }
+}
+
+fn is_hello(datagram: &[u8]) -> bool {
+    datagram[0] == HANDSHAKE && datagram.get(HEADER) == Some(&CLIENT_HELLO)
+}
+
+/// After a ClientHello any record with a header in clear agrees. In mid-session it is the next
+/// number under the same version, or a record of the server's. The three fixed bits of an encrypted
+/// header of 1.3 prove nothing.
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let is_ours = is_record(next) || is_numbered(next);
+    if !is_ours && is_unified(next) {
+        return Verdict::Open;
+    }
+    if is_hello(first) || side == Side::Server {
+        return Verdict::whether(is_ours);
+    }
+    // Epoch and sequence number.
+    let number = |bytes| be64(bytes, 3).unwrap_or_default();
+    Verdict::whether(is_ours && next[1..3] == first[1..3] && goes_on(number(first), number(next)))
 }
 
 #[cfg(test)]
@@ -45,5 +123,41 @@ mod tests {
         assert!(!is_record(&record(22, [3, 3], 50, 50)), "TLS");
         assert!(!is_record(&record(19, [0xfe, 0xfd], 50, 50)));
         assert!(!is_record(&record(22, [0xfe, 0xfd], 0, 50)));
+    }
+
+    /// The hello, or data under `number`, of DTLS 1.2.
+    fn data(kind: u8, number: u8) -> Vec<u8> {
+        let mut bytes = record(kind, [0xfe, 0xfd], 30, 30);
+        (bytes[4], bytes[10]) = (1, number);
+        bytes
+    }
+
+    #[test]
+    fn a_hello_is_strong_and_data_in_mid_session_are_weak() {
+        let mut hello = record(HANDSHAKE, [0xfe, 0xfd], 50, 50);
+        assert_eq!(mark(&hello), Mark::Weak);
+        hello[HEADER] = CLIENT_HELLO;
+        assert_eq!(mark(&hello), Mark::Strong);
+        assert_eq!(follow(&hello, &data(23, 0), Side::Client), Verdict::Agrees);
+        assert_eq!(follow(&hello, &[0x2f, 1, 2, 3], Side::Client), Verdict::Open, "1.3");
+        assert_eq!(follow(&hello, &[0x55; 40], Side::Client), Verdict::Contradicts);
+    }
+
+    #[test]
+    fn in_mid_session_the_next_number_or_a_record_of_the_server_agrees() {
+        let first = data(23, 7);
+        assert_eq!(follow(&first, &data(23, 8), Side::Client), Verdict::Agrees);
+        assert_eq!(follow(&first, &data(23, 7), Side::Client), Verdict::Contradicts);
+        assert_eq!(follow(&first, &data(23, 99), Side::Server), Verdict::Agrees);
+        assert_eq!(follow(&first, &[0x55; 40], Side::Server), Verdict::Contradicts);
+    }
+
+    #[test]
+    fn records_that_name_their_connection_are_known() {
+        assert!(names_its_connection(&data(WITH_ID, 1)));
+        assert!(names_its_connection(&[0x3e, 1, 2, 3]), "DTLS 1.3, C bit");
+        for other in [&data(23, 1)[..], &[0x2e, 1, 2], &[WITH_ID, 3, 3, 0], &[]] {
+            assert!(!names_its_connection(other), "{other:02x?}");
+        }
     }
 }

@@ -1,11 +1,25 @@
-//! What a session carries, recognised from what an observer sees.
+//! Recognition of a session's protocol from its datagrams.
+//!
+//! [`FAMILIES`] describes each protocol once: its names, its marks, whether a session of it can be
+//! split, and what a user is told of it. [`Recogniser`] follows one session and takes nothing for
+//! certain before a second datagram or an answer agrees.
 
 pub mod dns;
 pub mod dtls;
+pub mod enet;
+pub mod kcp;
 pub mod mosh;
+pub mod nebula;
+mod numbers;
+pub mod openvpn;
 pub mod quic;
+mod recogniser;
+pub mod srt;
 pub mod stun;
 pub mod wireguard;
+
+pub use numbers::Numbers;
+pub use recogniser::{Confidence, Finding, Recogniser};
 
 /// A protocol that the splitter knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,79 +34,233 @@ pub enum Protocol {
     Dns,
     /// DTLS: VPNs such as AnyConnect and OpenConnect. A server knows its client by the address.
     Dtls,
+    /// DTLS whose client names its connection in each record (RFC 9146): it may move.
+    DtlsCid,
     /// STUN: calls (WebRTC) and TURN. Both ends know each other by their addresses.
     Stun,
+    /// Nebula, a mesh of tunnels.
+    Nebula,
+    /// OpenVPN over UDP.
+    OpenVpn,
+    /// KCP: a reliable stream over UDP, as kcptun and games use it.
+    Kcp,
+    /// Secure Reliable Transport: live video.
+    Srt,
+    /// ENet: games.
+    Enet,
     /// Something else: split as the user asked.
     Other,
 }
 
-impl Protocol {
-    /// The name for people and machines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::WireGuard => "wireguard",
-            Protocol::Quic => "quic",
-            Protocol::Mosh => "mosh",
-            Protocol::Dns => "dns",
-            Protocol::Dtls => "dtls",
-            Protocol::Stun => "stun",
-            Protocol::Other => "other",
-        }
+/// The sender of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client of the session.
+    Client,
+    /// Its server.
+    Server,
+}
+
+/// The weight of a single datagram of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing of the protocol.
+    None,
+    /// Less than 32 fixed bits: chance, or another protocol, could have made it.
+    Weak,
+    /// Fixed fields and lengths that agree.
+    Strong,
+}
+
+impl Mark {
+    /// `Strong` if `is_marked`, else `None`.
+    fn strong(is_marked: bool) -> Mark {
+        if is_marked { Mark::Strong } else { Mark::None }
     }
 
-    /// Whether each packet bears, in clear, a number that counts all packets of its direction.
-    ///
-    /// Whoever sees one path of such a session reads from the gaps how many packets all paths
-    /// carried, each way, and when: WireGuard's 8-byte counter (protocol description, 5.4.6) and
-    /// Mosh's 8-byte nonce (a direction bit and a sequence number). QUIC masks its packet number
-    /// (RFC 9001, 5.4).
-    pub fn shows_numbers(self) -> bool {
-        matches!(self, Protocol::WireGuard | Protocol::Mosh)
+    /// `Weak` if `is_marked`, else `None`.
+    fn weak(is_marked: bool) -> Mark {
+        if is_marked { Mark::Weak } else { Mark::None }
+    }
+}
+
+/// The weight of a further datagram, after a first one with a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It belongs to the session that the first one opened.
+    Agrees,
+    /// It may.
+    Open,
+    /// It does not.
+    Contradicts,
+}
+
+impl Verdict {
+    /// `Agrees` or `Contradicts`.
+    fn whether(agrees: bool) -> Verdict {
+        if agrees { Verdict::Agrees } else { Verdict::Contradicts }
+    }
+}
+
+/// Numbers in clear that count the packets of one direction, for all paths together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Each packet bears one.
+    Always,
+    /// It depends on version and settings: [`Numbers`] looks.
+    Looked,
+    /// None does.
+    Never,
+}
+
+/// A protocol as the splitter treats it.
+#[derive(Debug)]
+pub struct Family {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The name for machines.
+    pub name: &'static str,
+    /// The name for people.
+    pub title: &'static str,
+    /// Whether a user can say with `--protocol` that sessions carry it.
+    pub selectable: bool,
+    /// The weight of a client's datagram as the first of a session.
+    pub mark: fn(&[u8]) -> Mark,
+    /// The weight of a later datagram of that side. The first [`HEAD`] bytes of the client's
+    /// datagram with the mark come before it.
+    pub follow: fn(&[u8], &[u8], Side) -> Verdict,
+    /// Why a session of it must keep to one path, if it must.
+    pub one_path: Option<&'static str>,
+    /// Whether its packets are numbered in clear.
+    pub counter: Counter,
+    /// The page of `docs/guide` that treats it.
+    pub guide: &'static str,
+}
+
+/// Bytes of a datagram that [`Family::follow`] sees of the first one.
+pub const HEAD: usize = 64;
+
+/// All protocols, in the order in which a datagram is held against their marks: those with more
+/// fixed bits first, [`Protocol::Other`], which has none, last.
+pub const FAMILIES: &[Family] = &[
+    wireguard::FAMILY,
+    quic::FAMILY,
+    srt::FAMILY,
+    kcp::FAMILY,
+    enet::FAMILY,
+    nebula::FAMILY,
+    dtls::FAMILY,
+    dtls::WITH_CID,
+    stun::FAMILY,
+    dns::FAMILY,
+    openvpn::FAMILY,
+    mosh::FAMILY,
+    OTHER,
+];
+
+const OTHER: Family = Family {
+    protocol: Protocol::Other,
+    name: "other",
+    title: "a protocol that the splitter does not know",
+    selectable: false,
+    mark: |_| Mark::None,
+    follow: |_, _, _| Verdict::Open,
+    one_path: None,
+    counter: Counter::Looked,
+    guide: "any-program",
+};
+
+impl Protocol {
+    /// Its entry in [`FAMILIES`].
+    pub fn family(self) -> &'static Family {
+        let found = FAMILIES.iter().find(|family| family.protocol == self);
+        found.expect("each protocol has its entry")
+    }
+
+    /// The name for machines.
+    pub fn name(self) -> &'static str {
+        self.family().name
     }
 
     /// Whether a session keeps to one path, because its server would not know it by another.
     pub fn keeps_to_one_path(self) -> bool {
-        matches!(self, Protocol::Dtls | Protocol::Stun)
+        self.family().one_path.is_some()
     }
 
-    /// The protocol of a session that opens with this datagram of its client.
+    /// Whether each packet bears, in clear, a number that counts all packets of its direction.
     ///
-    /// The order matters: WireGuard, QUIC, DTLS and STUN have fixed bits, a DNS query parses to its
-    /// end, and Mosh, whose only mark is a small counter, comes last.
-    pub fn recognise(datagram: &[u8]) -> Protocol {
-        if wireguard::Message::of(datagram).is_some() {
-            Protocol::WireGuard
-        } else if quic::is_first(datagram) {
-            Protocol::Quic
-        } else if dtls::is_record(datagram) {
-            Protocol::Dtls
-        } else if stun::is_message(datagram) {
-            Protocol::Stun
-        } else if dns::is_query(datagram) {
-            Protocol::Dns
-        } else if mosh::is_from_client(datagram) {
-            Protocol::Mosh
-        } else {
-            Protocol::Other
-        }
+    /// The observer of one path of such a session reads from the gaps how many packets all paths
+    /// carried, each way, and when: WireGuard's 8-byte counter (protocol description, 5.4.6),
+    /// Mosh's 8-byte nonce (a direction bit and a sequence number), Nebula's 8-byte counter. QUIC
+    /// masks its packet number (RFC 9001, 5.4).
+    pub fn shows_numbers(self) -> bool {
+        self.family().counter == Counter::Always
+    }
+
+    /// The first protocol with a mark on a client's datagram, and its weight. [`Protocol::Other`]
+    /// where there is none.
+    pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
+        let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
+        let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);
+        found.unwrap_or((Protocol::Other, Mark::None))
     }
 }
+
+/// The four bytes from `at` on as a big-endian number.
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}
+
+/// The eight bytes from `at` on as a big-endian number.
+fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_be_bytes(*word))
+}
+
+/// Whether a counter went on from `before` to `now`: a few datagrams later at most.
+fn goes_on(before: u64, now: u64) -> bool {
+    (1..=FEW).contains(&now.wrapping_sub(before))
+}
+
+/// Datagrams by which a counter may go on between two that are seen. A client on this machine
+/// loses few.
+const FEW: u64 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn each_protocol_has_one_entry_and_a_name_of_its_own() {
+        for family in FAMILIES {
+            let same = |other: &&Family| {
+                other.protocol == family.protocol
+                    || other.name == family.name
+                    || other.title == family.title
+            };
+            assert_eq!(FAMILIES.iter().filter(same).count(), 1, "{}", family.name);
+            assert_eq!(family.protocol.name(), family.name);
+        }
+        assert_eq!(FAMILIES.last().map(|family| family.protocol), Some(Protocol::Other));
+    }
+
+    #[test]
     fn tunnels_with_a_counter_in_clear_are_known() {
-        let known = [Protocol::WireGuard, Protocol::Quic, Protocol::Mosh, Protocol::Dns];
-        let shown: Vec<_> = known.into_iter().filter(|protocol| protocol.shows_numbers()).collect();
-        assert_eq!(shown, [Protocol::WireGuard, Protocol::Mosh]);
+        let shown = FAMILIES.iter().map(|family| family.protocol).filter(|p| p.shows_numbers());
+        let known = [Protocol::WireGuard, Protocol::Nebula, Protocol::Mosh];
+        assert_eq!(shown.collect::<Vec<_>>(), known);
     }
 
     #[test]
     fn garbage_is_nothing_known() {
         for datagram in [&b""[..], &[0], &[0xff; 40], &[0x55; 1200], b"GET / HTTP/1.1\r\n\r\n"] {
-            assert_eq!(Protocol::recognise(datagram), Protocol::Other, "{datagram:?}");
+            let nothing = (Protocol::Other, Mark::None);
+            assert_eq!(Protocol::recognise(datagram), nothing, "{datagram:?}");
         }
+    }
+
+    #[test]
+    fn a_counter_goes_on_by_a_few() {
+        assert!(goes_on(0, 1) && goes_on(7, 7 + FEW) && goes_on(u64::MAX, 0));
+        assert!(!goes_on(3, 3) && !goes_on(3, 2) && !goes_on(3, 4 + FEW));
     }
 }

@@ -5,6 +5,21 @@
 //! Below the 16-byte tag lie at least two 16-bit timestamps, a fragment's 64-bit number and its
 //! 16-bit place.
 
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
+
+/// Mosh, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Mosh,
+    name: "mosh",
+    title: "Mosh",
+    selectable: true,
+    mark: |datagram| Mark::weak(is_from_client(datagram)),
+    follow,
+    one_path: None,
+    counter: Counter::Always,
+    guide: "mosh",
+};
+
 /// Nonce, timestamps, fragment header and tag.
 const SHORTEST: usize = 8 + 4 + 10 + 16;
 /// Mosh keeps below the smallest IPv6 MTU.
@@ -17,6 +32,15 @@ const LONGEST: usize = 1400;
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
+}
+
+/// The client's next number, or an answer with the server's direction bit and a young number.
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
+    Verdict::whether(match side {
+        Side::Client => is_from_client(next) && goes_on(nonce(first), nonce(next)),
+        Side::Server => next.len() >= SHORTEST && next[..5] == [0x80, 0, 0, 0, 0],
+    })
 }
 
 #[cfg(test)]
@@ -37,5 +61,18 @@ mod tests {
         assert!(!is_from_client(&datagram(0, 1401)));
         assert!(!is_from_client(&datagram(1 << 63, 70)), "from the server");
         assert!(!is_from_client(&datagram(1 << 40, 70)), "too old to tell from noise");
+    }
+
+    #[test]
+    fn the_next_number_or_a_young_one_of_the_server_agrees() {
+        let first = datagram(7, 70);
+        assert_eq!(follow(&first, &datagram(8, 38), Side::Client), Verdict::Agrees);
+        for other in [7, 6, 4711] {
+            let verdict = follow(&first, &datagram(other, 70), Side::Client);
+            assert_eq!(verdict, Verdict::Contradicts, "{other}");
+        }
+        assert_eq!(follow(&first, &datagram(1 << 63, 70), Side::Server), Verdict::Agrees);
+        assert_eq!(follow(&first, &datagram(9, 70), Side::Server), Verdict::Contradicts);
+        assert_eq!(follow(&first, &[0x80], Side::Server), Verdict::Contradicts);
     }
 }

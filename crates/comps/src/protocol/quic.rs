@@ -5,6 +5,21 @@
 
 use std::fmt;
 
+use super::{Counter, Family, Mark, Protocol, Side, Verdict};
+
+/// QUIC, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Quic,
+    name: "quic",
+    title: "QUIC",
+    selectable: true,
+    mark: |datagram| Mark::strong(is_first(datagram)),
+    follow,
+    one_path: None,
+    counter: Counter::Never,
+    guide: "quic",
+};
+
 /// QUIC version 1.
 pub const VERSION_1: u32 = 0x0000_0001;
 /// QUIC version 2.
@@ -84,6 +99,38 @@ pub fn has_long_header(datagram: &[u8]) -> bool {
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
+}
+
+/// Whether a datagram begins with a packet that only a client's handshake has: Retry and Version
+/// Negotiation come from servers alone (RFC 9000, sections 17.2.1 and 17.2.5).
+pub fn is_of_a_client(datagram: &[u8]) -> bool {
+    let of_both = [Kind::Initial, Kind::ZeroRtt, Kind::Handshake];
+    packets(datagram).next().is_some_and(|packet| of_both.contains(&packet.kind))
+}
+
+/// A client sends no short header before the server has answered, and the first answer bears the
+/// client's ID. An older connection may share the ports, and another version may follow.
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let is_short = next.first().is_some_and(|byte| byte & 0xc0 == 0x40);
+    let agrees = match side {
+        Side::Client => is_of_a_client(next),
+        Side::Server => {
+            let ours = ids(first).map(|(_, source)| source);
+            has_long_header(next) && ours.is_some() && ids(next).map(|ids| ids.0) == ours
+        }
+    };
+    match agrees {
+        true => Verdict::Agrees,
+        false if is_short || has_long_header(next) => Verdict::Open,
+        false => Verdict::Contradicts,
+    }
+}
+
+/// The receiver's and the sender's connection ID in a long header, of whatever version.
+fn ids(datagram: &[u8]) -> Option<(Cid, Cid)> {
+    let mut reader = Reader(datagram);
+    reader.take(5)?;
+    Some((reader.cid()?, reader.cid()?))
 }
 
 /// The packets with long headers in a datagram, in order, up to the first that has none or is
@@ -271,5 +318,30 @@ pub(crate) mod tests {
         assert!(!cid.leads(b"\x40abc"));
         assert!(Cid::new(b"").unwrap().leads(b"\x40"));
         assert_eq!(Cid::new(&[0; 21]), None);
+    }
+
+    #[test]
+    fn what_only_servers_send_is_of_no_client() {
+        assert!(is_of_a_client(&long_packet(2, VERSION_1, b"server__", b"cli", 50)));
+        assert!(!is_of_a_client(&long_packet(3, VERSION_1, b"server__", b"cli", 50)), "Retry");
+        assert!(!is_of_a_client(&long_packet(0, 0, b"server__", b"cli", 50)), "negotiation");
+        let mut srt = vec![0x80, 0, 0, 0, 0, 0, 0, 0];
+        srt.resize(64, 0);
+        assert!(!is_of_a_client(&srt), "SRT's handshake");
+    }
+
+    #[test]
+    fn an_answer_bears_the_clients_id_and_no_short_header_comes_before_it() {
+        let first = &long_packet(0, VERSION_1, b"invented", b"client__", 1200)[..64];
+        let verdict = |next: &[u8], side| follow(first, next, side);
+        let answer = |id: &[u8]| long_packet(0, VERSION_1, id, b"server__", 1200);
+        assert_eq!(verdict(&answer(b"client__"), Side::Server), Verdict::Agrees);
+        assert_eq!(verdict(&answer(b"another_"), Side::Server), Verdict::Open);
+        assert_eq!(verdict(&[0x40; 60], Side::Server), Verdict::Open, "another connection");
+        assert_eq!(verdict(&[0x02; 60], Side::Server), Verdict::Contradicts);
+        assert_eq!(verdict(first, Side::Client), Verdict::Open, "cut short");
+        assert_eq!(verdict(&answer(b"x"), Side::Client), Verdict::Agrees);
+        assert_eq!(verdict(&[0x40; 60], Side::Client), Verdict::Open);
+        assert_eq!(verdict(&[0x17; 60], Side::Client), Verdict::Contradicts);
     }
 }

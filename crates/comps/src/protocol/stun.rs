@@ -1,7 +1,22 @@
 //! STUN messages (RFC 8489, section 5), with which calls (WebRTC) and TURN begin: a type, a length,
 //! and a number that is always the same.
 //!
-//! A call's ends agree on pairs of addresses, and a TURN server knows its client by his.
+//! A call's ends agree on pairs of addresses, and a TURN server knows its client by its own.
+
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, dtls};
+
+/// STUN, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Stun,
+    name: "stun",
+    title: "STUN (calls, TURN)",
+    selectable: false,
+    mark: |datagram| Mark::strong(is_message(datagram)),
+    follow,
+    one_path: Some("both ends of a call know each other by their addresses"),
+    counter: Counter::Looked,
+    guide: "any-program",
+};
 
 const HEADER: usize = 20;
 /// The magic cookie.
@@ -14,11 +29,23 @@ pub fn is_message(datagram: &[u8]) -> bool {
     header[0] < 0x40 && header[4..8] == COOKIE && length == rest.len() && length % 4 == 0
 }
 
+/// A call's media and its DTLS share the ports of its STUN: RFC 7983, section 7, tells them apart
+/// by their first byte.
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let is_answer = side == Side::Client || next.get(8..HEADER) == first.get(8..HEADER);
+    match next.first() {
+        _ if is_message(next) && is_answer => Verdict::Agrees,
+        _ if dtls::is_record(next) => Verdict::Agrees,
+        Some(0..=3 | 16..=79 | 128..=191) => Verdict::Open,
+        _ => Verdict::Contradicts,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A binding request with attributes of so many bytes.
+    /// A binding request with `attributes` bytes of attributes.
     fn request(attributes: u8) -> Vec<u8> {
         let head = [&[0, 1, 0, attributes][..], &COOKIE, &[7; 12]].concat();
         [head, vec![0xa5; usize::from(attributes)]].concat()
@@ -42,5 +69,18 @@ mod tests {
         };
         assert!(!is_message(&changed(0, 0x40)), "ChannelData");
         assert!(!is_message(&changed(4, 0x20)));
+    }
+
+    #[test]
+    fn a_retry_an_answer_and_dtls_agree_and_media_may_follow() {
+        let first = request(8);
+        let agrees = |next: &[u8], side| follow(&first, next, side);
+        assert_eq!(agrees(&first, Side::Client), Verdict::Agrees);
+        let answer = [&[1, 1], &request(12)[2..]].concat();
+        assert_eq!(agrees(&answer, Side::Server), Verdict::Agrees);
+        let other = [&answer[..8], &[9; 12], &answer[20..]].concat();
+        assert_eq!(agrees(&other, Side::Server), Verdict::Open, "another transaction");
+        assert_eq!(agrees(&[0x80; 60], Side::Client), Verdict::Open, "RTP");
+        assert_eq!(agrees(&[0x55; 60], Side::Client), Verdict::Contradicts);
     }
 }

@@ -1,9 +1,11 @@
 //! One session: one client address and the server that it wants, its own draw of the schedule, its
 //! own view of the paths' health.
 
+mod cookie;
 mod copies;
 mod order;
 mod pins;
+mod recognition;
 mod share;
 mod wait;
 
@@ -15,16 +17,17 @@ use anabranch_multipath::{
     Assignment, Backlog, DelayQueue, Every, Jitter, PathId, PathView, Splitter, Time, seed,
 };
 
+use self::cookie::Cookie;
 use self::copies::Held;
 use self::order::InOrder;
 use self::pins::{Lane, Pins};
 use self::share::Share;
 use self::wait::Wait;
-use crate::config::{Config, Guess};
+use crate::config::Config;
 use crate::health::Health;
 use crate::io::Ends;
 use crate::looped::Prints;
-use crate::protocol::{quic, wireguard};
+use crate::protocol::{Recogniser, wireguard};
 use crate::tuples::Tuples;
 use crate::waiting::{QueuedDatagram, WaitQueue};
 use crate::{
@@ -96,8 +99,12 @@ pub(crate) struct Session {
     /// When its timer is set in the core's table.
     pub(crate) armed: Option<Time>,
     resolved: bool,
+    recogniser: Recogniser,
+    /// The protocol that the session is treated as carrying.
     protocol: Option<Protocol>,
     pins: Pins,
+    /// The way by which a WireGuard server's cookie came.
+    cookie: Option<Cookie>,
     /// Where handshakes go: the path, and the tuple, which does not rotate with the schedule's.
     pinned_to: Option<(PathId, TupleId)>,
 
@@ -135,8 +142,10 @@ impl Session {
             answered: false,
             armed: None,
             resolved: false,
+            recogniser: Recogniser::default(),
             protocol: None,
             pins: Pins::default(),
+            cookie: None,
             pinned_to: None,
             splitter: splitter(id, config, false, None),
             views: vec![PathView::open(); config.scheduled()].into(),
@@ -222,6 +231,7 @@ impl Session {
         self.order = InOrder::new(self.health.len());
         let pinned = self.pinned_to.and_then(|(_, tuple)| numbers.tuple(tuple));
         self.pinned_to = pinned;
+        self.cookie = self.cookie.and_then(|cookie| cookie.renumbered(numbers));
         self.last = self
             .last
             .and_then(|(at, _, tuple)| numbers.tuple(tuple).map(|(path, tuple)| (at, path, tuple)));
@@ -272,12 +282,7 @@ impl Session {
     /// Splits datagrams of the client.
     fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         let quiet = now.since(std::mem::replace(&mut self.taken, now));
-        if self.protocol.is_none() {
-            self.recognise(batch.datagram(0), common);
-        }
-        if self.turns_out_quic(batch, common) {
-            self.carries(Protocol::Quic, common);
-        }
+        self.recognise(batch, common);
         if !self.resolved {
             self.keep(now, batch, 0, batch.count(), common);
             return;
@@ -293,7 +298,7 @@ impl Session {
     pub(crate) fn on_server(
         &mut self,
         now: Time,
-        path: PathId,
+        (path, tuple): (PathId, TupleId),
         batch: &Batch<'_>,
         common: &mut Common<'_>,
     ) {
@@ -307,6 +312,10 @@ impl Session {
         }
         if is_back {
             self.come_back(now, path, common);
+        }
+        self.recognise_answers(batch, common);
+        if self.protocol == Some(Protocol::WireGuard) {
+            cookie::learn(&mut self.cookie, now, (path, tuple), batch);
         }
         self.confirm(now, batch, common);
         let slowest = self.health.iter().filter_map(Health::rtt).max();
@@ -411,53 +420,6 @@ impl Session {
         all.fold(self.client_heard + config.idle, Time::min)
     }
 
-    /// Learns from the session's first datagram what it carries.
-    fn recognise(&mut self, datagram: &[u8], common: &mut Common<'_>) {
-        let protocol = match common.config.protocol {
-            Guess::Look => Protocol::recognise(datagram),
-            Guess::Is(protocol) => protocol,
-        };
-        self.carries(protocol, common);
-    }
-
-    /// Whether the session, begun as something without a mark of its own, turns out to be QUIC: a
-    /// splitter that is started anew under a connection sees its packets from the middle.
-    fn turns_out_quic(&self, batch: &Batch<'_>, common: &Common<'_>) -> bool {
-        let has_no_mark = matches!(self.protocol, Some(Protocol::Other | Protocol::Mosh));
-        let is_quic =
-            |datagram| quic::has_long_header(datagram) && quic::packets(datagram).next().is_some();
-        has_no_mark
-            && common.config.protocol == Guess::Look
-            && (0..batch.count()).any(|index| is_quic(batch.datagram(index)))
-    }
-
-    fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
-        self.protocol = Some(protocol);
-        common.event(Event::Recognised { session: self.id, protocol });
-        if self.keeps_to_one_path(common.config) {
-            self.splitter = splitter(self.id, common.config, true, None);
-        }
-        let paths = self.health.len();
-        if paths > 1 && protocol.shows_numbers() && common.numbered.insert(protocol) {
-            common.event(Event::NumbersInClear { protocol });
-        }
-        if protocol != Protocol::Quic {
-            return;
-        }
-        let wanted = self.tuples.in_use();
-        self.cut_tuples(common);
-        let used = self.tuples.in_use();
-        if used < wanted {
-            common.event(Event::TuplesCut { session: self.id, wanted, used });
-        }
-        self.refresh(common);
-    }
-
-    /// Whether the session's first run never ends. A far end puts together what no server would.
-    fn keeps_to_one_path(&self, config: &Config) -> bool {
-        !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
-    }
-
     /// Leaves as many four-tuples as a QUIC connection may have.
     fn cut_tuples(&mut self, common: &Common<'_>) {
         self.tuples.cut(
@@ -484,18 +446,18 @@ impl Session {
 
     /// Where a datagram belongs.
     fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
-        let to_handshake_path = |is_one: bool| match is_one && common.handshake().is_some() {
-            true => Lane::Pinned,
-            false => Lane::Free,
+        let is_named = common.handshake().is_some();
+        let is_pinned = match self.protocol {
+            Some(Protocol::Quic) => return self.pins.on_client(now, datagram),
+            Some(Protocol::Dns) => is_named,
+            Some(Protocol::WireGuard) => {
+                (is_named || self.cookie_way(now, common).is_some())
+                    && wireguard::Message::of(datagram)
+                        .is_some_and(wireguard::Message::is_handshake)
+            }
+            _ => false,
         };
-        match self.protocol {
-            Some(Protocol::Quic) => self.pins.on_client(now, datagram),
-            Some(Protocol::Dns) => to_handshake_path(true),
-            Some(Protocol::WireGuard) => to_handshake_path(
-                wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
-            ),
-            _ => Lane::Free,
-        }
+        if is_pinned { Lane::Pinned } else { Lane::Free }
     }
 
     /// How many datagrams from number `at` on belong to `lane`.
@@ -509,7 +471,7 @@ impl Session {
     ) -> u64 {
         let looks_at_each = match self.protocol {
             Some(Protocol::Quic) => true,
-            Some(Protocol::WireGuard) => common.handshake().is_some(),
+            Some(Protocol::WireGuard) => common.handshake().is_some() || self.cookie.is_some(),
             _ => false,
         };
         let left = batch.count() - at;
@@ -633,7 +595,11 @@ impl Session {
         count: u64,
         common: &mut Common<'_>,
     ) -> u64 {
-        match self.handshake_path(now, common) {
+        let cookie = self.cookie_way(now, common);
+        if let (Some(_), Some(cookie)) = (cookie, &mut self.cookie) {
+            cookie.use_up();
+        }
+        match cookie.or_else(|| self.handshake_path(now, common)) {
             Some(pin) => self.emit(now, pin, batch, at, count, common),
             None => {
                 self.pins.has_not_left();
@@ -641,6 +607,13 @@ impl Session {
             }
         }
         count
+    }
+
+    /// The way by which a handshake is to follow a cookie, if it is open and is not hidden from.
+    fn cookie_way(&self, now: Time, common: &Common<'_>) -> Option<(PathId, TupleId)> {
+        let way = self.cookie.as_ref()?.way(now)?;
+        let is_free = common.handshake().is_none_or(|named| named == way.0);
+        (is_free && self.is_open(way.0, common)).then_some(way)
     }
 
     /// Lets datagrams wait for a path.

@@ -1,0 +1,149 @@
+//! Numbers in clear, found without knowing the protocol.
+//!
+//! A field of a client's datagrams that rises by one from each to the next, several times in a row,
+//! counts them. Timestamps rise by other steps, masked or encrypted numbers by none.
+
+/// Bytes of each datagram that are looked at: the headers of the tunnels known, and the padding
+/// that AmneziaWG puts before WireGuard's (32 bytes at most by its own tools).
+const LOOKED: usize = 64;
+/// A field's bytes. A wider one is found by its lower half, a narrower one with its neighbours.
+const WIDTH: usize = 4;
+/// Steps of one in a row that make a counter. Each of the 122 fields of a random datagram does so
+/// with a probability of 2^-224.
+const STEPS: u8 = 7;
+/// Datagrams of a session that are looked at. Handshakes come first, and control packets between.
+const LOOKS: u16 = 512;
+
+/// The search in one session.
+#[derive(Debug)]
+pub struct Numbers {
+    last: [u8; LOOKED],
+    length: usize,
+    /// The fields that have risen by one since the last restart, as bits by their places: those
+    /// that are big-endian, and little-endian.
+    rising: [u64; 2],
+    steps: u8,
+    left: u16,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers { last: [0; LOOKED], length: 0, rising: [u64::MAX; 2], steps: 0, left: LOOKS }
+    }
+}
+
+impl Numbers {
+    /// Takes the client's next datagram. True once, when a counter is found.
+    pub fn look(&mut self, datagram: &[u8]) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        let length = datagram.len().min(LOOKED);
+        let fields = length.min(self.length).saturating_sub(WIDTH - 1);
+        let risen = self.risen(&datagram[..length], fields);
+        let both = [self.rising[0] & risen[0], self.rising[1] & risen[1]];
+        (self.rising, self.steps) = match (both, risen) {
+            ([0, 0], [0, 0]) => ([u64::MAX; 2], 0),
+            ([0, 0], _) => (risen, 1),
+            _ => (both, self.steps + 1),
+        };
+        self.last[..length].copy_from_slice(&datagram[..length]);
+        self.length = length;
+        let found = self.steps == STEPS;
+        self.left = if found { 0 } else { self.left };
+        found
+    }
+
+    /// Ends the search. Whether it was still going on.
+    pub fn end(&mut self) -> bool {
+        std::mem::take(&mut self.left) > 0
+    }
+
+    /// Whether nothing more will be found.
+    pub fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The first `fields` fields that are one more than in the last datagram.
+    fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
+        let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
+        let mut risen = [0; 2];
+        for at in 0..fields {
+            let (before, now) = (word(&self.last, at), word(datagram, at));
+            let big = u32::from_be_bytes(now).wrapping_sub(u32::from_be_bytes(before)) == 1;
+            let little = u32::from_le_bytes(now).wrapping_sub(u32::from_le_bytes(before)) == 1;
+            risen[0] |= u64::from(big) << at;
+            risen[1] |= u64::from(little) << at;
+        }
+        risen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the datagram at which a counter is found.
+    fn found(datagrams: impl IntoIterator<Item = Vec<u8>>) -> Option<usize> {
+        let mut numbers = Numbers::default();
+        datagrams.into_iter().position(|datagram| numbers.look(&datagram))
+    }
+
+    /// Bytes without a pattern, other ones for each `seed`.
+    fn noise(seed: u64, length: usize) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        std::iter::repeat_with(next).take(length).collect()
+    }
+
+    fn with(seed: u64, at: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut datagram = noise(seed, 120);
+        datagram[at..at + bytes.len()].copy_from_slice(bytes);
+        datagram
+    }
+
+    #[test]
+    fn counters_of_any_place_and_order_are_found() {
+        for at in [0, 1, 4, 8, 25, 40, 56] {
+            let big = (0..20).map(|n| with(n, at, &(0xfa + n).to_be_bytes()));
+            assert_eq!(found(big), Some(7), "big-endian at {at}");
+            let little = (0..20).map(|n| with(n, at, &(0xfa + n).to_le_bytes()));
+            assert_eq!(found(little), Some(7), "little-endian at {at}");
+        }
+    }
+
+    #[test]
+    fn a_counter_is_found_between_other_packets() {
+        let mixed = (0..40u64).map(|n| match n {
+            0..=5 | 9 => noise(n, 90),
+            _ => with(n, 4, &(n as u32).to_be_bytes()),
+        });
+        assert_eq!(found(mixed), Some(10 + 7));
+    }
+
+    #[test]
+    fn noise_constants_and_timestamps_are_no_counters() {
+        assert_eq!(found((0..600).map(|n| noise(n, 200))), None);
+        assert_eq!(found((0..600).map(|_| noise(1, 200))), None);
+        let clock = (0..600u64).map(|n| with(n, 4, &(n * 20 + n % 3).to_be_bytes()));
+        assert_eq!(found(clock), None);
+    }
+
+    #[test]
+    fn the_search_ends_and_short_datagrams_are_survived() {
+        let mut numbers = Numbers::default();
+        for length in [0, 1, 3, 4, 5, 64, 65, 2, 0] {
+            assert!(!numbers.look(&noise(3, length)));
+        }
+        assert!((0..u64::from(LOOKS)).all(|n| !numbers.look(&noise(n, 40))));
+        assert!(numbers.is_done());
+        let late = (0..20).any(|n: u32| numbers.look(&with(1, 4, &n.to_be_bytes())));
+        assert!(!late);
+    }
+}

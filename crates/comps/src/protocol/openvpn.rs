@@ -1,0 +1,146 @@
+//! OpenVPN's packets by opcode, session ID and packet ID, as versions 2.4 to 2.6 send them.
+//!
+//! Each begins with five bits of opcode and three of a key's number. Data with a peer ID
+//! (`P_DATA_V2`) bear, with an AEAD cipher, a packet ID in clear. Data without a peer ID belong to
+//! servers that know their client by the address.
+
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
+
+/// OpenVPN, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::OpenVpn,
+    name: "openvpn",
+    title: "OpenVPN",
+    selectable: false,
+    mark,
+    follow,
+    one_path: None,
+    counter: Counter::Looked,
+    guide: "any-program",
+};
+
+const SOFT_RESET: u8 = 3;
+const CONTROL: u8 = 4;
+const ACK: u8 = 5;
+const HARD_RESET_CLIENT: u8 = 7;
+const HARD_RESET_SERVER: u8 = 8;
+const DATA: u8 = 9;
+const HARD_RESET_CLIENT_V3: u8 = 10;
+
+/// Opcode, session ID, an empty list of acknowledgements, the number of the message.
+const PLAIN: usize = 1 + 8 + 1 + 4;
+/// The same in a wrapping of `--tls-crypt`: a packet ID, a time and a tag of 32 bytes.
+const WRAPPED: usize = PLAIN + 4 + 4 + 32;
+/// Lengths with `--tls-auth` by SHA-1, SHA-256 and SHA-512: a tag, a packet ID and a time.
+const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
+/// Data: opcode, peer ID, packet ID, and the tag of an AEAD.
+const SHORTEST_DATA: usize = 1 + 3 + 4 + 16;
+/// The packet ID of a client's first packet; its upper byte asks for a stateless answer.
+const FIRST: [u32; 2] = [0x0000_0001, 0x0f00_0001];
+
+fn mark(datagram: &[u8]) -> Mark {
+    match (opcode(datagram), datagram.len()) {
+        (Some(HARD_RESET_CLIENT), length) => Mark::strong(is_reset(datagram, length)),
+        (Some(HARD_RESET_CLIENT_V3), length) => {
+            Mark::strong(length > WRAPPED && is_wrapped(datagram))
+        }
+        (Some(DATA), length) => Mark::weak(length >= SHORTEST_DATA),
+        _ => Mark::None,
+    }
+}
+
+/// The client's first packet: plain, wrapped, or signed.
+fn is_reset(datagram: &[u8], length: usize) -> bool {
+    let ends_plain = || datagram.ends_with(&[0; 5]);
+    let is_first = |at: usize| be32(datagram, at).is_some_and(|id| FIRST.contains(&id));
+    length == PLAIN && ends_plain()
+        || length == WRAPPED && is_wrapped(datagram)
+        || SIGNED.contains(&length) && ends_plain() && is_first(length - 13)
+}
+
+fn is_wrapped(datagram: &[u8]) -> bool {
+    be32(datagram, 9).is_some_and(|id| FIRST.contains(&id))
+}
+
+fn opcode(datagram: &[u8]) -> Option<u8> {
+    datagram.first().map(|first| first >> 3)
+}
+
+/// A handshake goes on under its session ID. Data go on with the same peer ID and the next packet
+/// ID; in clear that is there with an AEAD cipher alone.
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let packet_id = |bytes| u64::from(be32(bytes, 4).unwrap_or_default());
+    match (opcode(first), side, opcode(next)) {
+        (Some(DATA), Side::Client, Some(DATA)) => Verdict::whether(
+            next[..4.min(next.len())] == first[..4] && goes_on(packet_id(first), packet_id(next)),
+        ),
+        (Some(DATA), _, Some(SOFT_RESET | CONTROL | ACK | DATA)) => Verdict::Open,
+        (Some(DATA), _, _) => Verdict::Contradicts,
+        (_, Side::Server, Some(HARD_RESET_SERVER)) => Verdict::Agrees,
+        (_, Side::Server, _) => Verdict::Contradicts,
+        (_, Side::Client, Some(CONTROL | ACK | HARD_RESET_CLIENT | HARD_RESET_CLIENT_V3)) => {
+            Verdict::whether(next.get(1..9) == first.get(1..9))
+        }
+        (_, Side::Client, _) => Verdict::Contradicts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet under a session ID, continued by `rest`.
+    fn packet(opcode: u8, rest: &[u8]) -> Vec<u8> {
+        [&[opcode << 3], &[0xb5; 8][..], rest].concat()
+    }
+
+    fn data(peer: u8, number: u32) -> Vec<u8> {
+        [&[DATA << 3, 0, 0, peer][..], &number.to_be_bytes(), &[0xa5; 90]].concat()
+    }
+
+    #[test]
+    fn first_packets_are_known_plain_wrapped_and_signed() {
+        assert_eq!(mark(&packet(7, &[0; 5])), Mark::Strong, "plain");
+        let wrapped = [&[0, 0, 0, 1][..], &[0x6b; 41]].concat();
+        assert_eq!(mark(&packet(7, &wrapped)), Mark::Strong, "tls-crypt");
+        let asking = [&[0x0f, 0, 0, 1][..], &[0x6b; 300]].concat();
+        assert_eq!(mark(&packet(10, &asking)), Mark::Strong, "tls-crypt-v2");
+        for tag in [20, 32, 64] {
+            let signed = [&vec![0x11; tag][..], &[0, 0, 0, 1, 9, 9, 9, 9], &[0; 5]].concat();
+            assert_eq!(mark(&packet(7, &signed)), Mark::Strong, "tls-auth, {tag} bytes");
+        }
+    }
+
+    #[test]
+    fn other_packets_are_none_or_weak() {
+        assert_eq!(mark(&data(0, 4)), Mark::Weak);
+        for other in
+            [packet(7, &[1; 5]), packet(7, &[0; 6]), packet(7, &[2; 45]), packet(4, &[0; 5])]
+        {
+            assert_eq!(mark(&other), Mark::None, "{other:02x?}");
+        }
+        assert_eq!(mark(&[]), Mark::None);
+    }
+
+    #[test]
+    fn a_handshake_goes_on_under_its_session_id() {
+        let first = packet(7, &[0; 5]);
+        assert_eq!(follow(&first, &packet(4, &[0; 200]), Side::Client), Verdict::Agrees);
+        let other = [&[CONTROL << 3], &[0xb6; 30][..]].concat();
+        assert_eq!(follow(&first, &other, Side::Client), Verdict::Contradicts);
+        assert_eq!(follow(&first, &packet(8, &[1; 17]), Side::Server), Verdict::Agrees);
+        assert_eq!(follow(&first, &[0x17; 30], Side::Server), Verdict::Contradicts);
+    }
+
+    #[test]
+    fn data_go_on_by_their_packet_id() {
+        let first = data(3, 4);
+        assert_eq!(follow(&first, &data(3, 5), Side::Client), Verdict::Agrees);
+        for other in [data(3, 4), data(2, 5), data(3, 900), vec![DATA << 3]] {
+            let verdict = follow(&first, &other, Side::Client);
+            assert_eq!(verdict, Verdict::Contradicts, "{other:02x?}");
+        }
+        assert_eq!(follow(&first, &packet(5, &[0; 20]), Side::Client), Verdict::Open);
+        assert_eq!(follow(&first, &data(0, 77), Side::Server), Verdict::Open);
+    }
+}

@@ -1,0 +1,194 @@
+//! One session's protocol, found from its first datagrams and held against those that follow.
+
+use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
+
+/// Datagrams of a client among which the first with a mark is looked for.
+const LOOKS: u8 = 64;
+
+/// The ground on which a session's protocol is taken for known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// One datagram looks like it, or none like anything known.
+    Likely,
+    /// A second datagram or an answer agrees.
+    Certain,
+    /// The user said so.
+    Told,
+}
+
+impl Confidence {
+    /// The name for people and machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Likely => "likely",
+            Confidence::Certain => "certain",
+            Confidence::Told => "told",
+        }
+    }
+}
+
+/// A session's protocol as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The ground for it.
+    pub confidence: Confidence,
+}
+
+/// A datagram with a mark, until another one agrees or contradicts.
+#[derive(Debug)]
+struct Candidate {
+    protocol: Protocol,
+    head: [u8; HEAD],
+    length: usize,
+}
+
+impl Candidate {
+    fn new(protocol: Protocol, datagram: &[u8]) -> Candidate {
+        let length = datagram.len().min(HEAD);
+        let mut head = [0; HEAD];
+        head[..length].copy_from_slice(&datagram[..length]);
+        Candidate { protocol, head, length }
+    }
+}
+
+/// The recognition of one session.
+#[derive(Debug)]
+pub struct Recogniser {
+    candidate: Option<Candidate>,
+    finding: Option<Finding>,
+    left: u8,
+    numbers: Numbers,
+}
+
+impl Default for Recogniser {
+    fn default() -> Recogniser {
+        Recogniser { candidate: None, finding: None, left: LOOKS, numbers: Numbers::default() }
+    }
+}
+
+impl Recogniser {
+    /// The finding that stands.
+    pub fn finding(&self) -> Option<Finding> {
+        self.finding
+    }
+
+    /// Takes a client's datagram. Returns the finding where it is new.
+    ///
+    /// A datagram with a weak mark yields none until another one agrees.
+    pub fn on_client(&mut self, datagram: &[u8]) -> Option<Finding> {
+        match self.hold(datagram, Side::Client) {
+            Some(Verdict::Agrees) => return self.confirm(),
+            Some(Verdict::Open) => return None,
+            Some(Verdict::Contradicts) => {
+                self.candidate = None;
+                return self.begin(datagram, true);
+            }
+            None => {}
+        }
+        match self.finding {
+            Some(Finding { protocol, confidence: Confidence::Certain }) => {
+                let turned = turns_out(protocol, datagram)?;
+                self.find(turned, Confidence::Certain)
+            }
+            finding => self.begin(datagram, finding.is_some()),
+        }
+    }
+
+    /// Takes a server's datagram. Returns the finding where it is new.
+    pub fn on_server(&mut self, datagram: &[u8]) -> Option<Finding> {
+        match self.hold(datagram, Side::Server)? {
+            Verdict::Agrees => self.confirm(),
+            Verdict::Open => None,
+            Verdict::Contradicts => {
+                self.candidate = None;
+                self.find(Protocol::Other, Confidence::Likely)
+            }
+        }
+    }
+
+    /// Whether a datagram of a client is still to be looked at by [`Recogniser::on_client`].
+    pub fn looks_at_clients(&self) -> bool {
+        let settled = matches!(
+            self.finding,
+            Some(Finding { protocol, confidence: Confidence::Certain })
+                if !matches!(protocol, Protocol::Dtls | Protocol::Other)
+        );
+        !settled
+    }
+
+    /// Whether an answer is still waited for.
+    pub fn looks_at_servers(&self) -> bool {
+        self.candidate.is_some()
+    }
+
+    /// Looks for a number in clear in a client's datagram. True once, when one is certain.
+    pub fn finds_numbers(&mut self, datagram: &[u8]) -> bool {
+        let counter = self.finding.map_or(Counter::Looked, |it| it.protocol.family().counter);
+        let is_certain = self.finding.is_some_and(|it| it.confidence != Confidence::Likely);
+        match counter {
+            Counter::Always if is_certain => self.numbers.end(),
+            Counter::Looked => self.numbers.look(datagram),
+            Counter::Always | Counter::Never => false,
+        }
+    }
+
+    /// Whether [`Recogniser::finds_numbers`] may still find any.
+    pub fn looks_for_numbers(&self) -> bool {
+        let has_none = matches!(
+            self.finding,
+            Some(Finding { protocol, confidence: Confidence::Certain })
+                if protocol.family().counter == Counter::Never
+        );
+        !has_none && !self.numbers.is_done()
+    }
+
+    /// Holds a datagram against the candidate, if there is one.
+    fn hold(&self, datagram: &[u8], side: Side) -> Option<Verdict> {
+        let candidate = self.candidate.as_ref()?;
+        let first = &candidate.head[..candidate.length];
+        Some((candidate.protocol.family().follow)(first, datagram, side))
+    }
+
+    fn confirm(&mut self) -> Option<Finding> {
+        let candidate = self.candidate.take()?;
+        self.find(candidate.protocol, Confidence::Certain)
+    }
+
+    /// Looks for a mark. A session in which none was found in the first datagrams may still turn
+    /// out to be QUIC: a splitter that restarts under a connection sees it from the middle.
+    /// `knows` is whether the datagrams before were of nothing known.
+    fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
+        let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
+        self.left = self.left.saturating_sub(1);
+        let turned = || Some((turns_out(Protocol::Other, datagram)?, Mark::Strong));
+        let found = marked.filter(|(_, mark)| *mark != Mark::None).or_else(turned);
+        let (protocol, mark) = found.unwrap_or((Protocol::Other, Mark::None));
+        if mark != Mark::None {
+            self.candidate = Some(Candidate::new(protocol, datagram));
+        }
+        match mark {
+            Mark::Strong | Mark::None => self.find(protocol, Confidence::Likely),
+            Mark::Weak if knows => self.find(Protocol::Other, Confidence::Likely),
+            Mark::Weak => None,
+        }
+    }
+
+    fn find(&mut self, protocol: Protocol, confidence: Confidence) -> Option<Finding> {
+        let finding = Finding { protocol, confidence };
+        (self.finding.replace(finding) != Some(finding)).then_some(finding)
+    }
+}
+
+/// The protocol that a session of `protocol` turns out to carry with this datagram of its client.
+fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
+    match protocol {
+        Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),
+        Protocol::Dtls => dtls::names_its_connection(datagram).then_some(Protocol::DtlsCid),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! SRT's handshake (draft-sharabayko-srt-01, section 3.2.1): a control packet of 64 bytes that
+//! names no receiver yet.
+
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
+
+/// SRT, as the splitter treats it.
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Srt,
+    name: "srt",
+    title: "SRT",
+    selectable: false,
+    mark: |datagram| Mark::strong(is_induction(datagram)),
+    follow,
+    one_path: Some("its server answers to the address of the handshake"),
+    counter: Counter::Looked,
+    guide: "any-program",
+};
+
+/// The header of all packets, and that of a handshake without extensions.
+const HEADER: usize = 16;
+const HANDSHAKE: usize = HEADER + 48;
+/// The control packet of type 0, of no subtype.
+const CONTROL: [u8; 4] = [0x80, 0, 0, 0];
+/// The caller's first version, and the type of its first handshake.
+const VERSION: u32 = 4;
+const INDUCTION: u32 = 1;
+/// Where a handshake has its type and the sender's socket.
+const TYPE: usize = HEADER + 20;
+const SOCKET: usize = HEADER + 24;
+
+/// Whether `datagram` is a caller's first.
+pub fn is_induction(datagram: &[u8]) -> bool {
+    datagram.len() == HANDSHAKE
+        && datagram.starts_with(&CONTROL)
+        && be32(datagram, 4) == Some(0)
+        && be32(datagram, 12) == Some(0)
+        && be32(datagram, HEADER) == Some(VERSION)
+        && be32(datagram, TYPE) == Some(INDUCTION)
+}
+
+fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
+    let is_handshake = next.len() >= HANDSHAKE && next.starts_with(&CONTROL);
+    Verdict::whether(match side {
+        Side::Client => is_handshake && be32(next, SOCKET) == be32(first, SOCKET),
+        Side::Server => is_handshake && be32(next, 12) == be32(first, SOCKET),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A handshake from `socket`, to the one `to`, with `more` bytes of extensions.
+    fn handshake(to: u8, socket: u8, more: usize) -> Vec<u8> {
+        let mut bytes = vec![0; HANDSHAKE + more];
+        (bytes[0], bytes[15], bytes[HEADER + 3]) = (0x80, to, 4);
+        (bytes[TYPE + 3], bytes[SOCKET]) = (1, socket);
+        bytes[SOCKET + 3] = socket;
+        bytes
+    }
+
+    #[test]
+    fn a_callers_first_packet_is_known() {
+        let first = handshake(0, 7, 0);
+        assert!(is_induction(&first));
+        assert_eq!(Protocol::recognise(&first), (Protocol::Srt, Mark::Strong));
+        assert!((0..first.len()).all(|length| !is_induction(&first[..length])));
+        assert!(!is_induction(&handshake(9, 7, 0)) && !is_induction(&handshake(0, 7, 16)));
+    }
+
+    #[test]
+    fn the_handshake_goes_on_between_the_same_sockets() {
+        let first = handshake(0, 7, 0);
+        assert_eq!(follow(&first, &handshake(0, 7, 16), Side::Client), Verdict::Agrees);
+        assert_eq!(follow(&first, &handshake(0, 8, 16), Side::Client), Verdict::Contradicts);
+        let mut answer = handshake(7, 3, 0);
+        answer[12] = 7;
+        assert_eq!(follow(&first, &answer, Side::Server), Verdict::Agrees);
+        assert_eq!(follow(&first, &[0x16; 1472], Side::Server), Verdict::Contradicts);
+    }
+}
