@@ -62,9 +62,10 @@ pub(crate) struct Options {
 
     /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
     ///
-    /// "auto" looks at the first datagrams; "any" splits without looking.
+    /// "auto" looks at the first datagrams; "any" splits whatever they are. AmneziaWG is
+    /// "wireguard".
     #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
-    #[arg(value_parser = Named::<Traffic>::of(Traffic::NAMES))]
+    #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anabranch_comps::protocol::Family;
 use anabranch_comps::{FarEndCounters, Flow, Kept, Protocol, Silent, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_splitter::split::{FarEndNews, Listening};
@@ -41,16 +42,21 @@ pub(crate) fn mtu(about: &Listening) -> Option<String> {
 
 /// What the observer of one path learns of the others from numbers in clear, and what to do.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
-    let (name, guide) = match protocol {
-        Protocol::Mosh => ("Mosh", "mosh"),
-        _ => ("WireGuard", "wireguard"),
-    };
+    let Family { title, guide, .. } = protocol.family();
     format!(
-        "{name} numbers its packets in clear: from the gaps, the observer of one path learns how \
+        "{title} numbers its packets in clear: from the gaps, the observer of one path learns how \
          many packets all paths carried in each direction, and when (docs/guide/{guide}.md); a \
          far end in front of \
          the server hides them ('anabranch merge', docs/guide/far-end.md)"
     )
+}
+
+/// Why a session is not split and how to split it all the same, if its protocol is not split.
+pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
+    let Family { one_path, guide, .. } = protocol.family();
+    one_path.map(|why| {
+        format!(" and keeps to one path (--protocol any splits it): {why} (docs/guide/{guide}.md)")
+    })
 }
 
 /// What runs of this length cost QUIC, and what longer ones cost in privacy

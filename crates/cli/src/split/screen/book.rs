@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use anabranch_comps::protocol::{Confidence, Finding};
 use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
 use anabranch_multipath::PathId;
 use anabranch_splitter::split::Listening;
@@ -16,10 +17,39 @@ pub(super) struct Session {
     pub(super) client: SocketAddr,
     /// The server that the client named; `None` for the one of all.
     pub(super) server: Option<SocketAddr>,
-    pub(super) protocol: Option<Protocol>,
+    /// The protocol as far as it is known.
+    pub(super) found: Option<Finding>,
+    /// The protocol that was shown last.
+    shown: Option<Protocol>,
 }
 
 impl Session {
+    fn new(client: SocketAddr, server: Option<SocketAddr>) -> Session {
+        Session { client, server, found: None, shown: None }
+    }
+
+    /// The protocol, in words.
+    pub(super) fn protocol(&self) -> String {
+        match self.found {
+            None => "not recognised yet".to_owned(),
+            Some(Finding { protocol, confidence: Confidence::Likely })
+                if protocol != Protocol::Other =>
+            {
+                format!("likely {}", protocol.name())
+            }
+            Some(found) => found.protocol.name().to_owned(),
+        }
+    }
+
+    /// Takes what the session carries. Whether a person is to read of it: once for each protocol,
+    /// and of one that keeps to one path only when it is certain.
+    fn finds(&mut self, found: Finding) -> bool {
+        self.found = Some(found);
+        let protocol = found.protocol;
+        let waits = protocol.keeps_to_one_path() && found.confidence == Confidence::Likely;
+        !waits && self.shown.replace(protocol) != Some(protocol)
+    }
+
     /// Who speaks with whom, in words.
     pub(super) fn ends(&self) -> String {
         ends(self.client, self.server)
@@ -63,18 +93,19 @@ impl Book {
         self.sessions.get(&id.0).map(|session| session.client)
     }
 
-    /// Follows sessions as they come; to be called before an event is shown.
-    pub(super) fn open(&mut self, event: &Event) {
+    /// Follows sessions as they come; to be called before an event is shown. Whether it is worth a
+    /// line.
+    pub(super) fn open(&mut self, event: &Event) -> bool {
         match *event {
             Event::Opened { session, client, server } => {
-                self.sessions.insert(session.0, Session { client, server, protocol: None });
+                self.sessions.insert(session.0, Session::new(client, server));
+                true
             }
-            Event::Recognised { session, protocol } => {
-                if let Some(entry) = self.sessions.get_mut(&session.0) {
-                    entry.protocol = Some(protocol);
-                }
+            Event::Recognised { session, protocol, confidence } => {
+                let found = Finding { protocol, confidence };
+                self.sessions.get_mut(&session.0).is_none_or(|entry| entry.finds(found))
             }
-            _ => {}
+            _ => true,
         }
     }
 
@@ -91,13 +122,14 @@ impl Book {
             Event::Opened { session, client, server } => {
                 format!("session {}: opened by {}", session.0, ends(client, server))
             }
-            Event::Recognised { session, protocol } => {
-                let keeps = protocol.keeps_to_one_path() && !self.far_end;
-                let kept =
-                    if keeps { " and stays on one path (--protocol any splits it)" } else { "" };
+            Event::Recognised { session, protocol, .. } => {
+                let kept = advice::one_path(protocol).filter(|_| !self.far_end);
+                let kept = kept.unwrap_or_default();
                 format!("session {}: carries {}{kept}", session.0, protocol.name())
             }
-            Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
+            Event::NumbersInClear { session, protocol } => {
+                format!("session {}: {}", session.0, advice::numbers_in_clear(protocol))
+            }
             Event::Unanswered { session, server, waited, last } => {
                 let words = match self.far_end {
                     true => advice::unanswered_behind(waited),
@@ -201,6 +233,9 @@ fn closed(reason: CloseReason) -> &'static str {
 /// Whether a person who wants only warnings wants this one.
 pub(super) fn is_warning(event: &Event) -> bool {
     match event {
+        Event::Recognised { protocol, confidence, .. } => {
+            protocol.keeps_to_one_path() && *confidence == Confidence::Certain
+        }
         Event::NumbersInClear { .. }
         | Event::Unanswered { .. }
         | Event::Kept { .. }
@@ -228,15 +263,46 @@ mod tests {
         let mut book = Book::default();
         let (session, client) = (SessionId(3), "127.0.0.1:9".parse().unwrap());
         book.open(&Event::Opened { session, client, server: None });
-        book.open(&Event::Recognised { session, protocol: Protocol::Mosh });
-        assert_eq!(
-            book.sessions[&3],
-            Session { client, server: None, protocol: Some(Protocol::Mosh) }
-        );
+        let confidence = Confidence::Certain;
+        book.open(&Event::Recognised { session, protocol: Protocol::Mosh, confidence });
+        let found = Some(Finding { protocol: Protocol::Mosh, confidence });
+        let shown = Some(Protocol::Mosh);
+        assert_eq!(book.sessions[&3], Session { client, server: None, found, shown });
         let end = Event::Closed { session, reason: CloseReason::Idle };
         book.open(&end);
         assert_eq!(book.client(session), Some(client), "still known while its end is shown");
         book.close(&end);
         assert!(book.sessions.is_empty());
+    }
+
+    /// Whether each of these is worth a line, and a warning.
+    fn shown(found: &[(Protocol, Confidence)]) -> Vec<(bool, bool)> {
+        let mut book = Book::default();
+        let session = SessionId(0);
+        let client = "127.0.0.1:9".parse().unwrap();
+        book.open(&Event::Opened { session, client, server: None });
+        let each = found.iter().map(|&(protocol, confidence)| {
+            let event = Event::Recognised { session, protocol, confidence };
+            (book.open(&event), is_warning(&event))
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_protocol_has_one_line_and_one_that_is_not_split_a_warning() {
+        let (likely, certain) = (Confidence::Likely, Confidence::Certain);
+        let wireguard = Protocol::WireGuard;
+        let twice = shown(&[(wireguard, likely), (wireguard, certain)]);
+        assert_eq!(twice, [(true, false), (false, false)]);
+        for protocol in [Protocol::Kcp, Protocol::Srt, Protocol::Enet, Protocol::Dtls] {
+            let kept = shown(&[(protocol, likely), (protocol, certain)]);
+            assert_eq!(kept, [(false, false), (true, true)]);
+            let book = Book::default();
+            let event = Event::Recognised { session: SessionId(3), protocol, confidence: certain };
+            let words = book.words(&event);
+            assert!(words.contains("keeps to one path (--protocol any splits it): "), "{words}");
+        }
+        let fallen = shown(&[(Protocol::Stun, likely), (Protocol::Other, likely)]);
+        assert_eq!(fallen, [(false, false), (true, false)]);
     }
 }

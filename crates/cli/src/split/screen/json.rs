@@ -146,23 +146,88 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record<'a> {
-    Opened { session: u64, client: String, server: Option<String> },
-    Session { session: u64, client: Option<String>, protocol: &'static str },
-    NumbersInClear { protocol: &'static str, text: String },
-    Unanswered { session: u64, server: Option<String>, seconds: f64, last: Option<f64> },
-    Answered { session: u64, server: Option<String>, seconds: f64 },
-    Kept { session: u64, path: String, reason: &'static str, text: String },
-    FarEnd { state: &'static str, seconds: Option<f64>, text: String },
-    TuplesCut { session: u64, wanted: usize, used: usize },
-    Pinned { session: u64, path: String },
-    Released { session: u64, rtt_ms: f64 },
-    Path { path: String, state: &'static str, reason: Option<&'static str>, session: Option<u64> },
-    Skewed { session: u64, path: String, percent: u8, followed: bool },
-    Closed { session: u64, client: Option<String>, reason: &'static str },
-    Refused { client: String, datagrams: u64 },
-    Loop { client: String },
-    Warning { text: &'a str },
-    Lost { lines: u64 },
+    Opened {
+        session: u64,
+        client: String,
+        server: Option<String>,
+    },
+    Session {
+        session: u64,
+        client: Option<String>,
+        protocol: &'static str,
+        confidence: &'static str,
+        one_path: Option<&'static str>,
+    },
+    NumbersInClear {
+        session: u64,
+        protocol: &'static str,
+        text: String,
+    },
+    Unanswered {
+        session: u64,
+        server: Option<String>,
+        seconds: f64,
+        last: Option<f64>,
+    },
+    Answered {
+        session: u64,
+        server: Option<String>,
+        seconds: f64,
+    },
+    Kept {
+        session: u64,
+        path: String,
+        reason: &'static str,
+        text: String,
+    },
+    FarEnd {
+        state: &'static str,
+        seconds: Option<f64>,
+        text: String,
+    },
+    TuplesCut {
+        session: u64,
+        wanted: usize,
+        used: usize,
+    },
+    Pinned {
+        session: u64,
+        path: String,
+    },
+    Released {
+        session: u64,
+        rtt_ms: f64,
+    },
+    Path {
+        path: String,
+        state: &'static str,
+        reason: Option<&'static str>,
+        session: Option<u64>,
+    },
+    Skewed {
+        session: u64,
+        path: String,
+        percent: u8,
+        followed: bool,
+    },
+    Closed {
+        session: u64,
+        client: Option<String>,
+        reason: &'static str,
+    },
+    Refused {
+        client: String,
+        datagrams: u64,
+    },
+    Loop {
+        client: String,
+    },
+    Warning {
+        text: &'a str,
+    },
+    Lost {
+        lines: u64,
+    },
     Stats(Stats),
     Summary(Stats),
 }
@@ -447,12 +512,15 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             client: client.to_string(),
             server: server.map(|server| server.to_string()),
         },
-        Event::Recognised { session, protocol } => Record::Session {
+        Event::Recognised { session, protocol, confidence } => Record::Session {
             session: session.0,
             client: client(session),
             protocol: protocol.name(),
+            confidence: confidence.name(),
+            one_path: protocol.family().one_path,
         },
-        Event::NumbersInClear { protocol } => Record::NumbersInClear {
+        Event::NumbersInClear { session, protocol } => Record::NumbersInClear {
+            session: session.0,
             protocol: protocol.name(),
             text: advice::numbers_in_clear(protocol),
         },
@@ -546,6 +614,7 @@ fn closed(reason: CloseReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_comps::protocol::Confidence;
     use anabranch_comps::{Protocol, SessionId};
     use anabranch_multipath::PathId;
     use serde_json::{Value, json};
@@ -565,8 +634,11 @@ mod tests {
         let lines = told(|screen| {
             let client = "127.0.0.1:9".parse().unwrap();
             screen.event(Time::from_millis(250), &Event::Opened { session, client, server: None });
-            let protocol = Protocol::WireGuard;
-            screen.event(Time::from_millis(500), &Event::Recognised { session, protocol });
+            let (protocol, confidence) = (Protocol::WireGuard, Confidence::Likely);
+            let event = Event::Recognised { session, protocol, confidence };
+            screen.event(Time::from_millis(500), &event);
+            let (protocol, confidence) = (Protocol::Stun, Confidence::Certain);
+            screen.event(Time::ZERO, &Event::Recognised { session, protocol, confidence });
         });
         assert_eq!(
             lines[1],
@@ -575,9 +647,13 @@ mod tests {
                 "session": 0,
                 "client": "127.0.0.1:9",
                 "protocol": "wireguard",
+                "confidence": "likely",
+                "one_path": null,
                 "time": 0.5
             })
         );
+        assert_eq!(lines[2]["confidence"], "certain");
+        assert!(lines[2]["one_path"].as_str().unwrap().contains("addresses"));
     }
 
     #[test]
@@ -605,7 +681,8 @@ mod tests {
     fn numbers_in_clear_and_a_server_without_an_answer_have_events_of_their_own() {
         let lines = told(|screen| {
             let protocol = Protocol::WireGuard;
-            screen.event(Time::ZERO, &Event::NumbersInClear { protocol });
+            let session = SessionId(1);
+            screen.event(Time::ZERO, &Event::NumbersInClear { session, protocol });
             let (session, server) = (SessionId(2), "192.0.2.1:51820".parse().ok());
             let waited = std::time::Duration::from_secs(10);
             let last = Some(Time::from_secs(3));
@@ -613,7 +690,7 @@ mod tests {
             screen.event(Time::from_secs(10), &event);
         });
         assert_eq!(lines[0]["event"], "numbers_in_clear");
-        assert_eq!(lines[0]["protocol"], "wireguard");
+        assert_eq!((&lines[0]["session"], &lines[0]["protocol"]), (&json!(1), &json!("wireguard")));
         assert!(
             lines[0]["text"]
                 .as_str()

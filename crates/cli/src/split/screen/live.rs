@@ -37,10 +37,7 @@ impl Screen for Live {
 
     fn event(&mut self, now: Time, event: &Event) {
         let Some(view) = self.live.view() else { return self.plain.event(now, event) };
-        let words = view.change(|model| {
-            model.event(now, event);
-            model.recent.last().map(str::to_owned)
-        });
+        let words = view.change(|model| model.event(now, event));
         if let (true, Some(words)) = (is_warning(event), words) {
             view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
         }

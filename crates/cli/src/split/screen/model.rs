@@ -58,14 +58,17 @@ impl Model {
         self.recent.keep(now, settings(about));
     }
 
-    pub(super) fn event(&mut self, now: Time, event: &Event) {
-        self.book.open(event);
-        let words = self.book.words(event);
-        match is_warning(event) {
-            true => self.recent.warn(now, words),
-            false => self.recent.keep(now, words),
+    /// Takes an event. Returns its words, if it is worth a line.
+    pub(super) fn event(&mut self, now: Time, event: &Event) -> Option<String> {
+        let is_shown = self.book.open(event);
+        let words = is_shown.then(|| self.book.words(event));
+        match &words {
+            Some(words) if is_warning(event) => self.recent.warn(now, words.clone()),
+            Some(words) => self.recent.keep(now, words.clone()),
+            None => {}
         }
         self.book.close(event);
+        words
     }
 
     /// What was learnt of the far end; in words.

@@ -93,8 +93,7 @@ impl Screen for Plain {
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        self.model.event(now, event);
-        let Some(words) = self.model.recent.last().map(str::to_owned) else { return };
+        let Some(words) = self.model.event(now, event) else { return };
         if is_warning(event) {
             self.warn(&words);
         } else {

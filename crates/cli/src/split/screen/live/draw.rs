@@ -104,8 +104,7 @@ impl Model {
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {
-            let name = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
-            Line::raw(format!("  session {number}  {}  {name}", session.ends()))
+            Line::raw(format!("  session {number}  {}  {}", session.ends(), session.protocol()))
         });
         let silent = self.snapshot.silent.map(|silent| advice::silent(&silent));
         let silent = silent.map(|text| Line::styled(text, ink.bad()));
@@ -143,6 +142,7 @@ fn dropped(row: &Row, ink: Palette) -> Span<'static> {
 mod tests {
     use std::time::Duration;
 
+    use anabranch_comps::protocol::Confidence;
     use anabranch_comps::{Event, FarEndCounters, Flow, Pinned, Protocol, SessionId, Silent};
     use anabranch_multipath::Time;
 
@@ -157,8 +157,8 @@ mod tests {
         model.begin(&about(&["wlan", "lte", "dsl"]));
         let (session, client) = (SessionId(0), "127.0.0.1:40000".parse().unwrap());
         model.event(Time::ZERO, &Event::Opened { session, client, server: None });
-        let protocol = Protocol::WireGuard;
-        model.event(Time::from_millis(20), &Event::Recognised { session, protocol });
+        let (protocol, confidence) = (Protocol::WireGuard, Confidence::Certain);
+        model.event(Time::from_millis(20), &Event::Recognised { session, protocol, confidence });
         for second in 0..=88_u64 {
             // A wave of half a minute, a ramp, and little.
             let wave = second * 1_000_000 + (second % 30) * (second % 30) * 20_000;
