@@ -23,7 +23,7 @@ use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
 use anabranch_os::clock::Clock;
-use anabranch_os::files;
+use anabranch_os::files::{self, FileWatch};
 use anabranch_os::manager::tell;
 use anabranch_os::poller::Ready;
 use rand_chacha::ChaCha20Rng;
