@@ -132,11 +132,8 @@ fn numbers_in_clear_are_reported_once_for_each_protocol() {
 
 #[test]
 fn numbers_in_clear_are_reported_of_every_tunnel_that_has_them() {
-    let known: [(fn(u8) -> Vec<u8>, Protocol); 3] = [
-        (tunnel, Protocol::WireGuard),
-        (nebula, Protocol::Nebula),
-        (openvpn, Protocol::OpenVpn),
-    ];
+    let known: [(fn(u8) -> Vec<u8>, Protocol); 3] =
+        [(tunnel, Protocol::WireGuard), (nebula, Protocol::Nebula), (openvpn, Protocol::OpenVpn)];
     for guess in [Guess::Look, Guess::Is(Protocol::Other)] {
         for (one, protocol) in known {
             let world = sent(guess, &counted(one));
@@ -276,7 +273,8 @@ impl Server for Loaded {
         if datagram[0] != 1 {
             return vec![(from, tunnel(datagram[8]))];
         }
-        let place = |seen: Seen| if self.by_address { (seen.0, seen.1.0 / 8) } else { (seen.0, seen.1.0) };
+        let place =
+            |seen: Seen| if self.by_address { (seen.0, seen.1.0 / 8) } else { (seen.0, seen.1.0) };
         if self.cookie.map(place) == Some(place(from)) {
             self.taken += 1;
             return vec![(from, filled(&[2, 0, 0, 0, 5, 5, 5, 5, 9, 9, 9, 9], 92))];

@@ -78,11 +78,9 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
         (Some(DATA), _, _) => Verdict::Contradicts,
         (_, Side::Server, Some(HARD_RESET_SERVER)) => Verdict::Agrees,
         (_, Side::Server, _) => Verdict::Contradicts,
-        (
-            _,
-            Side::Client,
-            Some(CONTROL | ACK | HARD_RESET_CLIENT | HARD_RESET_CLIENT_V3),
-        ) => Verdict::whether(next.get(1..9) == first.get(1..9)),
+        (_, Side::Client, Some(CONTROL | ACK | HARD_RESET_CLIENT | HARD_RESET_CLIENT_V3)) => {
+            Verdict::whether(next.get(1..9) == first.get(1..9))
+        }
         (_, Side::Client, _) => Verdict::Contradicts,
     }
 }
@@ -116,7 +114,8 @@ mod tests {
     #[test]
     fn other_packets_are_none_or_weak() {
         assert_eq!(mark(&data(0, 4)), Mark::Weak);
-        for other in [packet(7, &[1; 5]), packet(7, &[0; 6]), packet(7, &[2; 45]), packet(4, &[0; 5])]
+        for other in
+            [packet(7, &[1; 5]), packet(7, &[0; 6]), packet(7, &[2; 45]), packet(4, &[0; 5])]
         {
             assert_eq!(mark(&other), Mark::None, "{other:02x?}");
         }

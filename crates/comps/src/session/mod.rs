@@ -452,7 +452,8 @@ impl Session {
             Some(Protocol::Dns) => is_named,
             Some(Protocol::WireGuard) => {
                 (is_named || self.cookie_way(now, common).is_some())
-                    && wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake)
+                    && wireguard::Message::of(datagram)
+                        .is_some_and(wireguard::Message::is_handshake)
             }
             _ => false,
         };

@@ -306,7 +306,7 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        assert!(error.ends_with(&format!("another process {us} runs on this folder")), "{error}");
+        assert!(error.ends_with(&format!("another process {us} uses this folder")), "{error}");
         drop(held);
         claim(&data).unwrap();
     }
