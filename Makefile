@@ -115,7 +115,7 @@ ifeq ($(AREA),legs)
 	cargo test --release --locked -p anabranch-onion --features testing --test schedulers -- --ignored --nocapture
 else
 ifeq ($(AREA),far-end)
-	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
+	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench far-end
 	tests/interop/setup --area wireguard
 	tests/interop/setup --area quic
@@ -129,7 +129,7 @@ ifeq ($(AREA),camouflage)
 else
 ifeq ($(AREA),tor)
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
-	scripts/build-release -p anabranch-drive --example pass
+	scripts/build-release -p anabranch-os --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
 	$(CARGO_TARGET_DIR)/release/guard-clients
 	$(CARGO_TARGET_DIR)/release/relay-limit
@@ -137,11 +137,12 @@ ifeq ($(AREA),tor)
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/many_streams.py
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/exit_legs.py
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/joining_relay.py
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/links.py
 else
-	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
+	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
 endif
@@ -157,7 +158,7 @@ bench-wireguard:  ## WireGuard over three emulated paths against one, and on loo
 
 accuracy:  ## how exact the emulator is: rate, delay, loss, TCP (root, a quiet machine; two minutes)
 	@scripts/need bench
-	cargo test --release --locked -p anabranch-drive --test accuracy -- --ignored --nocapture --test-threads=1
+	cargo test --release --locked -p anabranch-emulator --test accuracy -- --ignored --nocapture --test-threads=1
 
 interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
 	@scripts/need interop

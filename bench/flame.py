@@ -36,7 +36,7 @@ KINDS = {
     "TLS records: AES-GCM": r"aesni_gcm|gcm|aws_lc_.*(aes|ghash|gcm)|vaes",
     "TLS records: all else": r"rustls|anabranch_links",
     "choice of circuits": r"schedule::|ewma|Ewma|btree|BTree",
-    "cells, queues, links": r"anabranch_onion|anabranch_drive",
+    "cells, queues, links": r"anabranch_onion|anabranch_router|anabranch_os",
 }
 
 

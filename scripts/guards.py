@@ -29,14 +29,17 @@ from rust_source import blank, functions, lines_without_tests, without_tests  # 
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Crates that do no I/O; `sim` joins when it comes into being.
-CORES = ("multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "stego", "sim")
+# Crates that do no I/O.
+CORES = (
+    "multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego", "anonymity",
+)  # fmt: skip
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
 # generators, and its clippy.toml forbids the ways around them.
 EXEMPT_CRATES = {
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
+    "anonymity": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
 }
 FENCED_METHODS = {
     "std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep",
@@ -63,30 +66,37 @@ PARSERS = {
     "crates/comps/src/protocol/dns.rs": "dns_wireguard_mosh",
     "crates/comps/src/protocol/dtls.rs": "recognise",
     "crates/comps/src/protocol/stun.rs": "recognise",
+    "crates/comps/src/protocol/enet.rs": "recognise",
+    "crates/comps/src/protocol/kcp.rs": "recognise",
+    "crates/comps/src/protocol/nebula.rs": "recognise",
+    "crates/comps/src/protocol/numbers.rs": "recognise",
+    "crates/comps/src/protocol/openvpn.rs": "recognise",
+    "crates/comps/src/protocol/recogniser.rs": "recognise",
+    "crates/comps/src/protocol/srt.rs": "recognise",
     "crates/comps/src/protocol/wireguard.rs": "dns_wireguard_mosh",
     "crates/comps/src/protocol/mosh.rs": "dns_wireguard_mosh",
     "crates/comps/src/core.rs": "core_driver",
-    "crates/drive/src/capture/read.rs": "trace_reader",
-    "crates/drive/src/censor/hello.rs": "censor",
-    "crates/drive/src/censor/initial.rs": "censor",
-    "crates/drive/src/censor/pieces.rs": "censor",
-    "crates/drive/src/emulate/topology/reader.rs": "topology",
-    "crates/drive/src/onion/authorities.rs": "texts",
-    "crates/drive/src/packet/read.rs": "ip_packets",
-    "crates/drive/src/packet/fragments.rs": "ip_packets",
-    "crates/drive/src/packet/complaint.rs": "ip_packets",
-    "crates/drive/src/steer/ports.rs": "texts",
-    "crates/drive/src/toml_keys.rs": "toml_keys",
-    "crates/drive/src/paths/spec.rs": "texts",
-    "crates/drive/src/mosh/answer.rs": "mosh_login",
-    "crates/drive/src/mosh/words.rs": "mosh_login",
-    "crates/drive/src/wg_quick/parse.rs": "wg_quick",
-    "crates/drive/src/wg_quick/choice.rs": "wg_quick",
-    "crates/drive/src/target.rs": "texts",
-    "crates/drive/src/socks/proxy.rs": "texts",
-    "crates/drive/src/socks/dialogue.rs": "socks",
-    "crates/drive/src/socks/packet.rs": "socks",
-    "crates/drive/src/netlink/prefix.rs": "texts",
+    "crates/capture/src/read.rs": "trace_reader",
+    "crates/emulator/src/censor/hello.rs": "censor",
+    "crates/emulator/src/censor/initial.rs": "censor",
+    "crates/emulator/src/censor/pieces.rs": "censor",
+    "crates/emulator/src/topology/reader.rs": "topology",
+    "crates/router/src/onion/authorities.rs": "texts",
+    "crates/os/src/packet/read.rs": "ip_packets",
+    "crates/os/src/packet/fragments.rs": "ip_packets",
+    "crates/os/src/packet/complaint.rs": "ip_packets",
+    "crates/splitter/src/steer/ports.rs": "texts",
+    "crates/os/src/toml_keys.rs": "toml_keys",
+    "crates/splitter/src/paths/spec.rs": "texts",
+    "crates/splitter/src/mosh/answer.rs": "mosh_login",
+    "crates/splitter/src/mosh/words.rs": "mosh_login",
+    "crates/splitter/src/wg_quick/parse.rs": "wg_quick",
+    "crates/splitter/src/wg_quick/choice.rs": "wg_quick",
+    "crates/os/src/target.rs": "texts",
+    "crates/splitter/src/socks/proxy.rs": "texts",
+    "crates/splitter/src/socks/dialogue.rs": "socks",
+    "crates/splitter/src/socks/packet.rs": "socks",
+    "crates/os/src/netlink/prefix.rs": "texts",
     "crates/links/src/quic/endpoint.rs": "quic_lanes",
     "crates/links/src/quic/units.rs": "quic_lanes",
     "crates/links/src/tls/library.rs": "tls_link",
@@ -133,12 +143,12 @@ PARSERS = {
     "crates/onion/src/wire/netdoc/plain.rs": "directory",
     "crates/multipath/src/schedule/mod.rs": "texts",
     "crates/multipath/src/boundary.rs": "texts",
-    "crates/drive/src/crawl/capture.rs": "covers",
-    "crates/drive/src/crawl/covers.rs": "covers",
-    "crates/drive/src/crawl/flows.rs": "covers",
-    "crates/drive/src/crawl/har.rs": "covers",
-    "crates/drive/src/crawl/html.rs": "covers",
-    "crates/drive/src/crawl/judge.rs": "covers",
+    "crates/router/src/crawl/capture.rs": "covers",
+    "crates/router/src/crawl/covers.rs": "covers",
+    "crates/router/src/crawl/flows.rs": "covers",
+    "crates/router/src/crawl/har.rs": "covers",
+    "crates/router/src/crawl/html.rs": "covers",
+    "crates/router/src/crawl/judge.rs": "covers",
     "crates/onion/src/handshake/extension.rs": "onion_messages",
     "crates/onion/src/handshake/fast.rs": "onion_messages",
     "crates/onion/src/handshake/ntor.rs": "onion_messages",
@@ -245,7 +255,7 @@ UNFINISHED = {
     r"#\[[i]gnore\]": "a test ignored without a reason",
 }
 # Crates and folders whose texts users read.
-SPEAKERS = ("crates/onion/src/", "crates/drive/src/onion/", "crates/cli/src/onion/")
+SPEAKERS = ("crates/onion/src/", "crates/router/src/onion/", "crates/cli/src/onion/")
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_IN_CORES = 1000, 100, 60
 
 
@@ -323,15 +333,15 @@ def banned(tree: str) -> list[str]:
 
 
 def unsafe_code(repository: Repository) -> Iterator[str]:
-    """`unsafe` stands in crates/drive only, and each block says why it is sound."""
+    """`unsafe` stands in crates/os only, and each block says why it is sound."""
     for name, text in repository.of(".rs"):
         lines = blank(text, keep_comments=True).split("\n")
         code = blank(text).split("\n")
         for number, line in enumerate(code):
             if not re.search(r"\bunsafe\b(?!_)", line):
                 continue
-            if not name.startswith("crates/drive/"):
-                yield f"{name}:{number + 1}: unsafe outside crates/drive"
+            if not name.startswith("crates/os/"):
+                yield f"{name}:{number + 1}: unsafe outside crates/os"
             elif "{" in line and not _has_safety(lines, number):
                 yield f"{name}:{number + 1}: unsafe without a SAFETY comment"
 
@@ -516,6 +526,49 @@ def document_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: {len(line)} columns"
 
 
+def _named_places(repository: Repository) -> set[str]:
+    """Every ending of the paths of files and folders, without `crates/`, `src/` and `.rs`."""
+    names = {name.removeprefix("crates/").replace("/src/", "/") for name in repository.files}
+    names |= {
+        "/".join(name.split("/")[:n]) for name in names for n in range(1, name.count("/") + 1)
+    }
+    names |= {name.removesuffix(".rs").removesuffix("/mod") for name in names}
+    places = set()
+    for name in names:
+        parts = name.split("/")
+        places |= {"/".join(parts[n:]) for n in range(len(parts))}
+    return places
+
+
+def named_places(repository: Repository) -> Iterator[str]:
+    """Files, folders, tests and fuzz targets that documents of the design name are there."""
+    places = _named_places(repository)
+    rust = "\n".join(text for _, text in repository.of(".rs"))
+    for document, text in repository.of(".md"):
+        if not document.startswith(("ARCHITECTURE.md", "docs/design/", "docs/invariants.md")):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            missing = _missing_places(line, repository, places, rust)
+            yield from (f"{document}:{number}: {what}" for what in missing)
+
+
+def _missing_places(
+    line: str, repository: Repository, places: set[str], rust: str
+) -> Iterator[str]:
+    for quoted in re.findall(r"`([^`]+)`", line):
+        words = quoted.split()
+        if words[:2] == ["cargo", "test"] and not re.search(rf"fn \w*{words[-1]}", rust):
+            yield f"no test is called {words[-1]}"
+        if not re.fullmatch(r"[\w.-]+(?:/[\w.-]*)+", quoted) or "NAME" in quoted:
+            continue
+        place = quoted.strip("/").removeprefix("crates/").replace("/src/", "/")
+        if place.removesuffix("/src") not in places:
+            yield f"{quoted} does not exist"
+    for target in re.findall(r"fuzz targets? `(\w+)`", line):
+        if f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
+            yield f"no fuzz target is called {target}"
+
+
 def one_scheduler(repository: Repository) -> Iterator[str]:
     """Python uses the schedulers of `multipath`; it has none of its own."""
     for name, text in repository.of(".py", "lab/"):
@@ -571,10 +624,51 @@ def one_version(repository: Repository) -> Iterator[str]:
             yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
 
 
+# Why several crates export types of one name -> the names.
+SHARED_REASONS = {
+    "every core and loop has its own; a user names its module": (
+        "Client Config Core Event Input Limits Message Metered Outcome Output Server Settings Side "
+        "State"
+    ),
+    "an experiment's own, used in its folder and in its pages": (
+        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place "
+        "Probe Programs Row Site Spread Stream Summary Town Verdict"
+    ),
+    "the loop's settings or news of what its core calls so": (
+        "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot Why"
+    ),
+    "one word of the field for things of different layers": (
+        "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
+        "Flow Job Lane Line Link LinkId LinkKind Listed Moment Network Peer Protocol Reach "
+        "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
+        "Transport Ways"
+    ),
+    "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
+    "a file of keys: Tor's, and a tunnel's": "KeyFile",
+}
+SHARED_NAMES = {name: why for why, names in SHARED_REASONS.items() for name in names.split()}
+_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+
+
+def type_names(repository: Repository) -> Iterator[str]:
+    """No two crates export types of one name, unless it is said why."""
+    owners: dict[str, set[str]] = {}
+    for name, text in repository.of(".rs", "crates/"):
+        if (parts := name.split("/"))[2] == "src":
+            for found in _TYPE.findall(without_tests(blank(text))):
+                owners.setdefault(found, set()).add(parts[1])
+    for found, crates in sorted(owners.items()):
+        if len(crates) > 1 and found not in SHARED_NAMES:
+            yield f"{found}: exported from {', '.join(sorted(crates))}"
+    for found in sorted(SHARED_NAMES):
+        if len(owners.get(found, set())) < 2:
+            yield f"{found}: stands in SHARED_NAMES, and one crate alone has it"
+
+
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
-    short_documents, invariants, screenshot, one_scheduler, default_schedule, one_version,
+    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_documents,
+    invariants, screenshot, named_places, one_scheduler, default_schedule, one_version, type_names,
 )  # fmt: skip
 
 

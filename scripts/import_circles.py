@@ -1,19 +1,23 @@
 """Files of a Rust crate that import each other in a circle.
 
-A folder's own file and the files in it are a facade and its parts, which know each other by right:
-imports between a module and one inside it do not count.
+A folder's own file and the files in it are a facade and its parts. A facade depends on its parts; a
+part may import from its own facade, which does not count. An import of an item that a facade takes
+from elsewhere by `pub use` is an import from there as well. Files of tests do not count.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import takewhile
 
 from rust_source import blank, without_tests
 
 Module = tuple[str, ...]
-_USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.MULTILINE)
+_USE = re.compile(r"^\s*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.MULTILINE)
+#: A module's items that it takes from elsewhere by `pub use`: the path that each name stands for.
+Exports = Mapping[str, list[str]]
 
 
 def circles(files: Mapping[str, str]) -> list[list[str]]:
@@ -22,12 +26,16 @@ def circles(files: Mapping[str, str]) -> list[list[str]]:
     Args:
         files: the texts by their paths below the crate's `src/`.
     """
-    texts = {_module(name): text for name, text in files.items() if name.endswith(".rs")}
+    texts = {_module(name): text for name, text in files.items() if _is_source(name)}
     graph = {
-        module: {other for other in _imported(module, text, texts) if not _related(module, other)}
+        module: {other for other in _imported(module, text, texts) if not _is_inside(module, other)}
         for module, text in texts.items()
     }
     return sorted(sorted("/".join(m) for m in found) for found in _strong(graph) if len(found) > 1)
+
+
+def _is_source(name: str) -> bool:
+    return name.endswith(".rs") and not re.search(r"(?:^|/|_)tests?(?:\.rs|/)", name)
 
 
 def _module(name: str) -> Module:
@@ -35,17 +43,46 @@ def _module(name: str) -> Module:
     return tuple(parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts)
 
 
-def _related(one: Module, other: Module) -> bool:
-    """Whether one is inside the other, or they are the same."""
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]
+def _is_inside(one: Module, other: Module) -> bool:
+    """Whether one is a part of the other, or they are the same."""
+    return one[: len(other)] == other
 
 
 def _imported(module: Module, text: str, modules: Mapping[Module, str]) -> Iterator[Module]:
-    for tree in _USE.findall(without_tests(blank(text))):
-        for path in _paths(re.sub(r"\s+as\s+\w+", "", tree).replace("\n", " ").replace(" ", "")):
-            if (found := _resolved(module, path.split("::"), modules)) is not None:
-                yield found
+    yield from (part for part in modules if part[:-1] == module and part != module)
+    for path, _ in _uses(text):
+        yield from _reached(module, path.partition("@")[0].split("::"), modules)
+
+
+def _reached(module: Module, path: list[str], modules: Mapping[Module, str]) -> Iterator[Module]:
+    """The module that a path leads into, and those from which it exports the item."""
+    seen = set()
+    while (found := _resolved(module, path, modules)) is not None and found not in seen:
+        seen.add(found)
+        yield found
+        full = _full(module, path, modules)
+        item = full[len(found)] if full and len(full) > len(found) else "*"
+        exported = _exports(modules[found]).get(item)
+        if exported is None or _is_inside(module, found):
+            return
+        module, path = found, exported
+
+
+def _uses(text: str) -> Iterator[tuple[str, bool]]:
+    """The paths of a text's `use`, with new names behind an `@`, and whether it exports them."""
+    for public, tree in _USE.findall(without_tests(blank(text))):
+        renamed = re.sub(r"\s+as\s+", "@", " ".join(tree.split()))
+        yield from ((path, bool(public)) for path in _paths(renamed.replace(" ", "")))
+
+
+@cache
+def _exports(text: str) -> Exports:
+    found = {}
+    for path, public in _uses(text):
+        full, _, name = path.partition("@")
+        if public:
+            found[name or full.split("::")[-1]] = full.split("::")
+    return found
 
 
 def _paths(tree: str) -> Iterator[str]:
@@ -63,19 +100,21 @@ def _paths(tree: str) -> Iterator[str]:
             start = at + 1
 
 
-def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
-    """The module of the crate that a path leads into; `None` for other crates."""
+def _full(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
+    """A path from the crate's root on; `None` for other crates'."""
     ups = len(list(takewhile(lambda part: part == "super", path)))
     if path[0] == "crate":
-        full = tuple(path[1:])
-    elif ups:
-        full = (*module[: len(module) - ups], *path[ups:])
-    elif path[0] == "self":
-        full = (*module, *path[1:])
-    elif (*module, path[0]) in modules:
-        full = (*module, *path)
-    else:
-        return None
+        return tuple(path[1:])
+    if ups:
+        return (*module[: len(module) - ups], *path[ups:])
+    if path[0] == "self":
+        return (*module, *path[1:])
+    return (*module, *path) if (*module, path[0]) in modules else None
+
+
+def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
+    """The module of the crate that a path leads into; `None` for other crates."""
+    full = _full(module, path, modules)
     while full and full not in modules:
         full = full[:-1]
     return full if full in modules else None

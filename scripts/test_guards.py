@@ -63,10 +63,10 @@ class Guards(unittest.TestCase):
 
     def test_unsafe(self) -> None:
         block = "fn f() {\n    // SAFETY: the pointer is ours.\n    unsafe { g() }\n}\n"
-        self.assert_told(guards.unsafe_code, {"crates/drive/src/sys.rs": block})
+        self.assert_told(guards.unsafe_code, {"crates/os/src/sys.rs": block})
         self.assert_told(guards.unsafe_code, {"crates/cli/src/main.rs": block}, "outside")
         bare = block.replace("SAFETY", "Surely")
-        self.assert_told(guards.unsafe_code, {"crates/drive/src/sys.rs": bare}, "without a SAFETY")
+        self.assert_told(guards.unsafe_code, {"crates/os/src/sys.rs": bare}, "without a SAFETY")
         said = '//! unsafe\n#![deny(unsafe_code)]\nconst A: &str = "unsafe { }";\n'
         self.assert_told(guards.unsafe_code, {"crates/cli/src/main.rs": said})
 
@@ -76,7 +76,9 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.tor_crates, {"crates/onion/src/wire/link.rs": use})
         self.assert_told(guards.tor_crates, {"crates/onion/src/channel.rs": use}, "imports a tor-*")
         self.assert_told(
-            guards.tor_crates, {"crates/drive/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"
+            guards.tor_crates,
+            {"crates/router/Cargo.toml": 'tor-cell = "1"\n'},
+            "depends on a tor-*",
         )
 
     def test_comment_width(self) -> None:
@@ -120,7 +122,7 @@ class Guards(unittest.TestCase):
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
         tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"
-        name = "crates/drive/src/onion/client.rs"
+        name = "crates/router/src/onion/client.rs"
         self.assert_told(guards.plain_words, {name: tested, "crates/comps/src/lib.rs": said})
         self.assert_told(guards.plain_words, {name: said + tested}, f"{name}:1")
 
@@ -146,6 +148,17 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.import_circles, core(**long), "a, b, c import each other")
         facade = {"a__mod": "mod part;\nuse part::P;\n", "a__part": "use super::A;\n"}
         self.assert_told(guards.import_circles, core(**facade))
+        # A facade depends on its parts, also on those that others name by the facade alone.
+        parts = {"a__mod": "mod part;\npub use part::P;\n", "a__part": "use crate::b::B;\n"}
+        through = "a, a/part, b import each other"
+        self.assert_told(guards.import_circles, core(**parts, b="use crate::a::P;\n"), through)
+        own = {"a__mod": "mod part;\n", "a__part": "use crate::b::B;\n"}
+        self.assert_told(guards.import_circles, core(**own, b="use crate::a::A;\n"), through)
+        self.assert_told(guards.import_circles, core(**parts, b="use std::fmt;\n"))
+        elsewhere = {"a": "pub use crate::c::C;\n", "b": "use crate::a::C;\n", "c": "use crate::b;"}
+        self.assert_told(guards.import_circles, core(**elsewhere), "a, b, c import each other")
+        files = {"a": "use crate::b;", "b": "mod tests;", "b__tests": "use crate::a;"}
+        self.assert_told(guards.import_circles, core(**files))
         tests = {"a": "use crate::b;", "b": "#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n"}
         self.assert_told(guards.import_circles, core(**tests))
 
@@ -191,6 +204,25 @@ class Guards(unittest.TestCase):
         self.assert_told(guard, {"a.rs": "fn f() { to" + "do!() }"}, "unfinished")
         self.assert_told(guard, {"a.rs": "#[ign" + "ore]\nfn f() {}"}, "without a reason")
         self.assert_told(guard, {"a.rs": '#[ignore = "needs a day"]\nfn f() {}'})
+
+    def test_named_places(self) -> None:
+        files = {"crates/os/src/udp/mod.rs": "", "crates/os/src/tun.rs": "fn it_works() {}"}
+        good = "`os/src/udp`, `udp/mod.rs`, `crates/os/src/tun.rs`, `/run/x`, `a/NAME.rs`, "
+        good += "`cargo test -- it_works`"
+        self.assert_told(guards.named_places, files | {"ARCHITECTURE.md": good})
+        bad = "`os/src/udq`\n`os/tun/x.rs`\n`cargo test -- it_fails`\nfuzz target `texts`"
+        told = ("os/src/udq", "os/tun/x.rs", "it_fails", "texts")
+        self.assert_told(guards.named_places, files | {"ARCHITECTURE.md": bad}, *told)
+
+    def test_type_names(self) -> None:
+        one, other = "crates/os/src/a.rs", "crates/cli/src/b.rs"
+        listed = {f"crates/{crate}/src/listed.rs": "".join(f"pub struct {name};\n" for name in
+                  guards.SHARED_NAMES) for crate in ("os", "cli")}  # fmt: skip
+        good = listed | {one: "pub struct Unique;\npub struct Other;\n"}
+        self.assert_told(guards.type_names, good | {other: "struct Unique;\n"})
+        twin = good | {other: "pub enum Unique {}\n"}
+        self.assert_told(guards.type_names, twin, "Unique: exported")
+        self.assert_told(guards.type_names, {}, *["one crate alone"] * len(guards.SHARED_NAMES))
 
     def test_one_scheduler(self) -> None:
         good = "from anabranch import schedulers\n"

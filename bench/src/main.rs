@@ -2,7 +2,7 @@
 //!
 //! Every number is the median of several runs with the smallest and the largest. The subjects of
 //! one comparison take turns, so that what disturbs the machine disturbs all of them, and the
-//! baselines (no forwarder at all, the naive one of `crates/drive/examples/forward.rs`, the
+//! baselines (no forwarder at all, the naive one of `crates/os/examples/forward.rs`, the
 //! splitter with one path) are measured beside the splitter each time.
 
 mod areas;

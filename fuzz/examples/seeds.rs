@@ -7,8 +7,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
-use anabranch_drive::packet::write as write_packet;
+use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};
@@ -32,6 +31,7 @@ use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 use anabranch_onion::wire::rend::saying;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
+use anabranch_os::packet::write as write_packet;
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -296,8 +296,16 @@ fn proxy_requests() -> Seeds {
             "connect",
             seed(b"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: x\r\n\r\nrest"),
         ),
+        ("socks-format", seed(b"\x05\x01\x02\x01\x09<torS0X>1\x01p")),
+        (
+            "connect-isolated",
+            seed(
+                b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\nCONNECT a.example:80 HTTP/1.1\r\n\
+                Tor-Stream-Isolation: a\r\nTor-Family-Preference: ipv6-only\r\n\r\n",
+            ),
+        ),
         ("connect-v6", seed(b"CONNECT [2001:db8::1]:80 HTTP/1.0\r\n\r\n")),
-        ("get", seed(b"GET / HTTP/1.1\r\n\r\n")),
+        ("get", seed(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")),
     ]
 }
 

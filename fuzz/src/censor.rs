@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
-use anabranch_drive::censor::Censor;
-use anabranch_drive::packet::write;
+use anabranch_emulator::censor::Censor;
+use anabranch_os::packet::write;
 use rustls::Side;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{Keys, Version};

@@ -11,7 +11,7 @@ pub fn check(bytes: &[u8]) {
         5 => object("image/jpeg", rest),
         6 => object("video/mp4", rest),
         // A source's kind, and its bytes.
-        _ => anabranch_drive::crawl::fuzz(bytes),
+        _ => anabranch_router::crawl::fuzz(bytes),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Choices read from a fuzzer's bytes, and the checks that several targets share.
 
-use anabranch_drive::toml_keys::TomlError;
+use anabranch_os::toml_keys::TomlError;
 
 /// Reads choices from the front of the input. Behind its end there are only zeros.
 pub(crate) struct Input<'a>(&'a [u8]);

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use anabranch_drive::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
 use anabranch_multipath::Time;
+use anabranch_os::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
 
 /// Packets of one script, each behind its length in two bytes, ten milliseconds apart.
 pub fn check(mut script: &[u8]) {

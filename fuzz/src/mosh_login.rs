@@ -1,6 +1,6 @@
 //! What a login by ssh says, from a machine that may say anything; and commands in a shell's words.
 
-use anabranch_drive::mosh::{Answer, AnswerLine, Key, Words};
+use anabranch_splitter::mosh::{Answer, AnswerLine, Key, Words};
 
 /// An answer is taken from its own lines alone, the first of each kind counts, and no key is shown.
 pub fn check(bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! What programs ask a proxy for: cutting their words anywhere changes nothing, and every request
 //! can be answered.
 
-use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
+use anabranch_proxy::{Dialogue, Hangup, Outcome, ProxyRequest, Reason, Service};
 
 /// The first byte says how long the pieces are, the rest is what a program says.
 pub fn check(input: &[u8]) {
@@ -18,20 +18,24 @@ pub fn check(input: &[u8]) {
 }
 
 struct Heard {
-    outcome: Result<Option<ProxyRequest>, Nonsense>,
+    outcome: Result<Option<ProxyRequest>, Hangup>,
     said: Vec<u8>,
     dialogue: Dialogue,
 }
 
-/// Says it in pieces, until a request is whole or the words are nonsense.
+fn dialogue() -> Dialogue {
+    Dialogue::new(Service::Tor { extended: false })
+}
+
+/// Sends it in pieces, until a request is whole or none can follow.
 fn hear(words: &[u8], piece: usize) -> Heard {
-    let (mut dialogue, mut said, mut outcome) = (Dialogue::default(), Vec::new(), Ok(None));
+    let (mut dialogue, mut said, mut outcome) = (dialogue(), Vec::new(), Ok(None));
     for piece in words.chunks(piece) {
         match dialogue.take(piece, &mut said) {
             Ok(None) => {}
             Ok(request) => outcome = Ok(request),
-            Err(nonsense) => {
-                outcome = Err(nonsense);
+            Err(hangup) => {
+                outcome = Err(hangup);
                 break;
             }
         }

@@ -1,23 +1,46 @@
-//! [`Protocol::recognise`]: one answer, and the one that the protocols' own modules give.
+//! The table of protocols: one answer, and the one that each entry gives; a recogniser that never
+//! takes one datagram for certain.
 
 use anabranch_comps::Protocol;
-use anabranch_comps::protocol::{dns, dtls, mosh, quic, stun, wireguard};
+use anabranch_comps::protocol::{Confidence, FAMILIES, HEAD, Mark, Recogniser, Side};
 
-/// The protocol that is named claims the datagram, and none that is asked before it does.
+/// The protocol that is named has the first mark in the table, every entry bears any datagram after
+/// any other, and a session is certain of nothing before its second datagram.
 pub fn check(datagram: &[u8]) {
-    let claims = [
-        (Protocol::WireGuard, wireguard::Message::of(datagram).is_some()),
-        (Protocol::Quic, quic::is_first(datagram)),
-        (Protocol::Dtls, dtls::is_record(datagram)),
-        (Protocol::Stun, stun::is_message(datagram)),
-        (Protocol::Dns, dns::is_query(datagram)),
-        (Protocol::Mosh, mosh::is_from_client(datagram)),
-        (Protocol::Other, true),
-    ];
-    let first = claims.iter().find(|(_, claimed)| *claimed).map(|(protocol, _)| *protocol);
-    let named = Protocol::recognise(datagram);
-    assert_eq!(Some(named), first, "{datagram:02x?}");
+    let (named, mark) = Protocol::recognise(datagram);
+    let first = FAMILIES.iter().find(|family| (family.mark)(datagram) != Mark::None);
+    assert_eq!(first.map_or(Protocol::Other, |family| family.protocol), named, "{datagram:02x?}");
+    assert_eq!(mark == Mark::None, named == Protocol::Other);
     // A record of DTLS is a header of 13 bytes and at least one more.
-    let least = if named == Protocol::Dtls { 14 } else { 17 };
-    assert!(named == Protocol::Other || datagram.len() >= least, "none of them is so short");
+    assert!(mark == Mark::None || datagram.len() >= 14, "none of them is so short");
+    let (one, other) = datagram.split_at(datagram.len() / 2);
+    for bytes in [datagram, one, other] {
+        follow(bytes, [datagram, one, other]);
+    }
+    session([datagram, one, other]);
+}
+
+/// What has a mark is held against each of `others`.
+fn follow(first: &[u8], others: [&[u8]; 3]) {
+    let head = &first[..first.len().min(HEAD)];
+    for family in FAMILIES.iter().filter(|family| (family.mark)(first) != Mark::None) {
+        for other in others {
+            (family.follow)(head, other, Side::Client);
+            (family.follow)(head, other, Side::Server);
+        }
+    }
+}
+
+fn session(datagrams: [&[u8]; 3]) {
+    let mut recogniser = Recogniser::default();
+    for (index, datagram) in datagrams.into_iter().enumerate() {
+        let is_certain = |recogniser: &Recogniser| {
+            recogniser.finding().is_some_and(|finding| finding.confidence == Confidence::Certain)
+        };
+        recogniser.on_client(datagram);
+        assert!(index > 0 || !is_certain(&recogniser), "certain of {datagram:02x?}");
+        let found = recogniser.finds_numbers(datagram);
+        assert!(!found || is_certain(&recogniser), "three datagrams make no counter");
+        recogniser.on_server(datagrams[2 - index]);
+    }
 }

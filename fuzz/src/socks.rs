@@ -3,8 +3,8 @@
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
 
-use anabranch_drive::socks::{Credentials, Header, Opened, converse};
-use anabranch_drive::udp::Received;
+use anabranch_os::udp::Received;
+use anabranch_splitter::socks::{Credentials, Header, Opened, converse};
 
 /// The first two bytes choose how the rest is cut; the rest is what the proxy says.
 pub fn check(bytes: &[u8]) {

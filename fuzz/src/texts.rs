@@ -4,13 +4,13 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_drive::netlink::Prefix;
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
-use anabranch_drive::steer::{PortRange, Ports};
-use anabranch_drive::target::Target;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, Jitter, LegView, PathView, Silence, Time, seed};
+use anabranch_os::netlink::Prefix;
+use anabranch_os::target::Target;
+use anabranch_router::onion::authorities::Authority;
+use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec};
+use anabranch_splitter::steer::{PortRange, Ports};
 
 /// Every kind of text that a flag of `anabranch split` takes.
 pub fn check(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Files of settings: refused in one plain line, or read without anything unknown in them.
 
-use anabranch_drive::toml_keys::{self, Section};
+use anabranch_os::toml_keys::{self, Section};
 use serde::Deserialize;
 
 use crate::input::is_well_told;

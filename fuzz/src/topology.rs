@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_drive::emulate::{Cable, Expect, Program, Topology};
+use anabranch_emulator::{Cable, Expect, Program, Topology};
 
 use crate::input::is_well_told;
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 
-use anabranch_drive::capture::{Courses, Row, SummaryBuilder, Trace};
+use anabranch_capture::{Courses, Row, SummaryBuilder, Trace};
 use tempfile::NamedTempFile;
 
 /// A damaged file may claim any number of rows in a few bytes; a sound one is looked at so far.

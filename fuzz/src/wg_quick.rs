@@ -1,6 +1,6 @@
 //! wg-quick files: kept as they are but for what is meant, and their secrets kept to themselves.
 
-use anabranch_drive::wg_quick::{Change, Changes, ConfError, WgQuick};
+use anabranch_splitter::wg_quick::{Change, Changes, ConfError, WgQuick};
 
 /// What is read is shown the same; a change changes its lines alone, and twice is once; no message
 /// tells a key.

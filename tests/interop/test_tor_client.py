@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +66,89 @@ def test_http_connect_serves_as_well(client: OurClient, tmp_path: Path) -> None:
         proxy = f"http://127.0.0.1:{client.socks}"
         got = fetch(server.url(MIB), proxy, tmp_path / "got", 60.0, "--proxytunnel")
         assert not got.fault(MIB), got.fault(MIB)
+
+
+def ask_http(port: int, head: str, seconds: float = 60.0) -> tuple[socket.socket, str]:
+    """Sends an HTTP proxy at ``port`` a request's head: the connection, and the answer's head."""
+    link = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+    link.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        piece = link.recv(4096)
+        if not piece:
+            break
+        answer += piece
+    return link, answer.decode()
+
+
+def verdict(answer: str) -> tuple[str, str]:
+    """The status of an answer and what it tells of a failure."""
+    status = (answer.split() + ["", ""])[1]
+    failed = re.search(r"^Tor-Request-Failed: (\S+)", answer, re.MULTILINE)
+    return status, failed.group(1) if failed else ""
+
+
+def test_streams_that_ask_to_be_kept_apart_by_a_header_share_no_circuit(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """Eight values of Tor-Stream-Isolation take eight circuits, one value of eight takes fewer."""
+    count, circuits = 8, {}
+    for which in ("one value", "a value each"):
+        with (
+            OurClient(stock_tor, tmp_path / which, "--legs", "1") as client,
+            FileServer() as server,
+            ExitStack() as held,
+        ):
+            client.wait_ready()
+            for number in range(count):
+                value = number if which == "a value each" else "same"
+                head = f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\nTor-Stream-Isolation: {value}"
+                link, answer = ask_http(client.socks, head)
+                held.enter_context(link)
+                assert answer.startswith("HTTP/1.1 200 "), answer
+                assert "\r\nVia: tor/1.0 tor-network (Anabranch " in answer
+            circuits[which] = len(client.events("circuit_built"))
+    assert circuits["one value"] < count <= circuits["a value each"], circuits
+
+
+def test_http_answers_are_those_of_a_stock_tor(
+    stock_tor: TorNetwork, client: OurClient
+) -> None:
+    """Statuses and reasons as of tor's HTTPTunnelPort; who is no visitor hears nothing."""
+    closed, tunnel = free_ports(2)
+    stock_tor.client("tunnel", f"HTTPTunnelPort 127.0.0.1:{tunnel}")
+    with FileServer() as server:
+        heads = (
+            "OPTIONS * HTTP/1.1\nHost: localhost",
+            "OPTIONS * HTTP/1.1\nHost: a.example",
+            "GET / HTTP/1.1\nHost: localhost",
+            "GET / HTTP/1.1\nHost: a.example",
+            f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\nTor-RPC-Target: 1",
+            f"CONNECT web.example:{server.port} HTTP/1.1\nTor-Stream-Isolation: 1",
+            f"CONNECT 127.0.0.1:{closed} HTTP/1.1",
+            "CONNECT no.such.name.example:80 HTTP/1.1",
+        )
+        for head in heads:
+            (ours, here), (theirs, there) = ask_http(client.socks, head), ask_http(tunnel, head)
+            ours.close()
+            theirs.close()
+            if "RPC" in head:
+                assert verdict(here)[0] == verdict(there)[0] == "501"
+                continue
+            assert verdict(here) == verdict(there), (head, here, there)
+            names = [
+                {line.split(":")[0] for line in answer.splitlines()[1:]} - {""}
+                for answer in (here, there)
+            ]
+            assert names[1] <= names[0], (head, here, there)
+
+
+def test_user_names_of_a_format_that_is_not_known_are_refused(client: OurClient) -> None:
+    """Proposal 351: ``<torS0X>0`` isolates by the password, others may ask for anything."""
+    for user, status in ((b"<torS0X>0", 0), (b"<torS0X>1", 1), (b"<torS0X>0x", 1), (b"user", 0)):
+        with socket.create_connection(("127.0.0.1", client.socks), timeout=10) as link:
+            link.sendall(b"\x05\x01\x02\x01" + bytes([len(user)]) + user + b"\x01p")
+            assert link.recv(4, socket.MSG_WAITALL) == bytes([5, 2, 1, status]), user
 
 
 def test_uploads_arrive(client: OurClient, tmp_path: Path) -> None:
@@ -213,15 +298,16 @@ def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
     with Background([*command]) as client:
         line = "no relay can be the first hop of a path: relays of one /16"
         ask = [tool("curl"), "-sS", "-m", "60", "--noproxy", "", "http://127.0.0.1:80/"]
-        client.wait_until("ready", lambda: "ready: " in client.output(), 60)
+        client.wait_until("a line", lambda: f"not ready: {line}" in client.output(), 60)
         for proxy, word in (
             (f"socks5h://127.0.0.1:{port}", "(1)"),
-            (f"http://127.0.0.1:{port}", "502"),
+            (f"http://127.0.0.1:{port}", "503"),
         ):
             tunnel = ["--proxytunnel", "--proxy", proxy]
             done = subprocess.run([*ask, *tunnel], capture_output=True, text=True, check=False)
             assert word in done.stderr, done.stderr
-        assert client.output().count(line) == 1, client.output()
+        assert client.output().count(line) == 2, client.output()
+        assert "\nready" not in client.output(), client.output()
 
 
 def test_chromium_loads_a_page_of_fifty_objects(

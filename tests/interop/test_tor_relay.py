@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +18,10 @@ import pytest
 
 from conftest import Results
 from harness import tlslook
-from harness.seeded import MIB
-from harness.tools import wait_for
+from harness.seeded import MIB, seeded_bytes
+from harness.tools import tool, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
-from harness.torours import BACK, OurClient, OurRelay, kill_who_carries
+from harness.torours import BACK, OurClient, OurRelay, http_get, kill_who_carries
 from harness.webfiles import (
     AT_ONCE,
     BROKEN,
@@ -36,6 +39,7 @@ RATE = 1_000_000
 WAYS = ("received", "sent")
 # A port of this machine that our exit's policy refuses.
 REFUSED = 9
+TORPY = Path(__file__).parent / "peers" / "torpy" / "fetch.py"
 #: Counters of both ways.
 PADDING = ("padding_received", "padding_sent")
 # Who stands where: "ours" or "stock", first hop first.
@@ -53,6 +57,7 @@ class World:
 
     network: TorNetwork
     ours: list[OurRelay]
+    family: str
 
     def path(self, place: str) -> tuple[tuple[str, str], ...]:
         """Names and fingerprints of a path, first hop first."""
@@ -63,6 +68,16 @@ class World:
         return tuple(kinds[kind][hop] for hop, kind in enumerate(PLACES[place]))
 
 
+def family_key(folder: Path) -> Path:
+    """A key of a family as C tor makes it; its identity lies beside it."""
+    (folder / "nothing").touch()
+    command = [tool("tor"), "-f", "nothing", "--defaults-torrc", "nothing"]
+    subprocess.run(
+        [*command, "--keygen-family", "kin"], cwd=folder, check=True, stdout=subprocess.DEVNULL
+    )
+    return folder / "kin.secret_family_key"
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Three authorities, two relays and an exit of C tor's; the same and a slow relay of ours."""
@@ -71,8 +86,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         slow = ["--rate", str(RATE), "--burst", str(RATE), "--threads", "1"]
         (port6,) = free_ports(1)
         both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
-        rules = ["reject 0.0.0.0/8:*", f"reject 127.0.0.1:{REFUSED}", "accept *:*"]
+        rules = ["reject 0.0.0.0/8:*", f"reject 127.0.0.1:{REFUSED}", "accept *6:*", "accept *:*"]
         exit_ = [word for rule in rules for word in ("--exit", rule)] + ["--threads", "3"]
+        slow += ["--family-key", str(family_key(folder))]
         options: list[list[str]] = [both, ["--threads", "2"], exit_, slow]
         ours = [
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
@@ -80,10 +96,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ]
         network.others = {relay.name: relay.fingerprint for relay in ours}
         network.other_exits = ["ours2"]
+        family = (folder / "kin.public_family_id").read_text().strip()
         try:
             network.start()
             network.wait_for_all()
-            yield World(network, ours)
+            yield World(network, ours, family)
         finally:
             for relay in ours:
                 relay.close()
@@ -107,6 +124,26 @@ def test_stock_authorities_vote_for_our_relays(world: World) -> None:
     assert "Exit" in flags["ours2"]
     # Authorities have reached it there, and seen the right ed25519 identity.
     assert any(line.startswith("a [::1]:") for line in words), words
+    check(world)
+
+
+def test_stock_authorities_list_the_family_that_certifies_our_relay(world: World) -> None:
+    """A key that C tor made is the family's in the microdescriptor of whoever was given it."""
+    with world.network.of("auth")[0].control() as control:
+        lines = [control.info(f"md/id/{relay.fingerprint}") for relay in world.ours]
+    families = [[line for line in about if line.startswith("family-ids")] for about in lines]
+    assert families == [[], [], [], [f"family-ids ed25519:{world.family}"]]
+    check(world)
+
+
+def test_a_stock_client_reaches_ipv6_by_our_exit(world: World, tmp_path: Path) -> None:
+    """Its consensus lists our exit's ports of IPv6, and streams to an address of it arrive."""
+    with world.network.of("auth")[0].control() as control:
+        about = control.info(f"md/id/{world.ours[2].fingerprint}")
+    assert "p6 accept 1-65535" in about, about
+    with through_our_exit(world, "six") as client, FileServer("::1") as server:
+        got = fetch(server.url(MIB, "[::1]"), client.proxy, tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
     check(world)
 
 
@@ -169,6 +206,27 @@ def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_
         client.process.wait_until("its answer", lambda: probed(answered), 30.0)
     finally:
         client.close()
+    check(world)
+
+
+def torpy_hop(world: World, fingerprint: str) -> str:
+    """A relay of ours as ``peers/torpy`` wants it, by the descriptor that an authority has."""
+    authority = world.network.of("auth")[0]
+    _, _, text = http_get(authority.dirport, f"/tor/server/fp/{fingerprint}")
+    lines = dict(line.split(" ", 1) for line in text.decode().splitlines() if " " in line)
+    orport = lines["router"].split()[2]
+    return f"127.0.0.1:{orport},{fingerprint},{lines['ntor-onion-key']}"
+
+
+def test_torpy_whose_sendmes_bear_no_tag_downloads_through_our_relays(world: World) -> None:
+    """5 MiB are a hundred circuit windows' SENDMEs of version 0, which C tor takes as well."""
+    length = 5 * MIB
+    hops = [torpy_hop(world, fingerprint) for _, fingerprint in world.path("all")]
+    with FileServer() as server:
+        command = [sys.executable, str(TORPY), server.url(length), *hops]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    expected = hashlib.sha256(seeded_bytes(length)).hexdigest()
+    assert done.stdout.split() == [str(length), expected], done.stderr[-2000:]
     check(world)
 
 

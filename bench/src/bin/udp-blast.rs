@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_bench::payload::{self, STAMP, Stamp};
 use anabranch_bench::{proc, report};
-use anabranch_drive::udp::{Datagrams, SendQueue, UdpOptions, UdpSocket};
+use anabranch_os::udp::{Datagrams, SendQueue, UdpOptions, UdpSocket};
 use clap::Parser;
 
 /// Send numbered, time-stamped datagrams of many sessions to one address.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_bench::payload::{self, Stamp};
 use anabranch_bench::{proc, report};
-use anabranch_drive::poller::Poller;
-use anabranch_drive::udp::{Datagrams, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{Datagrams, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use clap::Parser;
 
 /// Most delays that are kept.

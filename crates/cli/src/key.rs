@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anabranch_drive::entropy::generator;
-use anabranch_drive::far_end::keys::{KeyPair, Psk, PublicKey};
-use anabranch_drive::far_end::{KeyFile, Peer, secret_text};
+use anabranch_os::entropy::generator;
+use anabranch_splitter::far_end::keys::{KeyPair, Psk, PublicKey};
+use anabranch_splitter::far_end::{KeyFile, Peer, secret_text};
 use rand_core::Rng;
 
 use crate::failure::Failure;

@@ -5,7 +5,7 @@ pub(crate) mod pace;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anabranch_drive::status::{self, Board};
+use anabranch_os::status::{self, Board};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -155,7 +155,10 @@ fn of_split(run: &Value, now: f64) -> String {
     };
     let plan = [&about["schedule"], &about["every"]].map(|value| text(value).unwrap_or_default());
     let sessions = run["stats"]["sessions"].as_u64().unwrap_or(0);
-    let head = format!("{ends}, {} every {}, sessions: {sessions}", plan[0], plan[1]);
+    let silent = run["stats"]["silent"]["seconds"].as_f64().map_or_else(String::new, |seconds| {
+        format!(", silent: no answer for {} by any path", span(seconds))
+    });
+    let head = format!("{ends}, {} every {}, sessions: {sessions}{silent}", plan[0], plan[1]);
     let none = Vec::new();
     let paths = run["stats"]["paths"].as_array().unwrap_or(&none);
     let sum = |way: &str| paths.iter().filter_map(|path| path[way].as_f64()).sum::<f64>();

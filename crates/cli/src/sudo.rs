@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use anabranch_drive::shell::line;
+use anabranch_os::shell::line;
 
 /// `sudo` and the whole command line of this process with the words `more`, the program by its full
 /// path (root's `PATH` may lack it), as a shell reads it.

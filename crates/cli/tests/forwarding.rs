@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket as PlainSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use running::{PATIENCE, Running};
 
 /// Receives one datagram: (bytes, ECN bits, sender).

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_drive::capture::{SizeUnit, Trace};
+use anabranch_capture::{SizeUnit, Trace};
 use ports::free_ports;
 use program::{PATIENCE, Program};
 use serde_json::Value;
@@ -127,7 +127,7 @@ fn by_path(trace: &Path, set: u64) -> BTreeMap<u64, [u64; 2]> {
     let trace = Trace::open(trace).unwrap();
     assert_eq!(trace.facts().unit, SizeUnit::Cell);
     let mut paths = BTreeMap::<u64, [u64; 2]>::new();
-    let visit = |row: &anabranch_drive::capture::Row<'_>| {
+    let visit = |row: &anabranch_capture::Row<'_>| {
         if row.load == set as i64 {
             let bytes = paths.entry(row.path as u64).or_default();
             bytes[usize::from(row.size > 0)] += u64::from(row.size.unsigned_abs());

@@ -166,27 +166,33 @@ fn prometheus_own_checker_agrees(page: &str, whose: &str) {
 }
 
 /// What OpenMetrics 1.0 demands of a page: an end and nothing behind it; each family described
-/// once, its samples together behind that and named by its type; a unit that its name ends in.
+/// once, its samples together behind that and named by its type; a unit that its name ends in, and
+/// for each name that ends in one.
 fn is_open(page: &str, whose: &str) {
     let body = page.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("{whose}: no end: {page}"));
-    let (mut known, mut family, mut kind) = (BTreeSet::new(), "", "");
+    let (mut known, mut family, mut kind, mut unit) = (BTreeSet::new(), "", "", "");
     for line in body.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words[..] {
             ["#", what, name, about] => {
                 if name != family {
                     assert!(known.insert(name), "{whose}: {name} is described twice");
-                    (family, kind) = (name, "");
+                    (family, kind, unit) = (name, "", "");
                 }
                 match what {
                     "TYPE" => kind = about,
-                    "UNIT" => assert!(name.ends_with(&format!("_{about}")), "{whose}: {line}"),
+                    "UNIT" => {
+                        assert!(name.ends_with(&format!("_{about}")), "{whose}: {line}");
+                        unit = about;
+                    }
                     "HELP" => {}
                     other => panic!("{whose}: {other}: {line}"),
                 }
             }
             _ => {
                 let name = line.split(['{', ' ']).next().unwrap();
+                let wants_unit = family.ends_with("_bytes") || family.ends_with("_seconds");
+                assert!(!unit.is_empty() || !wants_unit, "{whose}: no unit: {line}");
                 let ending = name.strip_prefix(family);
                 let wanted = match kind {
                     "counter" => "_total",

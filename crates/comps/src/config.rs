@@ -50,6 +50,10 @@ pub struct Config {
     /// How long a path's datagrams to the client may be held until those by the path before have
     /// come; `None` delivers all as it comes.
     pub in_order: Option<Duration>,
+    /// Whether a path that has never brought an answer keeps its share where the server was heard
+    /// by one path alone. Otherwise it is taken out after 3 s
+    /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
+    pub keep_silent_paths: bool,
     /// A session without a datagram from its client for so long is closed.
     pub idle: Duration,
     /// Sessions that live at once; one more closes the one that was idle longest.
@@ -83,6 +87,7 @@ impl Config {
             seed: 0,
             quic_tuples: 4,
             in_order: None,
+            keep_silent_paths: false,
             idle: Duration::from_secs(180),
             sessions: 4096,
             protocol: Guess::Look,

@@ -14,7 +14,7 @@ use crate::session::{Common, Room, Session};
 use crate::tuples::Tuples;
 use crate::{
     Batch, CloseReason, Config, DownReason, Event, PathCounters, Protocol, Renumbering, SessionId,
-    Snapshot, TupleId, Unsplit,
+    Silent, Snapshot, TupleId, Unsplit,
 };
 
 /// Between two searches for a session to close in favour of a new one.
@@ -43,6 +43,8 @@ pub struct Core {
     timers: BTreeSet<(Time, SessionId)>,
     unanswered: VecDeque<SessionId>,
     next_session: u64,
+    /// The latest time that the core was given.
+    latest: Time,
     next_eviction: Time,
     /// When the sessions opened so far would have been due at the steady rate; may run ahead by a
     /// burst.
@@ -115,6 +117,7 @@ impl Core {
             timers: BTreeSet::new(),
             unanswered: VecDeque::new(),
             next_session: 0,
+            latest: Time::ZERO,
             next_eviction: Time::ZERO,
             openings_due: Time::ZERO,
             loop_told: Complaint::default(),
@@ -142,6 +145,7 @@ impl Core {
 
     /// Takes what happened.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.latest = now;
         match input {
             Input::Client { client, server, local, batch } => {
                 self.on_client(now, (client, server), local, &batch);
@@ -167,6 +171,7 @@ impl Core {
 
     /// The next thing to do, until there is none. Time-outs that are due by `now` happen here.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
+        self.latest = now;
         while self.outputs.is_empty() {
             let &(due, session) = self.timers.first()?;
             if due > now {
@@ -194,11 +199,13 @@ impl Core {
         }
         let mut unsplit = self.unsplit.clone();
         let alive = self.sessions.values().filter(|session| session.is_unsplit());
-        alive.for_each(|session| unsplit.add(session.id));
+        let far_end = self.config.far_end;
+        alive.for_each(|session| unsplit.add(session.id, session.why_kept(far_end)));
         Snapshot {
             paths,
             removed: self.removed,
             sessions: self.sessions.len(),
+            silent: self.silent(),
             opened: self.next_session,
             unsplit,
             pinned: Vec::new(),
@@ -212,6 +219,17 @@ impl Core {
             foreign: 0,
             far_end: None,
         }
+    }
+
+    /// The sessions whose servers are silent.
+    fn silent(&self) -> Option<Silent> {
+        let all = self.sessions.values().filter_map(|session| session.silent_since());
+        all.fold(None, |sum, (since, last)| {
+            let Silent { sessions, waited, last: latest } =
+                sum.unwrap_or(Silent { sessions: 0, waited: Duration::ZERO, last: None });
+            let waited = waited.max(self.latest.since(since));
+            Some(Silent { sessions: sessions + 1, waited, last: latest.max(last) })
+        })
     }
 
     /// Puts other settings into force, under live sessions; `before` tells for each path of
@@ -247,7 +265,7 @@ impl Core {
         let draw = (!draws_alike(&old, &self.config, &numbers)).then_some(self.changes);
         let all: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in all {
-            self.with(now, id, |session, common| session.reconfigure(now, &numbers, draw, common));
+            self.with(now, id, |session, common| session.reconfigure(&numbers, draw, common));
         }
         Ok(numbers)
     }
@@ -387,7 +405,7 @@ impl Core {
         }
         self.no_path += session.waiting() as u64;
         if session.is_unsplit() {
-            self.unsplit.add(id);
+            self.unsplit.add(id, session.why_kept(self.config.far_end));
         }
         self.outputs.push_back(Output::Close { session: id });
         self.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_multipath::PathId;
+use anabranch_multipath::{PathId, Time};
 
 use crate::Protocol;
 use crate::protocol::Confidence;
@@ -42,14 +42,25 @@ pub enum Event {
         /// The protocol, [`Protocol::Other`] if it is not known.
         protocol: Protocol,
     },
-    /// The server has never answered, by whatever path. Told after 10 s, and again after ever
-    /// longer pauses while the client goes on.
+    /// The server has not answered for 10 s, by whatever path, though its client went on. Reported
+    /// again after ever longer pauses while the client does.
     Unanswered {
         /// The session.
         session: SessionId,
         /// The server that the client named; `None` for the one of all.
         server: Option<SocketAddr>,
-        /// Since the client's first datagram.
+        /// Since the client's first datagram after the last answer.
+        waited: Duration,
+        /// When the server last answered; `None` if it never did.
+        last: Option<Time>,
+    },
+    /// The server answers after a silence that was reported.
+    Answered {
+        /// The session.
+        session: SessionId,
+        /// The server that the client named; `None` for the one of all.
+        server: Option<SocketAddr>,
+        /// Length of the silence.
         waited: Duration,
     },
     /// Fewer four-tuples are used than the paths and ports would give.
@@ -75,6 +86,17 @@ pub enum Event {
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
+    /// A session that could have been split has kept to one path for 3 s of its traffic and three
+    /// runs of the schedule, for a reason other than the schedule's draws. Reported once for each
+    /// stay.
+    Kept {
+        /// The session.
+        session: SessionId,
+        /// The path that it keeps to.
+        path: PathId,
+        /// The reason.
+        why: Kept,
+    },
     /// A path left the candidate set, for one session or (`None`) for all.
     Down {
         /// The path.
@@ -91,8 +113,9 @@ pub enum Event {
         /// The session that has it back, `None` for all.
         session: Option<SessionId>,
     },
-    /// The server answers on other paths than those that it is spoken to: uplink and downlink are
-    /// split differently.
+    /// The server answers on another path than those that it is spoken to: uplink and downlink are
+    /// split differently. Reported after at least four changes of the uplink's path, and again
+    /// after 10 min.
     Skewed {
         /// The session.
         session: SessionId,
@@ -100,6 +123,8 @@ pub enum Event {
         path: PathId,
         /// Share of the downlink bytes that came by that path, in percent.
         percent: u8,
+        /// Whether the server was heard by another path before, so that it has followed once.
+        followed: bool,
     },
     /// A session ended.
     Closed {
@@ -124,6 +149,24 @@ pub enum Event {
     },
 }
 
+/// Why a session keeps to one path, or was never split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is shorter than a run of the schedule.
+    Short,
+    /// The handshake of a QUIC connection is not confirmed.
+    Handshake,
+    /// All of it belongs to the path that handshakes and DNS queries take.
+    HandshakePath,
+    /// Its server knows it by its address ([`Protocol::keeps_to_one_path`]).
+    Protocol(Protocol),
+    /// No other path can carry it: they are down, do not lead to its server, or exceed the
+    /// four-tuples of a QUIC connection.
+    OtherPaths,
+    /// The schedule has named no other path.
+    Schedule,
+}
+
 /// Why a path is no candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
@@ -135,10 +178,21 @@ pub enum DownReason {
     Proxy,
     /// This session has no socket there: the program has all the files that it may have.
     NoSocket,
-    /// Used for a second without an answer, by a server that had followed the session there before.
+    /// Used for a second without an answer, while the server was heard by other paths.
     Silent,
+    /// It has never brought an answer of a server that was heard by one other path alone: it
+    /// swallows what is sent, or the server does not follow its client. For 3 s all that went by it
+    /// also went by the other.
+    NeverAnswered,
     /// The far end is not heard by it: it left questions of ours unanswered.
     Unheard,
+}
+
+impl DownReason {
+    /// Whether only an answer brings the path back.
+    pub(crate) fn needs_answer(self) -> bool {
+        matches!(self, DownReason::Silent | DownReason::NeverAnswered)
+    }
 }
 
 /// Why a session ended.

@@ -9,8 +9,11 @@ use crate::rtt::RttFilter;
 
 /// Use without an answer that makes a path silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The server was active if it was heard within this time.
-const ACTIVE: Duration = Duration::from_secs(1);
+/// Use without an answer that makes a path doubtful which has never brought one.
+const DOUBT: Duration = Duration::from_millis(300);
+/// Answers by other paths that must fall into a silence: a server that says little may have had
+/// nothing to say while its client was here.
+const ANSWERS: u64 = 8;
 /// A pause between two datagrams counts as use up to this length.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 /// Datagrams in a row that are copied to try a path that is down.
@@ -27,6 +30,19 @@ struct Silence {
     since: Time,
     used: Duration,
     server_was_active: bool,
+    /// Answers of the server before, by any path.
+    answers: u64,
+    /// Whether the last datagram was sent while the server spoke, so that the time after it counts.
+    counts: bool,
+}
+
+/// The server as the session knows it when it sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activity {
+    /// Whether it speaks: it was heard within the last second, or since the datagram before.
+    pub(crate) active: bool,
+    /// How often it was heard, by any path.
+    pub(crate) answers: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +62,9 @@ pub(crate) struct Health {
     rtt: RttFilter,
     sent: Option<Time>,
     heard: Option<Time>,
-    followed: bool,
     silence: Option<Silence>,
+    /// Since when what goes here also goes by a path that answers.
+    doubted: Option<Time>,
     down: Option<Down>,
 }
 
@@ -55,6 +72,11 @@ impl Health {
     /// The round-trip time, once measured.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt.rtt()
+    }
+
+    /// An upper bound of the round-trip time, and whether it is near it.
+    pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
+        self.rtt.upper_bound()
     }
 
     /// When the session last sent here.
@@ -77,24 +99,36 @@ impl Health {
         self.down.map(|down| down.reason)
     }
 
-    /// The session sends by this path; `server_heard` is when the server was last heard on any
-    /// path.
-    pub(crate) fn on_sent(&mut self, now: Time, server_heard: Option<Time>) {
-        self.rtt.on_sent(now);
-        self.sent = Some(now);
-        let active = server_heard.is_some_and(|heard| now.since(heard) <= ACTIVE);
-        let fresh = Silence { since: now, used: Duration::ZERO, server_was_active: active };
-        match &self.silence {
+    /// The session sends by this path something that the server would answer.
+    pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
+        self.on_unasking(now);
+        let Activity { active, answers } = server;
+        let fresh = Silence {
+            since: now,
+            used: Duration::ZERO,
+            server_was_active: active,
+            answers,
+            counts: active,
+        };
+        match &mut self.silence {
             // What began while the server was quiet proves nothing, and must not hide what begins
             // now.
-            Some(silence) if silence.server_was_active || !active => {}
+            Some(silence) if silence.server_was_active || !active => silence.counts = active,
             _ => self.silence = Some(fresh),
         }
     }
 
-    /// The session used this path, and no other, for the time between one datagram and the next.
+    /// The session sends by this path something that nobody answers.
+    pub(crate) fn on_unasking(&mut self, now: Time) {
+        self.silence.iter_mut().for_each(|silence| silence.counts = false);
+        self.rtt.on_sent(now);
+        self.sent = Some(now);
+    }
+
+    /// The session used this path, and no other, for the time between one datagram and the next. It
+    /// counts if the server spoke when the first was sent.
     pub(crate) fn on_used(&mut self, pause: Duration) {
-        if let Some(silence) = &mut self.silence {
+        if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
             silence.used += pause.min(LONGEST_PAUSE);
         }
     }
@@ -103,17 +137,31 @@ impl Health {
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
         self.heard = Some(now);
-        self.followed = true;
         self.silence = None;
+        self.doubted = None;
         self.down.take().is_some()
     }
 
-    /// Since when the path, which the server had followed us to while both directions were active,
-    /// has not answered, if it has been used long enough for that to mean something.
-    pub(crate) fn silent_since(&self) -> Option<Time> {
-        let silence =
-            self.silence.filter(|silence| silence.used >= SILENCE && silence.server_was_active)?;
-        self.followed.then_some(silence.since)
+    /// When the present use without an answer began, while the server spoke by other paths; `None`
+    /// if it is too short for that to mean something, or the server too quiet. `answers` is how
+    /// often the server was heard in all.
+    pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
+        let silence = self.silence.filter(|silence| {
+            let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
+            silence.used >= SILENCE && silence.server_was_active && spoke
+        })?;
+        Some(silence.since)
+    }
+
+    /// When the path became doubtful: it has never brought an answer, though it was used.
+    pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
+        let used = self.silence.filter(|silence| silence.server_was_active)?.used;
+        (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))
+    }
+
+    /// Whether what goes here also goes by a path that answers.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.is_some() && self.down.is_none()
     }
 
     /// Takes the path out. True if it was in.
@@ -170,7 +218,7 @@ impl Health {
 
     /// When [`Health::no_news_is_good_news`] will say yes, if nothing happens before.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
-        let down = self.down.filter(|down| down.reason != DownReason::Silent)?;
+        let down = self.down.filter(|down| !down.reason.needs_answer())?;
         Some(down.tried? + NO_NEWS)
     }
 }
@@ -183,34 +231,64 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    /// A path that answered at 0 ms and is used every 100 ms from then on.
-    fn used_for(millis: u64, server_heard: Option<Time>, followed: bool) -> Health {
+    fn server(active: bool, answers: u64) -> Activity {
+        Activity { active, answers }
+    }
+
+    /// A path that is used every 100 ms from 0 ms on.
+    fn used_for(millis: u64, active: bool) -> Health {
         let mut health = Health::default();
-        if followed {
-            health.on_heard(ms(0));
-        }
-        health.on_sent(ms(0), server_heard);
+        health.on_sent(ms(0), server(active, 0));
         for at in (100..=millis).step_by(100) {
             health.on_used(Duration::from_millis(100));
-            health.on_sent(ms(at), server_heard);
+            health.on_sent(ms(at), server(active, at / 50));
         }
         health
     }
 
     #[test]
     fn a_second_of_use_without_an_answer_is_silence() {
-        assert_eq!(used_for(900, Some(ms(0)), true).silent_since(), None);
-        assert_eq!(used_for(1000, Some(ms(0)), true).silent_since(), Some(ms(0)));
+        assert_eq!(used_for(900, true).silent_since(18), None);
+        assert_eq!(used_for(1000, true).silent_since(20), Some(ms(0)));
     }
 
     #[test]
     fn a_silence_that_began_while_the_server_was_quiet_begins_anew_when_it_speaks() {
-        let mut health = used_for(500, None, true);
+        let mut health = used_for(500, false);
         for at in (600..=1600).step_by(100) {
             health.on_used(Duration::from_millis(100));
-            health.on_sent(ms(at), Some(ms(at - 10)));
+            health.on_sent(ms(at), server(true, at));
         }
-        assert_eq!(health.silent_since(), Some(ms(600)));
+        assert_eq!(health.silent_since(1600), Some(ms(600)));
+    }
+
+    #[test]
+    fn a_server_that_was_heard_a_few_times_may_have_had_nothing_to_say() {
+        let health = used_for(1000, true);
+        assert_eq!(health.silent_since(0), Some(ms(0)), "a server that says nothing any more");
+        assert_eq!(health.silent_since(ANSWERS - 1), None);
+        assert_eq!(health.silent_since(ANSWERS), Some(ms(0)));
+    }
+
+    #[test]
+    fn what_nobody_answers_is_no_use() {
+        let mut health = Health::default();
+        for at in 0..20 {
+            health.on_unasking(Time::from_secs(25 * at));
+            health.on_used(Duration::from_secs(25));
+        }
+        assert_eq!(health.silent_since(100), None);
+    }
+
+    #[test]
+    fn a_path_without_any_answer_is_doubtful_after_some_use_until_it_answers() {
+        assert_eq!(used_for(200, true).doubt(ms(200)), None);
+        let mut health = used_for(300, true);
+        assert_eq!(health.doubt(ms(300)), Some(ms(300)));
+        assert_eq!(health.doubt(ms(400)), Some(ms(300)));
+        assert!(health.is_doubted());
+        health.on_heard(ms(500));
+        assert!(!health.is_doubted());
     }
 
     #[test]
@@ -224,25 +302,19 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_server_never_followed_is_not_silent() {
-        assert_eq!(used_for(5000, Some(ms(0)), false).silent_since(), None);
-    }
-
-    #[test]
     fn where_the_server_says_nothing_anyway_no_path_is_silent() {
-        assert_eq!(used_for(5000, None, true).silent_since(), None);
+        assert_eq!(used_for(5000, false).silent_since(100), None);
     }
 
     #[test]
     fn long_pauses_are_not_use() {
         let mut health = Health::default();
-        health.on_heard(ms(0));
-        health.on_sent(ms(0), Some(ms(0)));
+        health.on_sent(ms(0), server(true, 0));
         for second in 1..4 {
             health.on_used(Duration::from_secs(1));
-            health.on_sent(Time::from_secs(second), Some(ms(0)));
+            health.on_sent(Time::from_secs(second), server(true, 100));
         }
-        assert_eq!(health.silent_since(), None, "three pauses count as 0.9 s");
+        assert_eq!(health.silent_since(100), None, "three pauses count as 0.9 s");
     }
 
     #[test]

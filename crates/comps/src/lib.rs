@@ -2,7 +2,7 @@
 //!
 //! # Tour
 //!
-//! The splitter's core (CoMPS, papers/000): it takes the datagrams of sessions that a user already
+//! The splitter's core (CoMPS, PETS 2022): it takes the datagrams of sessions that a user already
 //! has and says by which path each of them goes. It does no I/O.
 //!
 //! The tour:
@@ -43,10 +43,10 @@ mod waiting;
 pub use batch::Batch;
 pub use config::{Config, EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, SCHEDULE};
 pub use core::Core;
-pub use event::{CloseReason, DownReason, Event, SessionId};
+pub use event::{CloseReason, DownReason, Event, Kept, SessionId};
 pub use io::{Failure, Held, Input, Output, Payload};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
-pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Snapshot, Unsplit};
+pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Silent, Snapshot, Unsplit};
 pub use timers::{JitterTooLong, check_jitter};
 pub use tuples::TupleId;

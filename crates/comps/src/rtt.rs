@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// A minimum is forgotten after at most two of these.
+/// A minimum is forgotten after at most two of these, if there were enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
 /// How long a path must have carried nothing before it can be timed, while nothing is measured.
 const UNKNOWN: Duration = Duration::from_millis(100);
@@ -14,6 +14,10 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const LEAST: Duration = Duration::from_millis(20);
 /// An answer later than this answers something else.
 const LATEST: Duration = Duration::from_secs(3);
+/// Samples that replace an older minimum: of fewer, all may be late answers of idle moments.
+const SAMPLES: u32 = 3;
+/// Samples, at least, of which a long one is believed.
+const AGREE: u32 = 2;
 
 /// Times the first datagram of a visit to a path against the first answer that comes by that path.
 ///
@@ -30,6 +34,10 @@ pub(crate) struct RttFilter {
     window_began: Time,
     now: Option<Duration>,
     before: Option<Duration>,
+    /// Samples in the present window, and whether any window had [`AGREE`] and [`SAMPLES`].
+    samples: u32,
+    agreed: bool,
+    confirmed: bool,
 }
 
 impl RttFilter {
@@ -51,8 +59,17 @@ impl RttFilter {
         }
     }
 
-    /// The estimate.
+    /// The estimate. One above [`UNKNOWN`] needs [`AGREE`] samples.
     pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.lowest().filter(|rtt| self.agreed || *rtt < UNKNOWN)
+    }
+
+    /// The lowest sample, and whether it is one of [`SAMPLES`] at least.
+    pub(crate) fn upper_bound(&self) -> Option<(Duration, bool)> {
+        self.lowest().map(|rtt| (rtt, self.confirmed))
+    }
+
+    fn lowest(&self) -> Option<Duration> {
         match (self.now, self.before) {
             (Some(now), Some(before)) => Some(now.min(before)),
             (now, before) => now.or(before),
@@ -71,7 +88,7 @@ impl RttFilter {
         if left > LATEST {
             return self.heard.is_none_or(|heard| now.since(heard) >= LEAST);
         }
-        let rtt = self.rtt();
+        let rtt = self.lowest();
         let heard = self.heard.filter(|heard| *heard >= sent);
         heard.is_some_and(|heard| {
             left >= rtt.map_or(UNKNOWN, |rtt| rtt * 2).max(LEAST)
@@ -80,10 +97,13 @@ impl RttFilter {
     }
 
     fn add(&mut self, now: Time, sample: Duration) {
-        if now.since(self.window_began) >= WINDOW {
+        if now.since(self.window_began) >= WINDOW && self.samples >= SAMPLES {
             self.before = self.now.take();
-            self.window_began = now;
+            (self.window_began, self.samples) = (now, 0);
         }
+        self.samples += 1;
+        self.agreed |= self.samples >= AGREE;
+        self.confirmed |= self.samples >= SAMPLES;
         self.now = Some(self.now.map_or(sample, |lowest| lowest.min(sample)));
     }
 }
@@ -158,6 +178,30 @@ mod tests {
         filter.on_sent(ms(30));
         filter.on_heard(ms(30));
         assert_eq!(filter.rtt(), Some(Duration::ZERO), "20 ms after the last of both");
+    }
+
+    #[test]
+    fn a_late_answer_of_an_idle_moment_replaces_no_minimum() {
+        let mut filter = RttFilter::default();
+        filter.on_sent(ms(0));
+        filter.on_heard(ms(1));
+        for (second, answer) in [(15, 205), (40, 340), (65, 210)] {
+            let sent = Time::from_secs(second);
+            filter.on_sent(sent);
+            filter.on_heard(sent + Duration::from_millis(answer));
+            assert_eq!(filter.rtt(), Some(Duration::from_millis(1)), "after {second} s");
+        }
+    }
+
+    #[test]
+    fn a_long_first_sample_is_believed_when_others_agree() {
+        let mut filter = RttFilter::default();
+        for (second, answer, known) in [(0, 610, None), (2, 600, Some(600)), (4, 620, Some(600))] {
+            let sent = Time::from_secs(second);
+            filter.on_sent(sent);
+            filter.on_heard(sent + Duration::from_millis(answer));
+            assert_eq!(filter.rtt(), known.map(Duration::from_millis));
+        }
     }
 
     #[test]

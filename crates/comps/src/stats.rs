@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::SessionId;
+use anabranch_multipath::Time;
+
+use crate::{Kept, SessionId};
 
 /// One direction of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,18 +96,18 @@ pub struct Pinned {
 pub struct Unsplit {
     /// How many.
     pub sessions: u64,
-    /// The first of them, at most [`Unsplit::NAMED`].
-    pub first: Vec<SessionId>,
+    /// The first of them and why, at most [`Unsplit::NAMED`].
+    pub first: Vec<(SessionId, Kept)>,
 }
 
 impl Unsplit {
     /// Sessions that are kept by their numbers.
     pub const NAMED: usize = 10;
 
-    pub(crate) fn add(&mut self, session: SessionId) {
+    pub(crate) fn add(&mut self, session: SessionId, why: Kept) {
         self.sessions += 1;
         if self.first.len() < Unsplit::NAMED {
-            self.first.push(session);
+            self.first.push((session, why));
         }
     }
 }
@@ -124,6 +126,17 @@ pub struct FarEndCounters {
     pub decoys: [Flow; 2],
 }
 
+/// Sessions whose servers have been silent for 10 s and more, though their clients went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// Number of such sessions.
+    pub sessions: usize,
+    /// The longest of these silences.
+    pub waited: Duration,
+    /// When one of their servers last answered; `None` if none ever did.
+    pub last: Option<Time>,
+}
+
 /// Counted over the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -134,6 +147,8 @@ pub struct Snapshot {
     pub removed: PathCounters,
     /// Sessions alive.
     pub sessions: usize,
+    /// Those whose server is silent, if there are any.
+    pub silent: Option<Silent>,
     /// Sessions that ever began.
     pub opened: u64,
     /// Sessions, alive or not, that one path alone has carried so far.

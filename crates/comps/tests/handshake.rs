@@ -37,9 +37,16 @@ fn is_long(datagram: &[u8]) -> bool {
 
 /// A server of one connection: sends early short headers as soon as it may (the hard case), says so
 /// once it is confirmed, and then answers to the newest address.
-#[derive(Default)]
 struct QuicServer {
     confirmed: Option<Time>,
+    /// The ID by which it calls its client in packets with a short header.
+    calls: &'static [u8],
+}
+
+impl Default for QuicServer {
+    fn default() -> QuicServer {
+        QuicServer { confirmed: None, calls: CLIENT }
+    }
 }
 
 const CONFIRMED: u8 = 1;
@@ -55,9 +62,9 @@ impl Server for QuicServer {
             ],
             Some(_) => {
                 self.confirmed.get_or_insert(now);
-                vec![(from, short(CLIENT, CONFIRMED))]
+                vec![(from, short(self.calls, CONFIRMED))]
             }
-            None if self.confirmed.is_some() => vec![(from, short(CLIENT, CONFIRMED))],
+            None if self.confirmed.is_some() => vec![(from, short(self.calls, CONFIRMED))],
             None => Vec::new(),
         }
     }
@@ -66,6 +73,11 @@ impl Server for QuicServer {
 /// A client: sends its first flight and its last until each is answered, every 60 ms, and data
 /// every 4 ms in between.
 fn connect(world: &mut World<QuicServer>, end: Time) {
+    connect_by(world, SERVER, end);
+}
+
+/// The same with a client that calls its server by `id` once it has its keys.
+fn connect_by(world: &mut World<QuicServer>, id: &[u8], end: Time) {
     let mut tick = 0u64;
     while world.now < end {
         let heard = world.returned.get(&client(0));
@@ -73,13 +85,13 @@ fn connect(world: &mut World<QuicServer>, end: Time) {
             heard.is_some_and(|all| all.iter().any(|(_, d)| wanted(d)))
         };
         let has_flight = has(&|datagram| is_long(datagram));
-        let is_confirmed = has(&|datagram| datagram == short(CLIENT, CONFIRMED));
+        let is_confirmed = has(&|d| !is_long(d) && d.ends_with(&[CONFIRMED; 30]));
         if !has_flight && tick.is_multiple_of(15) {
             world.client(client(0), &long(INITIAL, b"invented", CLIENT));
         } else if has_flight && !is_confirmed && tick.is_multiple_of(15) {
             world.client(client(0), &long(HANDSHAKE, SERVER, CLIENT));
         } else if has_flight {
-            world.client(client(0), &short(SERVER, 7));
+            world.client(client(0), &short(id, 7));
         }
         tick += 1;
         let next = world.now + 4 * MS;
@@ -121,6 +133,29 @@ fn nothing_leaves_by_a_direct_path_before_the_server_is_confirmed() {
         let first =
             world.sent.iter().find(|sent| sent.path.0 < 3).expect("the schedule takes over");
         assert!(first.time >= confirmed + world::DELAY, "{:?} before {confirmed:?}", first.time);
+    }
+}
+
+/// quinn, quic-go and Caddy leave the IDs of the handshake within its first round trip, quic-go's
+/// client likewise.
+#[test]
+fn a_connection_is_split_though_both_ends_leave_the_handshakes_ids() {
+    for (calls, id) in
+        [(&b"newer_id"[..], SERVER), (CLIENT, b"another_"), (b"newer_id", b"another_")]
+    {
+        for settings in [with_handshake_path(), config(3, "round-robin", "50ms")] {
+            let server = QuicServer { calls, ..QuicServer::default() };
+            let mut world = World::new(settings, server);
+            connect_by(&mut world, id, Time::from_secs(1));
+            let confirmed = world.server.confirmed.unwrap();
+            let split = world.sent.iter().find(|sent| sent.path != world.sent[0].path).unwrap();
+            assert!(split.time >= confirmed + world::DELAY, "{:?}", split.time);
+            let is_release = |(_, event): &&(Time, Event)| matches!(event, Event::Released { .. });
+            let released = world.events.iter().find(is_release).expect("it is told").0;
+            assert!(released <= Time::from_millis(100), "{released:?}");
+            let shares = world.counts(Time::from_millis(200), Time::from_secs(1));
+            assert!(shares[..3].iter().all(|&count| count > 50), "{calls:?} {id:?}: {shares:?}");
+        }
     }
 }
 

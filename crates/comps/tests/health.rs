@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, DownReason, Event, Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::LinkSettings;
-use world::{DELAY, Follower, Mute, Seen, Server, Stubborn, World, client, config, link, numbered};
+use world::{DELAY, Follower, Mute, Seen, Server, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -129,18 +129,6 @@ fn the_only_path_in_use_is_left_when_it_goes_silent() {
         world.returned[&client(0)].iter().any(|(time, _)| *time > ms(3500)),
         "the session goes on"
     );
-}
-
-#[test]
-fn a_server_that_answers_on_the_first_path_only_makes_no_path_look_dead() {
-    let mut world = World::new(config(3, "round-robin", "100ms"), Stubborn::default());
-    world.stream(client(0), 5 * MS, ms(10_000));
-    assert_eq!(downs(&world), []);
-    let skewed =
-        |event: &Event| matches!(event, Event::Skewed { path: PathId(0), percent: 100, .. });
-    assert!(world.has_event(skewed), "and the skew is reported");
-    let snapshot = world.core.snapshot();
-    assert!(snapshot.paths[1].up.datagrams > 500 && snapshot.paths[1].down.datagrams == 0);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use anabranch_comps::{Config, Event, Guess, Protocol};
 use anabranch_multipath::Time;
 use world::{Follower, Mute, Seen, Server, World, client, config, link};
 
+/// The datagram with a number.
+type One = fn(u8) -> Vec<u8>;
+
 /// Bytes without a pattern, other ones for each `seed`.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -113,7 +116,7 @@ fn sent(protocol: Guess, datagrams: &[Vec<u8>]) -> World<Mute> {
     world
 }
 
-fn counted(one: fn(u8) -> Vec<u8>) -> Vec<Vec<u8>> {
+fn counted(one: One) -> Vec<Vec<u8>> {
     (0..21).map(one).collect()
 }
 
@@ -132,7 +135,7 @@ fn numbers_in_clear_are_reported_once_for_each_protocol() {
 
 #[test]
 fn numbers_in_clear_are_reported_of_every_tunnel_that_has_them() {
-    let known: [(fn(u8) -> Vec<u8>, Protocol); 3] =
+    let known: [(One, Protocol); 3] =
         [(tunnel, Protocol::WireGuard), (nebula, Protocol::Nebula), (openvpn, Protocol::OpenVpn)];
     for guess in [Guess::Look, Guess::Is(Protocol::Other)] {
         for (one, protocol) in known {
@@ -170,7 +173,7 @@ fn a_protocol_that_the_user_names_needs_no_proof() {
 
 #[test]
 fn what_a_server_knows_by_its_address_keeps_to_one_path() {
-    let rest = |one: fn(u8) -> Vec<u8>| (0..20).map(one).collect::<Vec<_>>();
+    let rest = |one: One| (0..20).map(one).collect::<Vec<_>>();
     let sessions = [
         (hello(), rest(|n| record(23, n))),
         (stun(), rest(|n| filled(&[0x80, 96, 0, n], 90))),

@@ -5,7 +5,9 @@ mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{Batch, CloseReason, Config, Event, Input, SessionId, Unsplit};
+use anabranch_comps::{
+    Batch, CloseReason, Config, Event, Guess, Input, Kept, Protocol, SessionId, Unsplit,
+};
 use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
@@ -240,13 +242,35 @@ fn many_sessions_without_an_answer_are_one_line_in_ten_seconds() {
 }
 
 #[test]
-fn a_server_that_has_answered_once_is_not_told_of() {
+fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() {
     let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());
     world.client(client(0), &numbered(0));
     world.run_until(Time::from_millis(100));
-    world.cut(0, true);
-    world.cut(1, true);
-    world.stream(client(0), Duration::from_secs(1), Time::from_secs(60));
+    assert_eq!(world.core.snapshot().silent, None);
+    (0..2).for_each(|path| world.cut(path, true));
+    let cut = world.now;
+    world.stream(client(0), Duration::from_secs(1), Time::from_secs(20));
+    assert_eq!(told_of_silence(&world), [(0, 10)]);
+    let silent = world.core.snapshot().silent.unwrap();
+    assert_eq!((silent.sessions, silent.waited.as_secs()), (1, 19));
+    assert!(silent.last.unwrap() < cut);
+    (0..2).for_each(|path| world.cut(path, false));
+    world.stream(client(0), Duration::from_secs(1), Time::from_secs(25));
+    let back =
+        |event: &Event| matches!(event, Event::Answered { waited, .. } if waited.as_secs() == 20);
+    assert!(world.has_event(back), "{:?}", world.events);
+    assert_eq!(world.core.snapshot().silent, None);
+}
+
+#[test]
+fn keep_alives_of_wireguard_are_answered_by_nobody() {
+    let settings = Config { idle: Duration::from_secs(900), ..config(2, "uniform", "100ms") };
+    let mut world = World::new(settings, Mute);
+    let keepalive = [&[4, 0, 0, 0][..], &[7; 28]].concat();
+    for second in 0..300 {
+        world.client(client(0), &keepalive);
+        world.run_until(Time::from_secs(second));
+    }
     assert_eq!(told_of_silence(&world), []);
 }
 
@@ -262,7 +286,7 @@ fn sessions_shorter_than_a_run_are_counted_as_never_split() {
     let alive = world.core.snapshot();
     assert_eq!((alive.opened, alive.unsplit.sessions), (14, 13));
     assert_eq!(alive.unsplit.first.len(), Unsplit::NAMED);
-    assert!(!alive.unsplit.first.contains(&SessionId(4)));
+    assert!(alive.unsplit.first.iter().all(|&(id, why)| id != SessionId(4) && why == Kept::Short));
     world.tell(Input::Shutdown);
     assert_eq!(world.core.snapshot().unsplit, alive.unsplit, "their end changes nothing");
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Programs;
 use super::stage::{SERVER, Stage, command};
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 /// Of all servers.
 pub(super) const PORT: u16 = 4433;

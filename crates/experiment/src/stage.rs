@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Programs;
-use anabranch_drive::emulate::{Crew, Member, Namespace, Network, Topology};
+use anabranch_emulator::{Crew, Member, Namespace, Network, Topology};
 
 /// Of the server, whatever path leads there.
 pub(super) const SERVER: &str = "10.99.0.1";

@@ -15,7 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
 use super::Disturbance;
-use anabranch_drive::capture::Draft;
+use anabranch_capture::Draft;
 
 /// The values of a column, none of them null.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Programs;
 use super::stage::{Stage, command, wait_for};
-use anabranch_drive::emulate::{Member, Namespace};
-use anabranch_drive::netlink::configure::{self, NewRoute};
-use anabranch_drive::netlink::{Prefix, link_named};
+use anabranch_emulator::{Member, Namespace};
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::netlink::{Prefix, link_named};
 
 /// What it takes, and what gives it.
 pub(super) const NEEDS: &[(&str, &str)] =

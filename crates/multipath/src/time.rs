@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A point on a run's own time line, in nanoseconds since the run began.
 ///
-/// Nothing in a core reads a clock: `drive` turns the monotonic clock into a `Time`, `sim` counts
-/// one up.
+/// Nothing in a core reads a clock: `os::clock` turns the monotonic clock into a `Time`, a test
+/// counts one up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 

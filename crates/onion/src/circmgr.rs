@@ -25,16 +25,19 @@ use crate::wire::netdoc::Speaks;
 use entry::Entry;
 use legs::{LegState, LeglessSet};
 pub use testing::testing_path;
+use unanswered::{PendingDemand, UnansweredDemands};
 
 mod bridges;
 mod caches;
 mod entry;
 mod legs;
 mod testing;
+mod unanswered;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
 const DIRTY: Duration = Duration::from_secs(600);
-/// A demand that no circuit was found for is refused after this time (C tor's SocksTimeout).
+/// A demand that no circuit was found for, or none that answers, is refused after this time (C
+/// tor's SocksTimeout).
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Unused circuits that are kept ready, and the port that they must lead to.
 const AHEAD: usize = 2;
@@ -77,8 +80,12 @@ pub struct Demand {
     pub target: Target,
     /// With whom it may share a circuit.
     pub isolation: Isolation,
+    /// When it was first made: what was tried before counts.
+    pub since: Time,
     /// Exits whose policy has refused it.
     pub avoid: Vec<[u8; 20]>,
+    /// Exits that failed it otherwise: avoided as long as there are others.
+    pub shun: Vec<[u8; 20]>,
 }
 
 /// Why a demand cannot be met.
@@ -88,6 +95,8 @@ pub enum Refusal {
     NoPath(NoRelay),
     /// No circuit came to be in time.
     TimedOut,
+    /// No circuit that it was attached to answered in time.
+    Unanswered,
 }
 
 /// What the owner is to do.
@@ -104,6 +113,9 @@ pub enum Order {
     Merge(CircuitKey, Vec<Hop>),
     /// Open the stream of this demand on this circuit.
     Attach(u64, CircuitKey),
+    /// Take the stream of this demand off its circuit, which does not answer: the demand waits for
+    /// another.
+    Detach(u64),
     /// Tell whoever made this demand that it cannot be met.
     Refuse(u64, Refusal),
     /// Guards or build times changed: keep them ([`CircuitManager::guards`],
@@ -185,7 +197,8 @@ pub struct CircuitManager {
     /// The same, with those exits alone that the design of sets takes.
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
-    demands: Vec<(Time, Demand)>,
+    demands: Vec<PendingDemand>,
+    unanswered: UnansweredDemands,
     /// Where no path of this network leads.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
@@ -225,6 +238,7 @@ impl CircuitManager {
             wishes,
             circuits: BTreeMap::new(),
             demands: Vec::new(),
+            unanswered: UnansweredDemands::default(),
             hopeless: Vec::new(),
             orders: VecDeque::new(),
             last_key: 0,
@@ -331,12 +345,14 @@ impl CircuitManager {
     /// Somebody wants to go somewhere: [`Order::Attach`] or [`Order::Refuse`] follows.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
-        self.demands.push((now, demand));
+        self.unanswered.remove(demand.number);
+        self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
     /// Whoever made this demand has gone.
     pub fn withdraw(&mut self, number: u64) {
-        self.demands.retain(|(_, demand)| demand.number != number);
+        self.unanswered.remove(number);
+        self.demands.retain(|pending| pending.demand.number != number);
     }
 
     /// A circuit has so many hops now.
@@ -409,6 +425,7 @@ impl CircuitManager {
     pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
+        self.give_up_silent(now);
         self.expire(now, unix_now);
         self.end_legless(now);
         let network = self.network.clone().filter(|network| {
@@ -436,7 +453,7 @@ impl CircuitManager {
             }
             match self.begin(&network, (target, &avoid), now, unix_now, rng) {
                 Ok(()) => begun = true,
-                Err(Some(none)) => self.give_up(&network, now, (target, &avoid), none),
+                Err(Some(none)) => failed |= self.give_up(&network, now, (target, &avoid), none),
                 Err(None) => failed = true,
             }
         }
@@ -453,21 +470,28 @@ impl CircuitManager {
     }
 
     /// Refuses whoever wants to go where no path leads; at once if all relays are known, else after
-    /// a while.
+    /// a while. True if some may go there after all, by exits that failed them before.
     fn give_up(
         &mut self,
         network: &Network,
         now: Time,
         (target, avoid): (Target, &[[u8; 20]]),
         none: NoRelay,
-    ) {
+    ) -> bool {
         let is_known = network.missing().next().is_none();
-        let refused = |(since, demand): &&(Time, Demand)| {
-            let wants = demand.target == target && demand.avoid == avoid;
-            wants && (is_known || now >= *since + SLUGGISH)
-        };
-        let numbers = self.demands.iter().filter(refused).map(|(_, demand)| demand.number);
-        self.refuse(numbers.collect(), Refusal::NoPath(none));
+        let (mut refused, mut may_shun_less) = (Vec::new(), false);
+        for pending in &mut self.demands {
+            let wants = pending.demand.target == target && pending.avoided() == avoid;
+            let demand = &mut pending.demand;
+            if wants && !demand.shun.is_empty() {
+                demand.shun.clear();
+                may_shun_less = true;
+            } else if wants && (is_known || now >= demand.since + SLUGGISH) {
+                refused.push(demand.number);
+            }
+        }
+        self.refuse(refused, Refusal::NoPath(none));
+        may_shun_less
     }
 
     fn refuse(&mut self, numbers: Vec<u64>, why: Refusal) {
@@ -497,8 +521,8 @@ impl CircuitManager {
         });
         let used = self.circuits.values().filter(|circuit| circuit.is_idle());
         let dirty = used.map(Circuit::ends_idle);
-        let demands =
-            self.demands.iter().flat_map(|(since, _)| [*since + SLUGGISH, *since + PATIENCE]);
+        let since = self.demands.iter().map(|pending| pending.demand.since);
+        let demands = since.flat_map(|since| [since + SLUGGISH, since + PATIENCE]);
         let demands = demands.filter(|&time| time > self.looked);
         let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
         let waits = self.circuits.values().any(|circuit| circuit.waits);
@@ -508,6 +532,7 @@ impl CircuitManager {
             .chain(self.leg_due())
             .chain(self.legless_due())
             .chain(demands)
+            .chain(self.unanswered.next_timeout())
             .chain(paused.filter(|_| self.network.is_some()))
             .min()
     }
@@ -532,10 +557,7 @@ impl CircuitManager {
     }
 
     fn expire(&mut self, now: Time, unix_now: u64) {
-        let refused = |(since, _): &&(Time, Demand)| now >= *since + PATIENCE;
-        let late: Vec<u64> =
-            self.demands.iter().filter(refused).map(|(_, demand)| demand.number).collect();
-        self.refuse(late, Refusal::TimedOut);
+        self.refuse_late(now);
         let (patience, end) = (self.times.timeout(), self.times.close_timeout());
         let after =
             |circuit: &Circuit, millis| now >= circuit.begun + Duration::from_millis(millis);
@@ -562,6 +584,21 @@ impl CircuitManager {
         }
     }
 
+    /// Refuses demands that have waited for too long.
+    fn refuse_late(&mut self, now: Time) {
+        let is_late = |pending: &&PendingDemand| now >= pending.demand.since + PATIENCE;
+        let late: Vec<(u64, bool)> = self
+            .demands
+            .iter()
+            .filter(is_late)
+            .map(|pending| (pending.demand.number, pending.silences > 0))
+            .collect();
+        for (number, unanswered) in late {
+            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            self.refuse(vec![number], why);
+        }
+    }
+
     fn drop_circuit(&mut self, key: CircuitKey) {
         self.circuits.remove(&key);
         self.entry.guards().closed(key.0);
@@ -574,20 +611,22 @@ impl CircuitManager {
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
         let mut waiting = Vec::new();
-        for (since, demand) in std::mem::take(&mut self.demands) {
-            let fits = |circuit: &&mut Circuit| circuit.takes(&network, &demand, now);
+        for pending in std::mem::take(&mut self.demands) {
+            let demand = &pending.demand;
+            let fits = |circuit: &&mut Circuit| circuit.takes(&network, demand, now);
             let fitting = self.circuits.iter_mut().map(|(key, circuit)| (*key, circuit));
             let best = fitting
                 .filter(|(_, circuit)| fits(circuit))
                 .min_by_key(|(key, circuit)| (circuit.isolation.is_none(), *key));
             let Some((key, circuit)) = best else {
-                waiting.push((since, demand));
+                waiting.push(pending);
                 continue;
             };
-            circuit.isolation = Some(demand.isolation);
+            circuit.isolation = Some(demand.isolation.clone());
             circuit.first_used.get_or_insert(now);
             circuit.streams += 1;
             self.orders.push_back(Order::Attach(demand.number, key));
+            self.unanswered.add(now, pending, key);
         }
         self.demands = waiting;
     }
@@ -600,18 +639,19 @@ impl CircuitManager {
             !circuit.built && hopeful && circuit.leg.head.is_none()
         };
         let mut coming: Vec<&Circuit> = self.circuits.values().filter(is_coming).collect();
-        let mut met: Vec<(&Isolation, Target, &[[u8; 20]])> = Vec::new();
+        let mut met: Vec<(&Isolation, Target, Vec<[u8; 20]>)> = Vec::new();
         let mut unmet = Vec::new();
-        for (_, demand) in &self.demands {
-            let kind = (&demand.isolation, demand.target, &demand.avoid[..]);
+        for pending in &self.demands {
+            let (demand, avoided) = (&pending.demand, pending.avoided());
+            let kind = (&demand.isolation, demand.target, avoided);
             if met.contains(&kind) {
                 continue;
             }
-            met.push(kind);
             match coming.iter().position(|circuit| circuit.serves(network, demand)) {
                 Some(place) => drop(coming.swap_remove(place)),
-                None => unmet.push((demand.target, demand.avoid.clone())),
+                None => unmet.push((demand.target, kind.2.clone())),
             }
+            met.push(kind);
         }
         unmet
     }
@@ -741,7 +781,9 @@ impl Circuit {
     }
 
     fn serves(&self, network: &Network, demand: &Demand) -> bool {
-        self.leads_to(network, demand.target) && !demand.avoid.contains(&self.path[2])
+        let fails =
+            [&demand.avoid, &demand.shun].into_iter().any(|ids| ids.contains(&self.path[2]));
+        self.leads_to(network, demand.target) && !fails
     }
 
     fn leads_to(&self, network: &Network, target: Target) -> bool {

@@ -3,7 +3,7 @@
 use crate::channels::Lane;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::leg::Leg;
-use crate::set::SetId;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 

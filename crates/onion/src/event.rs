@@ -96,8 +96,14 @@ pub enum CircuitFault {
     /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not
     /// in RELAY_EARLY.
     Extend,
-    /// A SENDME that is not owed or bears a wrong tag.
+    /// A SENDME that is not owed.
     Sendme,
+    /// A SENDME that bears the tag of another cell than the one that it acknowledges.
+    SendmeTag,
+    /// A SENDME without a tag (version 0), where the consensus wants one.
+    SendmeBare,
+    /// A SENDME that cannot be read, or of a version that nobody knows.
+    SendmeVersion,
     /// More cells than any window allows.
     Flood,
     /// What a set of several circuits does not allow.
@@ -174,6 +180,12 @@ impl fmt::Display for CircuitFault {
             CircuitFault::Message => "a relay message that cannot be read or is out of place",
             CircuitFault::Extend => "a circuit that may not be extended that way",
             CircuitFault::Sendme => "a SENDME that is not owed",
+            CircuitFault::SendmeTag => "a SENDME with the tag of another cell",
+            CircuitFault::SendmeBare => {
+                "a SENDME of version 0, which the consensus does not allow \
+                 (sendme_accept_min_version)"
+            }
+            CircuitFault::SendmeVersion => "a SENDME of a version that is not known",
             CircuitFault::Flood => "more cells than any window allows",
         })
     }

@@ -6,23 +6,13 @@
 use std::fmt;
 
 use crate::crypto::KeyMaterial;
+pub use crate::wire::extend::Kind;
 use crate::wire::rend::NONCE;
 
 pub mod extension;
 pub mod fast;
 pub mod ntor;
 pub mod ntor_v3;
-
-/// Handshake types of CREATE2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind(pub u16);
-
-impl Kind {
-    /// ntor: curve25519 and SHA-256.
-    pub const NTOR: Kind = Kind(2);
-    /// ntor-v3: curve25519, SHA3-256, and messages both ways.
-    pub const NTOR_V3: Kind = Kind(3);
-}
 
 /// What a relay answers, and what it has agreed to.
 pub struct Accepted {

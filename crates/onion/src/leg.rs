@@ -10,7 +10,9 @@ use anabranch_multipath::{PathView, Time};
 
 use crate::congestion::{self, Control, Outlet, Params};
 use crate::crypto::Tag;
+use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
+use crate::wire::message::Sendme;
 
 /// Cells that may be under way on a leg by which others' cells pass before anything is known of it:
 /// as many as on any circuit without congestion control.
@@ -28,17 +30,17 @@ pub struct Leg {
     carried: [u64; 2],
     /// Cells that passed and were acknowledged, fewer than a SENDME stands for.
     unsettled: u64,
+    /// Whether a SENDME needs no tag (`sendme_accept_min_version` is 0).
+    takes_bare: bool,
 }
-
-/// A SENDME that is not owed, or acknowledges what was never sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadSendme;
 
 impl Leg {
     /// A new circuit's.
     pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
         let control = congestion::control(agreed.sendme_inc, params);
-        Leg { control, owed: VecDeque::new(), unacknowledged: 0, carried: [0; 2], unsettled: 0 }
+        let takes_bare = params.sendme_accept_min == 0;
+        let (owed, unacknowledged, carried, unsettled) = (VecDeque::new(), 0, [0; 2], 0);
+        Leg { control, owed, unacknowledged, carried, unsettled, takes_bare }
     }
 
     /// Whether a DATA cell may be sent.
@@ -116,16 +118,26 @@ impl Leg {
         }
     }
 
-    /// A SENDME came.
+    /// A SENDME came. One without a tag acknowledges the same cells (C tor and tor-spec, "SENDME
+    /// message format").
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub(crate) fn acknowledged(
         &mut self,
         now: Time,
-        tag: Tag,
+        sendme: Sendme,
         outlet: Outlet,
-    ) -> Result<(), BadSendme> {
-        let (owed, sent) = self.owed.pop_front().ok_or(BadSendme)?;
-        let sound = owed == tag && self.control.acknowledged(now.since(sent), outlet);
-        if sound { Ok(()) } else { Err(BadSendme) }
+    ) -> Result<(), CircuitFault> {
+        if sendme == Sendme::Bare && !self.takes_bare {
+            return Err(CircuitFault::SendmeBare);
+        }
+        let (owed, sent) = self.owed.pop_front().ok_or(CircuitFault::Sendme)?;
+        if matches!(sendme, Sendme::Tagged(tag) if tag != owed) {
+            return Err(CircuitFault::SendmeTag);
+        }
+        let is_owed = self.control.acknowledged(now.since(sent), outlet);
+        if is_owed { Ok(()) } else { Err(CircuitFault::Sendme) }
     }
 }
 
@@ -143,20 +155,44 @@ mod tests {
         leg
     }
 
+    fn tagged(n: u8) -> Sendme {
+        Sendme::Tagged(tag(n))
+    }
+
+    fn acknowledge(leg: &mut Leg, sendme: Sendme) -> Result<(), CircuitFault> {
+        leg.acknowledged(Time::ZERO, sendme, Outlet::default())
+    }
+
     #[test]
     fn acknowledgements_come_in_order_and_only_once() {
         let mut leg = leg();
         for n in [100, 200] {
-            assert_eq!(leg.acknowledged(Time::ZERO, tag(n), Outlet::default()), Ok(()));
+            assert_eq!(acknowledge(&mut leg, tagged(n)), Ok(()));
         }
-        let again = leg.acknowledged(Time::ZERO, tag(200), Outlet::default());
-        assert_eq!(again, Err(BadSendme));
+        assert_eq!(acknowledge(&mut leg, tagged(200)), Err(CircuitFault::Sendme));
+    }
+
+    #[test]
+    fn one_without_a_tag_acknowledges_as_much_unless_the_consensus_wants_tags() {
+        let mut open = leg();
+        let view = |leg: &Leg| leg.view().leg.inflight;
+        let before = view(&open);
+        assert_eq!(acknowledge(&mut open, Sendme::Bare), Ok(()));
+        assert_eq!(view(&open), before - 100);
+        assert_eq!(acknowledge(&mut open, tagged(200)), Ok(()), "both kinds, in one circuit");
+        assert_eq!(acknowledge(&mut open, Sendme::Bare), Err(CircuitFault::Sendme));
+
+        let strict = Params { sendme_accept_min: 1, ..Params::default() };
+        let mut strict = Leg::new(Agreed::default(), &strict);
+        (1..=100u8).for_each(|n| strict.sent(Time::ZERO, tag(n)));
+        let refused = acknowledge(&mut strict, Sendme::Bare).unwrap_err();
+        assert!(refused.to_string().contains("version 0"), "{refused}");
+        assert_eq!(acknowledge(&mut strict, tagged(100)), Ok(()));
     }
 
     #[test]
     fn a_wrong_tag_is_refused() {
-        let early = leg().acknowledged(Time::ZERO, tag(200), Outlet::default());
-        assert_eq!(early, Err(BadSendme));
+        assert_eq!(acknowledge(&mut leg(), tagged(200)), Err(CircuitFault::SendmeTag));
     }
 
     #[test]

@@ -24,10 +24,10 @@ use crate::leg::Leg;
 use crate::node::{Node, NodeRole, Why};
 use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
-use crate::set::SetId;
 use crate::set::numbers::NumberSpread;
 use crate::set_table::{SetPlace, SetTable, Sets};
 use crate::stream::StreamKey;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::CurveKeys;
@@ -35,7 +35,7 @@ use crate::wire::link::Identity;
 use crate::wire::message::{Answer, Begin, DestroyReason, EndReason, Message};
 use circuit::Circuit;
 
-pub(crate) use extend::is_public;
+pub use extend::is_public;
 pub use services::ServiceParams;
 
 mod circuit;

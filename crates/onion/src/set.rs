@@ -26,10 +26,6 @@ pub(crate) const QUEUE_HIGH: usize = 256;
 /// Below so many, they are asked.
 pub(crate) const QUEUE_LOW: usize = 128;
 
-/// A set's number in its core; used again once the set is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SetId(pub(crate) u32);
-
 /// The streams, and the legs that they go by.
 pub(crate) struct Set {
     pub(crate) streams: Streams,

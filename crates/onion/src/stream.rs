@@ -200,6 +200,7 @@ impl Stream {
 
     /// Whether the program has more bytes than there was room for.
     pub(crate) fn has_more(&self) -> bool {
+        look();
         self.starved && self.ending.is_none()
     }
 
@@ -215,6 +216,7 @@ impl Stream {
 
     /// Whether bytes wait that will go sooner or later.
     pub(crate) fn is_wanting(&self) -> bool {
+        look();
         self.may_begin() && !self.outgoing.is_empty()
     }
 
@@ -245,6 +247,7 @@ impl Stream {
 
     /// Bytes that wait for cells.
     pub(crate) fn unsent(&self) -> usize {
+        look();
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
@@ -256,6 +259,7 @@ impl Stream {
 
     /// The END that is due: all bytes before it have gone.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
+        look();
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
@@ -311,4 +315,21 @@ impl Stream {
     pub(crate) fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         self.flow.told_rate(now, rate)
     }
+}
+
+/// Counts a look at a stream, in tests.
+fn look() {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Looks at streams so far, by this thread.
+#[cfg(test)]
+pub(crate) fn looks() -> u64 {
+    LOOKS.get()
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use anabranch_multipath::{PathId, Time};
@@ -15,6 +14,9 @@ use crate::wire::cell::Body;
 use crate::wire::message::{
     EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon, write_header,
 };
+use turns::{Turns, distance};
+
+mod turns;
 
 /// What happened to a stream that its program should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,7 @@ pub(crate) struct Streams {
     used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
+    turns: Turns,
     /// The stream that sent last.
     turn: u16,
     /// The ID that was given last to a stream that began here.
@@ -104,6 +107,7 @@ impl Streams {
             used: false,
             params: Arc::clone(params),
             streams: BTreeMap::new(),
+            turns: Turns::default(),
             turn: 0,
             last_id: 0,
             say: VecDeque::new(),
@@ -203,9 +207,12 @@ impl Streams {
         Some(id)
     }
 
-    /// The stream of this ID.
-    pub(crate) fn stream(&mut self, id: u16) -> Option<&mut Stream> {
-        self.streams.get_mut(&id)
+    /// Does something to the stream of this ID, if there is one.
+    pub(crate) fn with<T>(&mut self, id: u16, act: impl FnOnce(&mut Stream) -> T) -> Option<T> {
+        let stream = self.streams.get_mut(&id)?;
+        let done = act(stream);
+        self.turns.note(id, Some(stream));
+        Some(done)
     }
 
     /// The stream of this ID, to look at.
@@ -220,11 +227,13 @@ impl Streams {
 
     /// Removes a stream at once.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
+        self.turns.note(id, None);
         self.streams.remove(&id)
     }
 
     /// Removes all streams.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Stream> {
+        self.turns = Turns::default();
         std::mem::take(&mut self.streams).into_values()
     }
 
@@ -240,12 +249,12 @@ impl Streams {
 
     /// Whether a stream has bytes to send.
     pub(crate) fn is_wanting(&self) -> bool {
-        self.streams.values().any(Stream::is_wanting)
+        self.turns.is_wanting()
     }
 
-    /// When a stream that keeps to a rate may send again.
-    pub(crate) fn wake_at(&self) -> Option<Time> {
-        self.streams.values().filter_map(Stream::wake_at).min()
+    /// When, after `now`, a stream that keeps to a rate may send again.
+    pub(crate) fn wake_at(&mut self, now: Time) -> Option<Time> {
+        self.turns.wake(now)
     }
 
     /// The program of a stream took bytes.
@@ -260,7 +269,7 @@ impl Streams {
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
-            if let Some(Stream { key, incoming, .. }) = self.streams.remove(&id) {
+            if let Some(Stream { key, incoming, .. }) = self.remove(id) {
                 let (reason, refused) = read_end(message.data);
                 self.happened.push_back(Happened::Ended(key, reason, refused, incoming));
             }
@@ -276,24 +285,28 @@ impl Streams {
                 }
                 Ok(())
             }
-            RelayCommand::SENDME => stream.acknowledged(self.came_by.unwrap_or(ONLY)),
-            RelayCommand::XOFF if is_xoff(message.data) => stream.told_rate(now, None),
+            RelayCommand::SENDME => {
+                let by = self.came_by.unwrap_or(ONLY);
+                self.with(id, |stream| stream.acknowledged(by)).unwrap_or(Ok(()))
+            }
+            RelayCommand::XOFF if is_xoff(message.data) => self.told_rate(now, id, None),
             RelayCommand::XON => {
                 let rate = read_xon(message.data).ok_or(Broken::Malformed)?;
-                stream.told_rate(now, Some(rate))
+                self.told_rate(now, id, Some(rate))
             }
             RelayCommand::XOFF => Err(Broken::Malformed),
             _ => Err(Broken::OutOfPlace),
         }
     }
 
+    fn told_rate(&mut self, now: Time, id: u16, rate: Option<u32>) -> Result<(), Broken> {
+        self.with(id, |stream| stream.told_rate(now, rate)).unwrap_or(Ok(()))
+    }
+
     /// Cells of data that wait: no end of them, while a program has more than there is room for.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
-        if self.streams.values().any(Stream::has_more) {
-            return u64::MAX;
-        }
-        let bytes: usize = self.streams.values().map(Stream::unsent).sum();
-        bytes.div_ceil(format.data()) as u64
+        let bytes = self.turns.unsent();
+        bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
     /// Tells all peers to rest, or that they may go on: what they sent waits for messages of other
@@ -335,17 +348,17 @@ impl Streams {
         let (id, due) = self.next_in_turn(now, has_room)?;
         self.turn = id;
         if let Some(reason) = due {
-            let stream = self.streams.remove(&id).expect("found above");
+            let stream = self.remove(id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
             write_pieces(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
             return Some(Filled::Control);
         }
-        let stream = self.streams.get_mut(&id).expect("found above");
         let (before, data) = data_of(format, RelayCommand::DATA, body).split_at_mut(prefix.len());
         before.copy_from_slice(prefix);
-        let (length, fed) = stream.fill(by, data);
+        let filled = self.with(id, |stream| (stream.fill(by, data), stream.key));
+        let ((length, fed), key) = filled.expect("found above");
         if fed {
-            self.happened.push_back(Happened::Room(stream.key));
+            self.happened.push_back(Happened::Room(key));
         }
         self.carried[1] += length as u64;
         write_header(format, body, RelayCommand::DATA, id, prefix.len() + length, rng);
@@ -354,17 +367,31 @@ impl Streams {
 
     /// The stream whose turn it is, and the END that it has to say instead of data.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
-        let by = &self.open;
-        let ready = |id: u16, stream: &mut Stream| match stream.due_end() {
-            Some(reason) => Some((id, Some(reason))),
-            None => (data && stream.has_data(now, by)).then_some((id, None)),
-        };
-        let after = (Excluded(self.turn), Unbounded);
-        let mut later = self.streams.range_mut(after);
-        later.find_map(|(&id, stream)| ready(id, stream)).or_else(|| {
-            let mut earlier = self.streams.range_mut(..=self.turn);
-            earlier.find_map(|(&id, stream)| ready(id, stream))
-        })
+        self.turns.wake(now);
+        let ending = self.turns.next_ending(self.turn);
+        let sending = if data { self.next_sending(now) } else { None };
+        let of = |id: &u16| distance(self.turn, *id);
+        let id = ending.into_iter().chain(sending).min_by_key(of)?;
+        Some((id, self.streams.get(&id)?.due_end()))
+    }
+
+    /// The stream whose turn it is among those that may send data now. Others are passed over until
+    /// they change; a window on each leg depends on the leg, and is looked at each time.
+    fn next_sending(&mut self, now: Time) -> Option<u16> {
+        let Streams { streams, turns, turn, open, .. } = self;
+        if self.flow == StreamFlow::Windows(StreamWindows::EachLeg) {
+            let mut may_send =
+                |id: &u16| streams.get_mut(id).is_some_and(|it| it.has_data(now, open));
+            return turns.all_ready(*turn).find(|id| may_send(id));
+        }
+        while let Some(id) = turns.next_ready(*turn) {
+            let stream = streams.get_mut(&id)?;
+            if stream.has_data(now, open) {
+                return Some(id);
+            }
+            turns.park(id, stream.wake_at());
+        }
+        None
     }
 }
 
@@ -386,6 +413,7 @@ pub(crate) fn write_pieces(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::looks;
     use crate::wire::cell::BODY;
     use crate::wire::message;
     use anabranch_multipath::seed;
@@ -394,7 +422,7 @@ mod tests {
         let mut end = Streams::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
         for id in [1, 2] {
             assert!(end.add(id, StreamKey(id.into())));
-            end.stream(id).unwrap().open = true;
+            end.with(id, |stream| stream.open = true).unwrap();
         }
         end
     }
@@ -414,9 +442,9 @@ mod tests {
     #[test]
     fn streams_send_in_turn_and_end_behind_their_last_byte() {
         let mut end = end(true);
-        end.stream(1).unwrap().write(&[1; 1000]);
-        end.stream(2).unwrap().write(&[2; 100]);
-        end.stream(2).unwrap().end(EndReason::DONE);
+        end.with(1, |stream| stream.write(&[1; 1000]));
+        end.with(2, |stream| stream.write(&[2; 100]));
+        end.with(2, |stream| stream.end(EndReason::DONE));
         let (d, e) = (RelayCommand::DATA, RelayCommand::END);
         let expected = [(d, 1, 498), (d, 2, 100), (d, 1, 498), (e, 2, 1), (d, 1, 4)];
         expected.into_iter().for_each(|cell| assert_eq!(filled(&mut end), Some(cell)));
@@ -463,11 +491,103 @@ mod tests {
     #[test]
     fn a_program_is_told_when_there_is_room_again() {
         let mut end = end(true);
-        let stream = end.stream(1).unwrap();
-        let taken = stream.write(&[0; 1 << 20]);
-        assert_eq!((taken, stream.write(&[0; 1])), (128 * 498, 0));
+        let mut write = |bytes: &[u8]| end.with(1, |stream| stream.write(bytes)).unwrap();
+        assert_eq!((write(&[0; 1 << 20]), write(&[0; 1])), (128 * 498, 0));
         while filled(&mut end).is_some() {}
         assert_eq!(end.happened(), Some(Happened::Room(StreamKey(1))));
         assert_eq!(end.happened(), None);
+    }
+
+    /// An end with so many streams more, of which nobody wants anything.
+    fn busy_end(idle: u16) -> Streams {
+        let mut end = end(true);
+        for id in 3..idle + 3 {
+            assert!(end.add(id, StreamKey(id.into())));
+            end.with(id, |stream| stream.open = true).unwrap();
+        }
+        end
+    }
+
+    #[test]
+    fn a_cell_costs_no_more_where_there_are_60_000_idle_streams() {
+        let looked = |idle| {
+            let mut end = busy_end(idle);
+            let before = looks();
+            for _ in 0..100 {
+                end.with(1, |stream| stream.write(&[7; 498]));
+                assert_eq!(filled(&mut end), Some((RelayCommand::DATA, 1, 498)));
+                assert_eq!(end.wake_at(Time::ZERO), None);
+                assert!(!end.is_wanting() && end.waiting(Format::V0) == 0);
+            }
+            looks() - before
+        };
+        assert_eq!(looked(60_000), looked(0));
+    }
+
+    #[test]
+    fn streams_that_were_stopped_are_not_looked_at_until_they_may_go_on() {
+        let mut end = busy_end(400);
+        for id in 3..403 {
+            end.with(id, |stream| stream.write(&[1; 498])).unwrap();
+        }
+        let xoff = Message { command: RelayCommand::XOFF, stream: 1, data: &[0] };
+        // A peer may stop a stream that has sent its part.
+        end.with(1, |stream| stream.write(&[1; 127 * 498])).unwrap();
+        let mut sent = 0;
+        while sent < 600 {
+            end.with(1, |stream| stream.write(&[1; 498])).unwrap();
+            sent += usize::from(matches!(filled(&mut end), Some((_, 1, _))));
+        }
+        end.take(Time::ZERO, xoff).unwrap();
+        assert_eq!(filled(&mut end), None, "the others have sent all that they had");
+        assert!(end.is_wanting() && end.turns.next_ready(0).is_none());
+        let data = message::put_xon(0);
+        let xon = Message { command: RelayCommand::XON, stream: 1, data: &data };
+        end.take(Time::ZERO, xon).unwrap();
+        assert_eq!(filled(&mut end), Some((RelayCommand::DATA, 1, 498)));
+    }
+
+    #[test]
+    fn a_stream_that_keeps_to_a_rate_is_waited_for_and_goes_on_in_time() {
+        let mut end = end(true);
+        let data = message::put_xon(498);
+        let xon = Message { command: RelayCommand::XON, stream: 1, data: &data };
+        end.take(Time::ZERO, xon).unwrap();
+        let mut now = Time::ZERO;
+        let mut sent = 0;
+        let onto = |end: &mut Streams, now| {
+            let onto = OutLeg { by: ONLY, format: Format::V0, has_room: true, prefix: &[] };
+            end.fill(now, onto, &mut [0; BODY], &mut seed::stream(1, 0, "end")).is_some()
+        };
+        while now < Time::from_secs(3) {
+            end.with(1, |stream| stream.write(&[1; 20_000])).unwrap();
+            if onto(&mut end, now) {
+                sent += 1;
+                continue;
+            }
+            let wake = end.wake_at(now).unwrap();
+            assert!(wake > now, "it may not send before");
+            now = wake;
+        }
+        // What a second brings may go at once.
+        assert!((3999..=4001).contains(&sent), "{sent} cells in 3 s");
+    }
+
+    #[test]
+    fn with_a_window_on_each_leg_a_stream_that_one_leg_does_not_take_goes_by_another() {
+        let mut end = Streams::new(Side::Exit, false, &Arc::new(Params::default()));
+        end.flow = StreamFlow::Windows(StreamWindows::EachLeg);
+        assert!(end.add(1, StreamKey(1)));
+        end.with(1, |stream| stream.open = true).unwrap();
+        let mut by = |leg, count: usize| {
+            let sent = (0..count).filter(|_| {
+                end.with(1, |stream| stream.write(&[1; 498])).unwrap();
+                let onto = OutLeg { by: leg, format: Format::V0, has_room: true, prefix: &[] };
+                let rng = &mut seed::stream(1, 0, "end");
+                end.fill(Time::ZERO, onto, &mut [0; BODY], rng).is_some()
+            });
+            sent.count()
+        };
+        assert_eq!([by(PathId(0), 600), by(PathId(1), 600)], [500, 500]);
     }
 }

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::set::SetId;
 use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
+
+/// A set's number in its core; used again once the set is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SetId(pub(crate) u32);
 
 /// Values by small numbers.
 pub(crate) struct Slab<T> {

@@ -9,6 +9,7 @@ pub mod conflux;
 pub mod crypto;
 pub mod dirkeys;
 pub mod extend;
+pub mod family;
 pub mod hsdesc;
 mod key_error;
 pub mod keys;

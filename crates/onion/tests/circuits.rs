@@ -484,6 +484,17 @@ fn a_relay_refuses_to_extend_to_itself_and_back() {
 }
 
 #[test]
+fn a_relay_that_extends_to_no_private_address_blames_no_client_that_asks_for_one() {
+    let mut world = World::new(Setting { allow_private: false, ..Setting::default() });
+    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+    hops[1].target.addresses = vec!["10.77.0.1:9001".parse().unwrap()];
+    assert!(!world.build(1, hops));
+    assert_eq!(world.relays[0].violations, []);
+    let closed = world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { hops: 1, .. }));
+    assert!(closed, "{:?}", world.outputs);
+}
+
+#[test]
 fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
     let mut world = World::new(Setting::default());
     let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();

@@ -154,6 +154,7 @@ fn description(number: u8) -> Description {
         uptime: 100,
         contact: None,
         family: Vec::new(),
+        family_keys: Vec::new(),
         policy: ExitPolicy::parse(rules).unwrap(),
         directory_cache: true,
         bridge: None,

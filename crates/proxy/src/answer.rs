@@ -2,12 +2,17 @@
 
 use std::net::IpAddr;
 
-use crate::{Outcome, Reason};
+use crate::{Outcome, Service};
 
 /// SOCKS4's code of success.
 pub(crate) const GRANTED_4: u8 = 0x5a;
 /// SOCKS4's code of refusal.
 pub(crate) const REJECTED_4: u8 = 0x5b;
+/// Request headers that are understood, each a capability of its own name (proposal 365).
+const CAPABILITIES: &str =
+    "Proxy-Authorization Tor-Family-Preference Tor-Stream-Isolation X-Tor-Stream-Isolation";
+/// This program in the comment of `Via` and `Server`.
+const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
     match outcome {
@@ -23,11 +28,7 @@ pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
             let length = u8::try_from(name.len()).expect("it was cut to 255");
             [&[5, 0, 0, 3, length][..], name, &[0, 0]].concat()
         }
-        Outcome::Failed(Reason::General | Reason::NoService) => socks_reply(1),
-        Outcome::Failed(Reason::Forbidden) => socks_reply(2),
-        Outcome::Failed(Reason::Unreachable) => socks_reply(4),
-        Outcome::Failed(Reason::Refused) => socks_reply(5),
-        Outcome::Failed(Reason::TimedOut) => socks_reply(6),
+        Outcome::Failed(reason) => socks_reply(reason.codes().socks),
     }
 }
 
@@ -51,19 +52,73 @@ pub(crate) fn socks4_reply(code: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
     vec![0, code, 0, 0, a, b, c, d]
 }
 
-pub(crate) fn http_answer(outcome: &Outcome) -> Vec<u8> {
-    match outcome {
-        Outcome::Failed(Reason::Forbidden) => http_reply("403 Forbidden", ""),
-        Outcome::Failed(Reason::NoService) => http_reply("501 Not Implemented", ""),
-        Outcome::Failed(Reason::TimedOut) => http_reply("504 Gateway Timeout", ""),
-        Outcome::Failed(_) => http_reply("502 Bad Gateway", ""),
-        _ => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
+/// The method of the request that an HTTP answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Connect,
+    /// Any other, or none that could be read.
+    Other,
+}
+
+/// An HTTP answer in the making.
+pub(crate) struct HttpAnswer {
+    head: String,
+}
+
+impl HttpAnswer {
+    /// Starts an answer with the headers that each one has: of a Tor client its capabilities and
+    /// its name, in `Via` for CONNECT and in `Server` else (proposal 365).
+    pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
+        let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
+        match (service, method) {
+            (Service::Transport, _) => answer,
+            (Service::Tor { .. }, Method::Connect) => answer
+                .header("Tor-Capabilities", CAPABILITIES)
+                .header("Via", &format!("tor/1.0 tor-network ({SOFTWARE})")),
+            (Service::Tor { .. }, Method::Other) => answer
+                .header("Tor-Capabilities", CAPABILITIES)
+                .header("Server", &format!("tor/1.0 ({SOFTWARE})")),
+        }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> HttpAnswer {
+        self.head.extend([name, ": ", value, "\r\n"]);
+        self
+    }
+
+    /// An open stream follows.
+    pub(crate) fn stream(self) -> Vec<u8> {
+        (self.head + "\r\n").into_bytes()
+    }
+
+    /// Another request may follow.
+    pub(crate) fn empty(self) -> Vec<u8> {
+        self.header("Content-Length", "0").stream()
+    }
+
+    /// The connection ends after `page`.
+    pub(crate) fn last(self, page: &str) -> Vec<u8> {
+        let length = page.len().to_string();
+        let answer = self.header("Content-Length", &length).header("Connection", "close");
+        (answer.head + "\r\n" + page).into_bytes()
     }
 }
 
-/// `status` may have headers behind it.
-pub(crate) fn http_reply(status: &str, page: &str) -> Vec<u8> {
-    let length = page.len();
-    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{page}")
-        .into_bytes()
+/// The answer to CONNECT.
+pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
+    let Outcome::Failed(reason) = outcome else {
+        return HttpAnswer::new(service, Method::Connect, "200 Connection established").stream();
+    };
+    let codes = reason.codes();
+    failed(service, codes.status, codes.token)
+}
+
+/// Refuses a CONNECT; `token` goes into `Tor-Request-Failed`, and its name into the status line.
+pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
+    let Service::Tor { .. } = service else {
+        return HttpAnswer::new(service, Method::Connect, status).last("");
+    };
+    let (_, name) = token.split_once('/').unwrap_or(("", token));
+    let answer = HttpAnswer::new(service, Method::Connect, &format!("{status} ({name})"));
+    answer.header("Tor-Request-Failed", token).last("")
 }

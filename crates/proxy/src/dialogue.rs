@@ -1,34 +1,38 @@
-//! A program's first words, read however they are cut.
+//! A program's first bytes, however they are cut.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::answer::{
-    REJECTED_4, http_answer, http_reply, socks_answer, socks_reply, socks4_answer, socks4_reply,
+    REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
 };
-use crate::{Outcome, ProxyRequest, Reason};
+use crate::http::{self, Connect, HttpRequest};
+use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
-/// The longest head of an HTTP request.
-const LONGEST: usize = 8192;
 /// The longest user ID, and the longest name, in a request of SOCKS4.
 const LONGEST_WORD: usize = 255;
-/// What a browser shows that takes this port for a web server, or for a proxy of plain HTTP.
-const PAGE: &str = "<!doctype html><title>Not a web server</title>\
-    <h1>This is the proxy port of an onion network's client</h1>\
-    <p>It takes SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 host of your program, and \
-    have the proxy look names up; in curl: <code>--proxy socks5h://ADDRESS:PORT</code>.\n";
 const CONNECT: u8 = 1;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
 /// Tor's own code of SOCKS5: no descriptor of an onion service is found (proposal 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
+/// The front of SOCKS5 user names with a format of Tor's (proposal 351); the format's number
+/// follows.
+const MAGIC: &[u8] = b"<torS0X>";
+/// The one format that is understood: nothing follows, and the password isolates.
+const FORMAT_ISOLATION: &[u8] = b"0";
+const VERSION_LOGIN: u8 = 1;
+/// RFC 1929's status of a login that failed.
+const REFUSED_LOGIN: u8 = 1;
 
-/// A program's first words.
+/// A program's first bytes, up to its request.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     inbox: Vec<u8>,
     stage: Stage,
+    service: Service,
     isolation: Vec<u8>,
-    extended: bool,
+    family: Option<Family>,
+    is_old_authorization: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,61 +42,79 @@ enum Stage {
     Login,
     Request,
     Request4,
+    RequestHttp,
     Socks,
     Socks4,
     Http,
 }
 
-/// The program says what no protocol has. What to answer before hanging up.
+/// The dialogue is over without a request: the bytes to send before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nonsense(pub Vec<u8>);
+pub struct Hangup(pub Vec<u8>);
 
 impl Dialogue {
-    /// One that answers by SOCKS5 what is wrong with an onion service in codes of Tor's own
-    /// (proposal 304), if `extended`: not all programs know them.
+    /// Starts a dialogue with a program of this service.
     #[must_use]
-    pub fn new(extended: bool) -> Dialogue {
-        Dialogue { extended, ..Dialogue::default() }
+    pub fn new(service: Service) -> Dialogue {
+        Dialogue { service, ..Dialogue::default() }
     }
 
-    /// Takes bytes; appends answers to `out`, and gives the request once it is whole.
+    /// Takes bytes; appends answers to `out`, and returns the request once it is whole.
     ///
     /// # Errors
-    /// It is none.
+    /// No request will follow.
     pub fn take(
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<ProxyRequest>, Nonsense> {
+    ) -> Result<Option<ProxyRequest>, Hangup> {
         self.inbox.extend_from_slice(bytes);
         loop {
-            let before = self.stage;
+            let before = (self.stage, self.inbox.len());
             let request = match self.stage {
                 Stage::Greeting => self.greet(out).map(|()| None),
                 Stage::Login => self.log_in(out).map(|()| None),
-                Stage::Request => self.request(),
+                Stage::Request => self.socks_request(),
                 Stage::Request4 => self.socks4_request(),
+                Stage::RequestHttp => self.http_request(out),
                 Stage::Socks | Stage::Socks4 | Stage::Http => return Ok(None),
             }?;
-            if request.is_some() || before == self.stage {
+            if request.is_some() || before == (self.stage, self.inbox.len()) {
                 return Ok(request);
             }
         }
     }
 
-    /// What came behind the request: the first bytes of the stream.
+    /// The bytes after the request: the first ones of the stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
     }
 
-    /// What streams must have in common to share a circuit: protocol, user and password.
+    /// The value that streams must have in common to share a circuit: protocol, user and password,
+    /// or the headers that isolate.
     #[must_use]
     pub fn isolation(&self) -> &[u8] {
         &self.isolation
     }
 
-    /// User and password, as the program gave them by SOCKS5.
+    /// The IP versions that the program allows, if it named any.
+    #[must_use]
+    pub fn family(&self) -> Option<Family> {
+        self.family
+    }
+
+    /// Advice for the program's author, if its request is in a form that applications should not
+    /// use any more.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        self.is_old_authorization.then_some(
+            "a program isolates streams by Proxy-Authorization: Tor-Stream-Isolation is the header \
+             for that, or Basic authorization with the user tor-iso",
+        )
+    }
+
+    /// User and password of SOCKS5.
     #[must_use]
     pub fn login(&self) -> Option<(&[u8], &[u8])> {
         let (&length, rest) = self.isolation.strip_prefix(b"socks")?.split_first()?;
@@ -104,37 +126,43 @@ impl Dialogue {
     #[must_use]
     pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {
         match (self.stage, outcome) {
-            (Stage::Http, _) => http_answer(outcome),
+            (Stage::Http | Stage::RequestHttp, _) => http_answer(self.service, outcome),
             (Stage::Socks4 | Stage::Request4, _) => socks4_answer(outcome),
-            (_, Outcome::Failed(Reason::NoService)) if self.extended => socks_reply(NO_DESCRIPTOR),
+            (_, Outcome::Failed(Reason::NoService)) if self.is_extended() => {
+                socks_reply(NO_DESCRIPTOR)
+            }
             _ => socks_answer(outcome),
         }
     }
 
-    fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+    fn is_extended(&self) -> bool {
+        self.service == Service::Tor { extended: true }
+    }
+
+    fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
         match self.inbox.first() {
             None => Ok(()),
             Some(5) => self.choose_method(out),
             Some(byte) if byte.is_ascii_uppercase() => {
-                self.stage = Stage::Request;
+                self.stage = Stage::RequestHttp;
                 Ok(())
             }
             Some(4) => {
                 self.stage = Stage::Request4;
                 Ok(())
             }
-            Some(_) => Err(Nonsense(Vec::new())),
+            Some(_) => Err(Hangup(Vec::new())),
         }
     }
 
-    fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+    fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
         // Whoever offers a user wants isolation.
         let (method, stage) = match (methods.contains(&2), methods.contains(&0)) {
             (true, _) => (2, Stage::Login),
             (_, true) => (0, Stage::Request),
-            _ => return Err(Nonsense(vec![5, 0xff])),
+            _ => return Err(Hangup(vec![5, 0xff])),
         };
         out.extend([5, method]);
         self.inbox.drain(..2 + count);
@@ -143,60 +171,64 @@ impl Dialogue {
         Ok(())
     }
 
-    fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+    fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
         let byte = |at: usize| self.inbox.get(at).map(|&byte| usize::from(byte));
-        if byte(0).is_some_and(|version| version != 1) {
-            return Err(Nonsense(vec![1, 1]));
+        if byte(0).is_some_and(|version| version != usize::from(VERSION_LOGIN)) {
+            return Err(Hangup(vec![VERSION_LOGIN, REFUSED_LOGIN]));
         }
         let Some(password) = byte(1).map(|user| 2 + user) else { return Ok(()) };
         let Some(end) = byte(password).map(|length| password + 1 + length) else { return Ok(()) };
         if self.inbox.len() < end {
             return Ok(());
         }
-        out.extend([1, 0]);
+        if !self.understands(&self.inbox[2..password]) {
+            return Err(Hangup(vec![VERSION_LOGIN, REFUSED_LOGIN]));
+        }
+        out.extend([VERSION_LOGIN, 0]);
         self.isolation = [b"socks", &self.inbox[1..end]].concat();
         self.inbox.drain(..end);
         self.stage = Stage::Request;
         Ok(())
     }
 
-    fn request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
-        match self.inbox.first() {
-            None => Ok(None),
-            Some(5) => self.socks_request(),
-            Some(byte) if byte.is_ascii_uppercase() => self.http_request(),
-            Some(_) => Err(Nonsense(socks_answer(&Outcome::Failed(Reason::General)))),
-        }
+    /// Whether a user name means what it always meant, or has a format that is known: another may
+    /// ask for what we do not give (proposal 351).
+    fn understands(&self, user: &[u8]) -> bool {
+        let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
+        format.is_none_or(|format| format == FORMAT_ISOLATION)
     }
 
-    fn socks_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
+    fn socks_request(&mut self) -> Result<Option<ProxyRequest>, Hangup> {
+        if self.inbox.first().is_some_and(|&version| version != 5) {
+            return Err(Hangup(socks_reply(1)));
+        }
         let [_, command, _, kind, rest @ ..] = &self.inbox[..] else { return Ok(None) };
         let length = match (kind, rest.first()) {
             (1, _) => 4,
             (4, _) => 16,
             (3, Some(&length)) => 1 + usize::from(length),
             (3, None) => return Ok(None),
-            _ => return Err(Nonsense(socks_reply(8))),
+            _ => return Err(Hangup(socks_reply(8))),
         };
         let Some(address) = rest.get(..length) else { return Ok(None) };
         let Some(&[high, low]) = rest.get(length..length + 2) else { return Ok(None) };
-        let host = host(*kind, address).ok_or_else(|| Nonsense(socks_reply(1)))?;
+        let host = host(*kind, address).ok_or_else(|| Hangup(socks_reply(1)))?;
         let port = u16::from_be_bytes([high, low]);
         let request = match (*command, host.parse::<IpAddr>()) {
             (CONNECT, _) if port != 0 => ProxyRequest::Connect { host, port },
             (RESOLVE, _) => ProxyRequest::Resolve(host),
             (RESOLVE_PTR, Ok(address)) => ProxyRequest::Name(address),
-            (CONNECT | RESOLVE_PTR, _) => return Err(Nonsense(socks_reply(1))),
+            (CONNECT | RESOLVE_PTR, _) => return Err(Hangup(socks_reply(1))),
             // BIND and UDP ASSOCIATE are not Tor's to give.
-            _ => return Err(Nonsense(socks_reply(7))),
+            _ => return Err(Hangup(socks_reply(7))),
         };
         self.inbox.drain(..4 + length + 2);
         self.stage = Stage::Socks;
         Ok(Some(request))
     }
 
-    fn socks4_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
-        let nonsense = || Nonsense(socks4_reply(REJECTED_4, [0; 4]));
+    fn socks4_request(&mut self) -> Result<Option<ProxyRequest>, Hangup> {
+        let nonsense = || Hangup(socks4_reply(REJECTED_4, [0; 4]));
         let [_, command, high, low, a, b, c, d, words @ ..] = &self.inbox[..] else {
             return Ok(None);
         };
@@ -224,29 +256,20 @@ impl Dialogue {
         Ok(Some(request))
     }
 
-    fn http_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut head = httparse::Request::new(&mut headers);
-        let length = match head.parse(&self.inbox) {
-            Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
-            Ok(httparse::Status::Partial) if self.inbox.len() <= LONGEST => return Ok(None),
-            _ => return Err(Nonsense(http_reply("400 Bad Request", ""))),
+    fn http_request(&mut self, out: &mut Vec<u8>) -> Result<Option<ProxyRequest>, Hangup> {
+        let Some((length, request)) = http::read(&self.inbox, self.service)? else {
+            return Ok(None);
         };
-        if head.method != Some("CONNECT") {
-            let page = if head.method == Some("HEAD") { "" } else { PAGE };
-            let status = "405 Method Not Allowed\r\nAllow: CONNECT\r\nContent-Type: text/html";
-            return Err(Nonsense(http_reply(status, page)));
-        }
-        let wanted = head.path.and_then(authority);
-        let Some((host, port)) = wanted else {
-            return Err(Nonsense(http_reply("400 Bad Request", "")));
-        };
-        let login = head.headers.iter().find(|header| {
-            header.name.eq_ignore_ascii_case("proxy-authorization")
-                || header.name.eq_ignore_ascii_case("x-tor-stream-isolation")
-        });
-        self.isolation = [&b"http"[..], login.map_or(&[], |header| header.value)].concat();
         self.inbox.drain(..length);
+        let Connect { host, port, isolation, family, is_old_authorization } = match request {
+            HttpRequest::Connect(connect) => connect,
+            HttpRequest::Answered(answer) => {
+                out.extend(answer);
+                return Ok(None);
+            }
+        };
+        self.isolation = [b"http", &isolation[..]].concat();
+        (self.family, self.is_old_authorization) = (family, is_old_authorization);
         self.stage = Stage::Http;
         Ok(Some(ProxyRequest::Connect { host, port }))
     }
@@ -273,34 +296,24 @@ fn host(kind: u8, address: &[u8]) -> Option<String> {
 }
 
 /// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
-fn name(bytes: &[u8]) -> Option<String> {
+pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !b"/@?#[]".contains(byte);
     let sound = (1..=255).contains(&bytes.len()) && bytes.iter().all(plain);
     sound.then(|| String::from_utf8_lossy(bytes).into_owned())
-}
-
-/// `HOST:PORT` or `[ADDRESS]:PORT`.
-fn authority(text: &str) -> Option<(String, u16)> {
-    let (host, port) = text.rsplit_once(':')?;
-    let port = port.parse().ok().filter(|&port| port != 0)?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = match bare {
-        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
-        None => name(host.as_bytes()).filter(|host| !host.contains(':'))?,
-    };
-    Some((host, port))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TOR: Service = Service::Tor { extended: false };
+
     /// What a dialogue says and gives when these bytes come in pieces of this length.
     fn said(
         bytes: &[u8],
         piece: usize,
-    ) -> (Result<Option<ProxyRequest>, Nonsense>, Vec<u8>, Dialogue) {
-        let (mut dialogue, mut out, mut request) = (Dialogue::default(), Vec::new(), None);
+    ) -> (Result<Option<ProxyRequest>, Hangup>, Vec<u8>, Dialogue) {
+        let (mut dialogue, mut out, mut request) = (Dialogue::new(TOR), Vec::new(), None);
         for piece in bytes.chunks(piece) {
             match dialogue.take(piece, &mut out) {
                 Ok(found) => request = request.or(found),
@@ -350,6 +363,41 @@ mod tests {
         assert_ne!(with(b"", b""), b"socks");
     }
 
+    /// The answers to a login with this user, up to a request or the end.
+    fn log_in(service: Service, user: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
+        let (mut dialogue, mut out) = (Dialogue::new(service), Vec::new());
+        let login = [&b"\x05\x01\x02\x01"[..], &[user.len() as u8], user, b"\x01p"].concat();
+        match dialogue.take(&login, &mut out) {
+            Ok(_) => Ok(out),
+            Err(Hangup(answer)) => Err([out, answer].concat()),
+        }
+    }
+
+    #[test]
+    fn user_names_in_a_format_that_is_not_known_are_refused() {
+        for user in ["<torS0X>0", "<torS1X>1", "<torS0X", "<tors0x>1", "torS0X>1", ""] {
+            assert_eq!(log_in(TOR, user.as_bytes()), Ok(vec![5, 2, 1, 0]), "{user}");
+        }
+        for user in ["<torS0X>", "<torS0X>1", "<torS0X>1object", "<torS0X>0object", "<torS0X>00"] {
+            assert_eq!(log_in(TOR, user.as_bytes()), Err(vec![5, 2, 1, 1]), "{user}");
+            // Options of a transport are nobody else's.
+            assert_eq!(log_in(Service::Transport, user.as_bytes()), Ok(vec![5, 2, 1, 0]), "{user}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_asked_for_before_the_request_by_the_same_connection() {
+        let words = b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n\
+            CONNECT example.com:443 HTTP/1.1\r\nTor-Stream-Isolation: a\r\n\r\nrest";
+        for piece in [1, 11, 1000] {
+            let (request, out, dialogue) = said(words, piece);
+            assert_eq!(request, Ok(Some(connect("example.com", 443))));
+            let out = String::from_utf8(out).unwrap();
+            assert!(out.starts_with("HTTP/1.1 200 OK\r\n") && out.ends_with("\r\n\r\n"), "{out}");
+            assert_eq!(dialogue.rest(), b"rest");
+        }
+    }
+
     #[test]
     fn names_and_addresses_are_asked_for_as_tor_does() {
         let ask = |command: u8, rest: &[u8]| {
@@ -373,10 +421,13 @@ mod tests {
             assert_eq!(request, Ok(Some(connect("example.com", 443))));
             assert!(out.is_empty());
             assert_eq!(dialogue.rest(), b"rest");
-            assert_eq!(dialogue.isolation(), b"httpBasic YTpi");
+            assert_eq!(dialogue.isolation(), b"http\0\nBasic YTpi\xff\xff\xff\xff");
             assert!(dialogue.answer(&Outcome::Connected).starts_with(b"HTTP/1.1 200"));
-            let failed = Outcome::Failed(Reason::Forbidden);
-            assert!(dialogue.answer(&failed).starts_with(b"HTTP/1.1 403"));
+            let failed = String::from_utf8(dialogue.answer(&Outcome::Failed(Reason::ExitPolicy)));
+            let failed = failed.unwrap();
+            assert!(failed.starts_with("HTTP/1.1 503 Service Unavailable (EXITPOLICY)\r\n"));
+            assert!(failed.contains("\r\nTor-Request-Failed: end/EXITPOLICY\r\n"), "{failed}");
+            assert!(failed.contains("\r\nVia: tor/1.0 tor-network (Anabranch "), "{failed}");
         }
         let v6 = said(b"CONNECT [2001:db8::1]:80 HTTP/1.1\r\n\r\n", 9).0;
         assert_eq!(v6, Ok(Some(connect("2001:db8::1", 80))));
@@ -396,7 +447,7 @@ mod tests {
                 assert_eq!((request, out), (Ok(Some(connect(host, port))), vec![]));
                 assert_eq!((dialogue.rest(), dialogue.isolation()), (&b"GET"[..], isolation));
                 assert_eq!(dialogue.answer(&Outcome::Connected), [0, 0x5a, 0, 0, 0, 0, 0, 0]);
-                let refused = Outcome::Failed(Reason::Forbidden);
+                let refused = Outcome::Failed(Reason::ExitPolicy);
                 assert_eq!(dialogue.answer(&refused), [0, 0x5b, 0, 0, 0, 0, 0, 0]);
             }
         }
@@ -415,7 +466,7 @@ mod tests {
     fn an_onion_service_is_refused_in_tors_own_code_where_the_user_wants_that() {
         let refused = Outcome::Failed(Reason::NoService);
         for (extended, code) in [(false, 1), (true, 0xf0)] {
-            let mut dialogue = Dialogue::new(extended);
+            let mut dialogue = Dialogue::new(Service::Tor { extended });
             let words = b"\x05\x01\0\x05\x01\0\x03\x07x.onion\0\x50";
             assert!(dialogue.take(words, &mut Vec::new()).unwrap().is_some());
             assert_eq!(dialogue.answer(&refused)[..2], [5, code]);
@@ -427,27 +478,32 @@ mod tests {
     #[test]
     fn a_browser_that_takes_it_for_a_web_server_is_shown_what_it_is() {
         let page = |request: &[u8]| match said(request, 50).0 {
-            Err(Nonsense(answer)) => String::from_utf8(answer).unwrap(),
+            Err(Hangup(answer)) => String::from_utf8(answer).unwrap(),
             other => panic!("{other:?}"),
         };
-        for request in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"POST http://a.example/ HTTP/1.0\r\n\r\n"]
-        {
-            let answer = page(request);
+        for request in ["GET / HTTP/1.1", "POST http://a.example/ HTTP/1.0"] {
+            let answer = page(format!("{request}\r\nHost: localhost\r\n\r\n").as_bytes());
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-            assert!(head.starts_with("HTTP/1.1 405") && head.contains("Allow: CONNECT"), "{head}");
+            assert!(
+                head.starts_with("HTTP/1.1 405") && head.contains("Allow: OPTIONS, CONNECT"),
+                "{head}"
+            );
             assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
             assert!(body.contains("SOCKS5") && body.contains("onion"), "{body}");
         }
-        assert!(page(b"HEAD / HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"), "no body");
+        assert!(
+            page(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"),
+            "no body"
+        );
     }
 
     #[test]
     fn what_no_protocol_has_is_refused_with_an_answer() {
         let answered = |bytes: &[u8], answer: &[u8]| match said(bytes, 50).0 {
-            Err(Nonsense(said)) => assert!(said.starts_with(answer), "{said:?}"),
+            Err(Hangup(said)) => assert!(said.starts_with(answer), "{said:?}"),
             other => panic!("{other:?}"),
         };
-        answered(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 405");
+        answered(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 405");
         answered(b"CONNECT nowhere HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
         answered(b"CONNECT a/b:80 HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
         answered(&[&b"CONNECT "[..], &[b'x'; 9000]].concat(), b"HTTP/1.1 400");

@@ -1,10 +1,10 @@
-//! What programs ask a proxy of ours for, as bytes: SOCKS5 with user and password (RFC 1928, RFC
+//! Requests that programs make of a proxy, as bytes: SOCKS5 with user and password (RFC 1928, RFC
 //! 1929), SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section
-//! 9.3.6). No I/O, and nothing of what stands behind the proxy: an onion network's client, or a
-//! transport.
+//! 9.3.6) with Tor's headers (proposal 365). No I/O, and nothing of what the proxy leads to: an
+//! onion network's client, or a transport.
 //!
-//! [`Dialogue`] reads what a program says ([`ProxyRequest`]) and words what came of it
-//! ([`Outcome`]) in the program's own protocol (`answer`).
+//! [`Dialogue`] reads a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
+//! program's own protocol (`answer`). `http` reads the head of an HTTP request.
 //!
 //! User and password open nothing: streams that bear different ones never share a circuit.
 
@@ -12,10 +12,28 @@ use std::net::IpAddr;
 
 mod answer;
 mod dialogue;
+mod http;
+mod reason;
 
-pub use dialogue::{Dialogue, Nonsense};
+pub use dialogue::{Dialogue, Hangup};
+pub use reason::Reason;
 
-/// What a program wants.
+/// The service behind a proxy, which decides what its dialogues understand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// A pluggable transport: user and password carry its options, and no header of Tor's is read
+    /// or sent.
+    #[default]
+    Transport,
+    /// A client of the Tor network. If `extended`, SOCKS5 answers use Tor's own codes for onion
+    /// services (proposal 304), which not all programs know.
+    Tor {
+        /// Whether codes of proposal 304 are used.
+        extended: bool,
+    },
+}
+
+/// A program's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyRequest {
     /// A stream to a host, by name or address.
@@ -31,7 +49,20 @@ pub enum ProxyRequest {
     Name(IpAddr),
 }
 
-/// What came of a request, to be told in the program's own protocol.
+/// The IP versions that a program allows for its stream (`Tor-Family-Preference`, proposal 365).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Either, IPv4 where there is a choice.
+    PreferV4,
+    /// Either, IPv6 where there is a choice.
+    PreferV6,
+    /// IPv4 alone.
+    OnlyV4,
+    /// IPv6 alone.
+    OnlyV6,
+}
+
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The stream is open.
@@ -40,23 +71,6 @@ pub enum Outcome {
     Address(IpAddr),
     /// An address has this name.
     Name(String),
-    /// It cannot be had.
+    /// The request failed.
     Failed(Reason),
-}
-
-/// Why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// No circuit could be built, or the exit is at fault.
-    General,
-    /// No exit lets us go there.
-    Forbidden,
-    /// There is no such host, or no way to it.
-    Unreachable,
-    /// It is an onion service, and there is nobody here who reaches those.
-    NoService,
-    /// The host refused.
-    Refused,
-    /// It took too long.
-    TimedOut,
 }

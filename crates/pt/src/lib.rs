@@ -3,8 +3,8 @@
 //! # Tour
 //!
 //! Pluggable transports, version 1 (Tor's pt-spec): what a transport and the program that manages
-//! it say to each other, as texts and bytes. No I/O: who starts processes and opens sockets is in
-//! `drive`.
+//! it say to each other, as texts and bytes. No I/O: `router::pt` starts processes and opens
+//! sockets.
 //!
 //! * [`Environment`]: what a transport is told by environment variables, and [`Line`]: what it
 //!   answers on its standard output;

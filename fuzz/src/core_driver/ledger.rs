@@ -208,11 +208,12 @@ impl Ledger {
                 let fresh = Session { ends, resolved: false, barred, protocol: None, tuples };
                 assert!(self.sessions.insert(session, fresh).is_none(), "{session:?} twice");
             }
-            Event::Recognised { session, protocol } => {
+            Event::Recognised { session, protocol, .. } => {
                 let session = self.session(session);
-                session.protocol = Some(protocol);
                 // What left before, as something else, the core could not count.
-                session.tuples.clear();
+                if session.protocol.replace(protocol) != Some(protocol) {
+                    session.tuples.clear();
+                }
             }
             Event::Down { path, .. } | Event::Up { path, .. } | Event::Pinned { path, .. } => {
                 assert!(path.index() < self.paths.len(), "{event:?}");

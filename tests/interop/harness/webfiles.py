@@ -57,11 +57,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-class FileServer(Closing):
-    """Serves seeded bytes on a port of 127.0.0.1."""
+class _HTTPServer6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
-    def __init__(self) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+
+class FileServer(Closing):
+    """Serves seeded bytes on a port of 127.0.0.1, or of another address of this machine."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        kind = _HTTPServer6 if ":" in address else ThreadingHTTPServer
+        self._server = kind((address, 0), _Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::capture::{Row, SizeUnit, Trace, TraceFacts, TraceWriter};
+use anabranch_capture::{Row, SizeUnit, Trace, TraceFacts, TraceWriter};
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::conflux::{Dealing, Design, UnknownDesign};

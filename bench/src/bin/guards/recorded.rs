@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use anabranch_drive::capture::{Row, SizeUnit, Trace};
+use anabranch_capture::{Row, SizeUnit, Trace};
 use clap::Args;
 
 /// Which loads are played.

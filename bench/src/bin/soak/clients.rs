@@ -11,15 +11,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_bench::proc::Usage;
-use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::client::{self, ClientEvent, Settings, Status};
-use anabranch_drive::onion::dirclient::{self, DirClient};
-use anabranch_drive::onion::stop_signals;
 use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, circuitmux};
+use anabranch_os::entropy::generator;
+use anabranch_router::onion::authorities::Authority;
+use anabranch_router::onion::client::{self, ClientEvent, Settings, Status};
+use anabranch_router::onion::dirclient::{self, DirClient};
+use anabranch_router::onion::stop_signals;
 use serde_json::{Value, json};
 
 use crate::{HEAP, tell};

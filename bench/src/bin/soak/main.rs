@@ -18,7 +18,7 @@ mod stream;
 use std::alloc::System;
 use std::io::{self, Write};
 
-use anabranch_drive::files;
+use anabranch_os::files;
 use cap::Cap;
 use clap::Parser;
 use serde::Serialize;

@@ -12,8 +12,8 @@
 
 use std::io::{self, Write};
 
-use anabranch_drive::emulate::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
-use anabranch_drive::toml_keys;
+use anabranch_emulator::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
+use anabranch_os::toml_keys;
 use serde_json::{Map, Value, json};
 
 use super::user_ns;

@@ -9,7 +9,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{fs, time::Duration};
 
-use anabranch_drive::emulate::{self, Expect, Job, Network, Output, Program, SetupError, Topology};
+use anabranch_emulator::{
+    self as emulate, Expect, Job, Network, Output, Program, SetupError, Topology,
+};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use anabranch_drive::emulate::{Ended, Network, Notice, Program};
+use anabranch_emulator::{Ended, Network, Notice, Program};
 
 use super::work::{Face, sentence};
 use super::{say, user_ns};

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use anabranch_drive::emulate::{Ended, Job, Network, Notice, Output, Program, Programs};
+use anabranch_emulator::{Ended, Job, Network, Notice, Output, Program, Programs};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anabranch_drive::emulate;
+use anabranch_emulator as emulate;
 use rustix::process::geteuid;
 
 use crate::failure::Failure;

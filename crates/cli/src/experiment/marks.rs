@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anabranch_drive::capture::Draft;
+use anabranch_capture::Draft;
 
 use crate::text::wrapped;
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use anabranch_drive::capture::Draft;
+use anabranch_capture::Draft;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Who made a page.

@@ -8,8 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::holders::{self, Transport};
-use anabranch_drive::merge::{self, Metered, Reread, Screen};
+use anabranch_os::holders::{self, Transport};
+use anabranch_splitter::merge::{self, Metered, Reread, Screen};
 
 use crate::failure::Failure;
 use options::Options;

@@ -8,11 +8,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_comps::{FAR_END_EVERY, FAR_END_SCHEDULE, Guess, check_jitter};
-use anabranch_drive::far_end::{INTERFACE, KeyFile};
-use anabranch_drive::merge::{Server, Settings};
-use anabranch_drive::split::fresh_seed;
-use anabranch_drive::toml_keys::{self, Section};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
+use anabranch_os::toml_keys::{self, Section};
+use anabranch_splitter::far_end::{INTERFACE, KeyFile};
+use anabranch_splitter::merge::{Server, Settings};
+use anabranch_splitter::split::fresh_seed;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anabranch_drive::merge::Settings;
+use anabranch_splitter::merge::Settings;
 
 use super::options::{self, Options};
 use crate::failure::Failure;

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use anabranch_comps::Protocol;
-use anabranch_drive::mosh::{Client, Ended, Key, Terminal};
-use anabranch_drive::split::{Listening, Screen, Settings, run_until};
+use anabranch_splitter::mosh::{Client, Ended, Key, Terminal};
+use anabranch_splitter::split::{Listening, Screen, Settings, run_until};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -9,8 +9,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anabranch_drive::mosh::{Bind, Client, Family, Key, Learnt, Login, RemoteIp, Words, carry};
-use anabranch_drive::split::{Settings, Target, look_ahead};
+use anabranch_splitter::mosh::{Bind, Client, Family, Key, Learnt, Login, RemoteIp, Words, carry};
+use anabranch_splitter::split::{Settings, Target, look_ahead};
 use clap::ValueEnum;
 
 use crate::failure::Failure;

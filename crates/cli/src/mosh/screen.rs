@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use crate::split::advice;
 
@@ -68,8 +68,12 @@ impl Screen for Silent<'_> {
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        if let Event::Unanswered { waited, .. } = *event {
-            self.unanswered = Some(advice::unanswered(self.server, waited));
+        match *event {
+            Event::Unanswered { waited, last, .. } => {
+                self.unanswered = Some(advice::unanswered(self.server, waited, last));
+            }
+            Event::Answered { .. } => self.unanswered = None,
+            _ => {}
         }
         if let Some(log) = &mut self.log {
             log.event(now, event);

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anabranch_drive::onion::ways::{BridgeWays, Transports};
-use anabranch_drive::pt::{
+use anabranch_multipath::schedule::Spec;
+use anabranch_router::onion::ways::{BridgeWays, Transports};
+use anabranch_router::pt::{
     Bridge, BridgeLine, Inside, Plugin, PluginLine, PluginPlace, PluginSettings, SCHEDULE,
     TRANSPORT,
 };
-use anabranch_multipath::schedule::Spec;
 
 use crate::failure::Failure;
 

@@ -3,12 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
-use anabranch_drive::onion::dirclient::{self, DirClient};
-use anabranch_drive::onion::reload::{Names, Reload, Renewed};
-use anabranch_drive::onion::stop_signals;
-use anabranch_drive::onion::store::claim;
 use anabranch_multipath::schedule::{Spec, SpecError};
 use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;
@@ -16,6 +10,12 @@ use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::ancestors::DEALING;
+use anabranch_os::entropy::generator;
+use anabranch_router::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
+use anabranch_router::onion::dirclient::{self, DirClient};
+use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::stop_signals;
+use anabranch_router::onion::store::claim;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -43,6 +43,10 @@ EXAMPLES
 
   With a file:
     anabranch client client.toml
+
+NOT THERE YET
+  A control port, which nyx, stem and others look for: the live view, --json and --metrics show what
+  it would. Onion services (.onion names).
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority

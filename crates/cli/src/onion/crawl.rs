@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 
-use anabranch_drive::crawl::{
+use anabranch_router::crawl::{
     Browser, Found, Hiding, Judged, Kept, Verdict, crawl, judge, shapes, write,
 };
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `--link`: which kinds of links are wanted, the dearest first.
 
-use anabranch_drive::onion::tap::{Tap, TapKind};
-use anabranch_drive::onion::{QuicCongestion, QuicLinking};
+use anabranch_router::onion::tap::{Tap, TapKind};
+use anabranch_router::onion::{QuicCongestion, QuicLinking};
 use clap::ValueEnum;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use anabranch_drive::clock::Clock;
 use anabranch_multipath::Time;
+use anabranch_os::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -19,9 +19,9 @@ mod watch;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::onion::authorities::{Authority, digest};
-use anabranch_drive::toml_keys::{self, Section};
 use anabranch_onion::circuitmux;
+use anabranch_os::toml_keys::{self, Section};
+use anabranch_router::onion::authorities::{Authority, digest};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use anabranch_drive::onion::relay::{BridgeSettings, ExtendedPort};
-use anabranch_drive::onion::ways::Transports;
-use anabranch_drive::pt::{
+use anabranch_multipath::schedule::Spec;
+use anabranch_router::onion::relay::{BridgeSettings, ExtendedPort};
+use anabranch_router::onion::ways::Transports;
+use anabranch_router::pt::{
     Inside, Limits, OfferLine, Onward, Plugin, PluginSettings, SCHEDULE, ServerPlugin, TRANSPORT,
     server_settings,
 };
-use anabranch_multipath::schedule::Spec;
 
 use crate::failure::Failure;
 

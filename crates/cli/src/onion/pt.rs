@@ -6,15 +6,15 @@ use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::crawl::site;
-use anabranch_drive::files::raise_limit;
-use anabranch_drive::onion::stop_signals;
-use anabranch_drive::pt::{
+use anabranch_multipath::schedule::Spec;
+use anabranch_os::files::raise_limit;
+use anabranch_router::crawl::site;
+use anabranch_router::onion::stop_signals;
+use anabranch_router::pt::{
     Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
     PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line, managed,
     pictures, server_key, shapes, told_of_pictures,
 };
-use anabranch_multipath::schedule::Spec;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

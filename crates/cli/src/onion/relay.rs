@@ -2,22 +2,25 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::dirclient::{self, DirClient, unix};
-use anabranch_drive::onion::keyring::KeyRing;
-use anabranch_drive::onion::metrics::Metered;
-use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
-use anabranch_drive::onion::reload::{Names, Reload, Renewed};
-use anabranch_drive::onion::stop_signals;
-use anabranch_drive::onion::store::claim;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::family::FamilyKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
+use anabranch_os::entropy::generator;
+use anabranch_router::onion::dirclient::{self, DirClient, unix};
+use anabranch_router::onion::families::families;
+use anabranch_router::onion::keyring::KeyRing;
+use anabranch_router::onion::metrics::Metered;
+use anabranch_router::onion::relay::{self, Changes, Live, Settings};
+use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::stop_signals;
+use anabranch_router::onion::store::claim;
 use clap::Args;
 use serde::Deserialize;
 
@@ -60,6 +63,7 @@ pub(super) const KEYS: &[&str] = &[
     "listen",
     "contact",
     "family",
+    "family-key",
     "exit",
     "rate",
     "burst",
@@ -111,7 +115,14 @@ pub(crate) struct RelayArgs {
     /// List the fingerprints of your other relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     family: Vec<String>,
+    /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable). Clients
+    /// put no two relays that have it into one path, without --family on each. Keys in the folder
+    /// keys below --data (*.secret_family_key) are used without being named.
+    #[arg(long, value_name = "FILE")]
+    family_key: Vec<PathBuf>,
     /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
+    /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the relay's
+    /// own network.
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
     /// Limit all links together to BYTES per second in each direction [default: 1073741824].
@@ -156,7 +167,7 @@ pub(crate) struct RelayArgs {
     /// Let circuits finish for SECONDS after the relay was asked to stop [default: 30].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Extend circuits to private addresses: only for networks on one machine.
+    /// Extend circuits and let streams out to private addresses: only for networks on one machine.
     #[arg(long)]
     allow_private: bool,
     /// Answer no directory requests.
@@ -199,6 +210,9 @@ impl RelayArgs {
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
         tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
+        for family in &live.description.family_keys {
+            screen.say("note", &format!("this relay is of the family {}", family.id()));
+        }
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
             data: data.clone(),
@@ -324,11 +338,19 @@ impl RelayArgs {
             bandwidth: self.bandwidth()?,
             contact: self.contact.clone(),
             family: fingerprints("--family", &self.family)?.iter().map(|id| hex(id)).collect(),
+            family_keys: self.families()?,
             policy,
             directory_cache: !self.no_directory,
             bridge: self.bridge.then(Vec::new),
             ..Description::new(nickname, at, platform())
         })
+    }
+
+    /// # Errors
+    /// A key cannot be read.
+    fn families(&self) -> Result<Vec<FamilyKey>, Failure> {
+        let data = self.common.data("relay")?;
+        families(&data, &self.family_key).map_err(Failure::misuse)
     }
 
     /// The flags, and what the file says where they are silent.
@@ -343,6 +365,7 @@ impl RelayArgs {
             listen: either(self.listen, file.listen),
             contact: self.contact.or(file.contact),
             family: either(self.family, file.family),
+            family_key: either(self.family_key, file.family_key),
             exit: either(self.exit, file.exit),
             rate: self.rate.or(file.rate),
             burst: self.burst.or(file.burst),
@@ -391,6 +414,7 @@ impl RelayArgs {
             ("address6", self.address6 != old.address6),
             ("contact", self.contact != old.contact),
             ("family", self.family != old.family),
+            ("family-key", self.family_key != old.family_key),
             ("exit", self.exit != old.exit),
             ("rate", self.rate != old.rate),
             ("burst", self.burst != old.burst),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::reload::{Names, Renewed, Reread};
+use anabranch_router::onion::authorities::Authority;
+use anabranch_router::onion::reload::{Names, Renewed, Reread};
 
 use super::Common;
 use crate::failure::Failure;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anabranch_drive::onion::client::{LegPlace, RelayName, SetStatus};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::{LegNumbers, SetNumbers};
+use anabranch_router::onion::client::{LegPlace, RelayName, SetStatus};
 use serde_json::{Value, json};
 
 /// A set as its exit sees it: without anything that tells whose it is.

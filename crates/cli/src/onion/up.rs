@@ -4,13 +4,13 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::clock::Clock;
-use anabranch_drive::onion::authority::AuthorityError;
-use anabranch_drive::onion::client::{self, Refused, Why};
-use anabranch_drive::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};
-use anabranch_drive::onion::reload::Reload;
-use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_os::clock::Clock;
+use anabranch_router::onion::authority::AuthorityError;
+use anabranch_router::onion::client::{self, Refused, Why};
+use anabranch_router::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};
+use anabranch_router::onion::reload::Reload;
+use anabranch_router::onion::stop_signals;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::capture::{Courses, Summary, Trace};
+use anabranch_capture::{Courses, Summary, Trace};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -173,7 +173,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::capture::{Row, TraceFacts, TraceWriter};
+    use anabranch_capture::{Row, TraceFacts, TraceWriter};
 
     /// A trace of so many sessions, each with one packet, the later the larger.
     fn trace(sessions: i32) -> (tempfile::TempDir, PathBuf) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anabranch_drive::capture::{Flow, PathSummary, Session, Summary, TraceFacts};
+use anabranch_capture::{Flow, PathSummary, Session, Summary, TraceFacts};
 use serde_json::json;
 
 use crate::html::legible;
@@ -123,7 +123,7 @@ fn aligned(rows: &[[String; WIDTH]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::capture::{Row, Trace, TraceWriter};
+    use anabranch_capture::{Row, Trace, TraceWriter};
 
     const SHOWN: usize = 20;
 

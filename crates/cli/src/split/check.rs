@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{Entrance, Listening, Target};
-use anabranch_drive::steer::Plan;
+use anabranch_splitter::paths::Egress;
+use anabranch_splitter::split::{Entrance, Listening, Target};
+use anabranch_splitter::steer::Plan;
 
 use anabranch_multipath::Time;
 
@@ -39,7 +39,7 @@ fn describe(entrance: &Entrance, about: &Listening) -> String {
         table(&rows(about)),
     ]);
     lines.extend(advice::warnings(about).into_iter().map(|text| format!("note: {text}")));
-    lines.extend(mtu(about));
+    lines.extend(advice::mtu(about));
     lines.join("\n")
 }
 
@@ -89,10 +89,4 @@ fn row(egress: &Egress) -> Vec<String> {
         text(egress.mtu.map(|mtu| mtu.to_string())),
         egress.ports.to_string(),
     ]
-}
-
-/// The last line: what fits through all paths.
-pub(super) fn mtu(about: &Listening) -> Option<String> {
-    let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
-    Some(format!("largest UDP payload {payload} bytes; give a WireGuard tunnel the MTU {tunnel}"))
 }

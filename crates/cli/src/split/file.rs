@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anabranch_drive::toml_keys::{self, Section};
+use anabranch_os::toml_keys::{self, Section};
 
 use super::options::Options;
 use crate::failure::Failure;
@@ -93,7 +93,7 @@ fn is_wg_quick(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::paths::PathSpec;
+    use anabranch_splitter::paths::PathSpec;
     use clap::{Args, FromArgMatches};
 
     use super::*;

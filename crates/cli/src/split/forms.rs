@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anabranch_drive::paths::{PathSpec, SpecError};
-use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
-use anabranch_drive::steer::PortRange;
-use anabranch_drive::target::Target;
+use anabranch_os::target::Target;
+use anabranch_splitter::paths::{PathSpec, SpecError};
+use anabranch_splitter::socks::{Login, Password, Proxy, ProxyError};
+use anabranch_splitter::steer::PortRange;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 

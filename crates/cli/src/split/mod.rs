@@ -15,10 +15,10 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_drive::holders::{self, Transport};
-use anabranch_drive::metrics::Metered;
-use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
-use anabranch_drive::steer;
+use anabranch_os::holders::{self, Transport};
+use anabranch_splitter::metered::Metered;
+use anabranch_splitter::split::{self, Listening, Reread, Screen, Settings};
+use anabranch_splitter::steer;
 
 use crate::failure::Failure;
 use crate::status::Standing;

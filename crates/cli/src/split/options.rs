@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, SCHEDULE};
-use anabranch_drive::split::Target;
-use anabranch_drive::steer::PortRange;
-use anabranch_drive::wg_quick::PeerChoice;
 use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
+use anabranch_splitter::split::Target;
+use anabranch_splitter::steer::PortRange;
+use anabranch_splitter::wg_quick::PeerChoice;
 use serde::Deserialize;
 
 use super::forms;
@@ -62,9 +62,10 @@ pub(crate) struct Options {
 
     /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
     ///
-    /// "auto" looks at the first datagrams; "any" splits without looking.
+    /// "auto" looks at the first datagrams; "any" splits whatever they are. AmneziaWG is
+    /// "wireguard".
     #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
-    #[arg(value_parser = Named::<Traffic>::of(Traffic::NAMES))]
+    #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 
@@ -154,6 +155,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
+
+    /// Keep a path that never brings an answer while only one other path does.
+    ///
+    /// Such a path may swallow what it gets, or the server may not follow its client. By default
+    /// everything on it also goes over the answering path for 3 s, then the path is taken down.
+    /// WireGuard and Mosh servers always follow: with them it is taken down in any case.
+    #[arg(long, help_heading = "Schedule")]
+    pub(crate) keep_silent_paths: bool,
 
     /// Repeat the random choices of another run [default: a random seed, printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
@@ -262,6 +271,7 @@ impl Options {
             scheduled: self.scheduled.or(file.scheduled),
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
             in_order: self.in_order.or(file.in_order),
+            keep_silent_paths: self.keep_silent_paths || file.keep_silent_paths,
             seed: self.seed.or(file.seed),
             key: self.key.or(file.key),
             behind: self.behind.or(file.behind),

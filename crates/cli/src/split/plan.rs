@@ -4,13 +4,13 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
-use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
-use anabranch_drive::paths::{PathSpec, distinct};
-use anabranch_drive::split::{Entrance, Settings, fresh_seed};
-use anabranch_drive::steer::{Ports, Request, UPLINK};
 use anabranch_multipath::DecoyBudget;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
+use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
+use anabranch_splitter::paths::{PathSpec, distinct};
+use anabranch_splitter::split::{Entrance, Settings, fresh_seed};
+use anabranch_splitter::steer::{Ports, Request, UPLINK};
 
 use super::options::Options;
 use super::uplinks;
@@ -222,6 +222,11 @@ fn check_beside_key(options: &Options) -> Result<(), Failure> {
             "a far end and its splitter keep the order: remove it",
         ),
         (
+            options.keep_silent_paths,
+            "keep-silent-paths",
+            "a far end is asked whether it is heard by each path: leave it away",
+        ),
+        (
             options.protocol.is_some(),
             "protocol",
             "nothing has to be recognised in front of a far end: remove it",
@@ -283,6 +288,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.jitter = options.jitter;
     config.seed = options.seed.unwrap_or_else(fresh_seed);
     config.in_order = options.in_order.map(|longest| longest.0);
+    config.keep_silent_paths = options.keep_silent_paths;
     config.quic_tuples = options.quic_tuples.map_or(config.quic_tuples, usize::from);
     config.idle = options.idle.map_or(config.idle, |span| span.0);
     config.sessions = options.max_sessions.map_or(config.sessions, usize::from);

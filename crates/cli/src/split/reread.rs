@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anabranch_drive::split::Settings;
+use anabranch_splitter::split::Settings;
 
 use super::file;
 use super::options::Options;

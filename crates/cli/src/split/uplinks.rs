@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anabranch_drive::paths::{self, PathSpec, SpecError};
+use anabranch_splitter::paths::{self, PathSpec, SpecError};
 
 use crate::failure::Failure;
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use anabranch_comps::protocol::{FAMILIES, Family};
 use anabranch_comps::{Guess, Protocol};
 use anabranch_multipath::schedule::{Spec, SpecError};
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -83,24 +84,28 @@ impl FromStr for Traffic {
 
     fn from_str(text: &str) -> Result<Traffic, ValueError> {
         let guess = match text {
-            "auto" => Guess::Look,
-            "wireguard" => Guess::Is(Protocol::WireGuard),
-            "quic" => Guess::Is(Protocol::Quic),
-            "mosh" => Guess::Is(Protocol::Mosh),
-            "any" => Guess::Is(Protocol::Other),
-            _ => {
-                return Err(ValueError(format!(
-                    "'{text}' is not a protocol: there are auto, wireguard, quic, mosh and any"
-                )));
-            }
+            "auto" => Some(Guess::Look),
+            "any" => Some(Guess::Is(Protocol::Other)),
+            name => selectable()
+                .find(|family| family.name == name)
+                .map(|family| Guess::Is(family.protocol)),
         };
-        Ok(Traffic(guess))
+        let known = || Traffic::names().collect::<Vec<_>>().join(", ");
+        let error = || ValueError(format!("'{text}' is no protocol: there are {}", known()));
+        guess.map(Traffic).ok_or_else(error)
     }
 }
 
 impl Traffic {
-    /// What can be said.
-    pub(crate) const NAMES: [&str; 5] = ["auto", "wireguard", "quic", "mosh", "any"];
+    /// The values that there are.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        ["auto"].into_iter().chain(selectable().map(|family| family.name)).chain(["any"])
+    }
+}
+
+/// The protocols that a user can say sessions carry.
+fn selectable() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().filter(|family| family.selectable)
 }
 
 /// An IP address with a port.
@@ -230,8 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn every_protocol_that_is_named_can_be_said() {
-        assert!(Traffic::NAMES.iter().all(|name| name.parse::<Traffic>().is_ok()));
+    fn every_protocol_that_is_named_can_be_said_and_help_names_it() {
+        let names: Vec<_> = Traffic::names().collect();
+        assert_eq!(names, ["auto", "wireguard", "quic", "mosh", "any"]);
+        assert!(names.iter().all(|name| name.parse::<Traffic>().is_ok()));
+        let options = <crate::split::Options as clap::Args>::augment_args(clap::Command::new("x"));
+        let argument = options.get_arguments().find(|argument| argument.get_id() == "protocol");
+        let help = argument.unwrap().get_help().unwrap().to_string();
+        assert!(names.iter().all(|name| help.contains(name)), "{help}");
+        let error = "kcp".parse::<Traffic>().unwrap_err().to_string();
+        assert!(error.ends_with("there are auto, wireguard, quic, mosh, any"), "{error}");
     }
 
     #[test]

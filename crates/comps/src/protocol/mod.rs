@@ -182,6 +182,14 @@ impl Protocol {
         self.family().name
     }
 
+    /// Whether every server answers to the address of the newest packet, at once.
+    ///
+    /// WireGuard (protocol description, section 2.1, "endpoint") and Mosh ("roaming") do. QUIC
+    /// servers validate a new address first, and some ignore it.
+    pub fn always_follows(self) -> bool {
+        matches!(self, Protocol::WireGuard | Protocol::Mosh)
+    }
+
     /// Whether a session keeps to one path, because its server would not know it by another.
     pub fn keeps_to_one_path(self) -> bool {
         self.family().one_path.is_some()

@@ -1,8 +1,8 @@
 //! OpenVPN's packets by opcode, session ID and packet ID, as versions 2.4 to 2.6 send them.
 //!
 //! Each begins with five bits of opcode and three of a key's number. Data with a peer ID
-//! (`P_DATA_V2`) bear, with an AEAD cipher, a packet ID in clear; data without one belong to servers
-//! that know their client by the address.
+//! (`P_DATA_V2`) bear, with an AEAD cipher, a packet ID in clear. Data without a peer ID belong to
+//! servers that know their client by the address.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 

@@ -136,7 +136,12 @@ impl Recogniser {
 
     /// Whether [`Recogniser::finds_numbers`] may still find any.
     pub fn looks_for_numbers(&self) -> bool {
-        !self.numbers.is_done()
+        let has_none = matches!(
+            self.finding,
+            Some(Finding { protocol, confidence: Confidence::Certain })
+                if protocol.family().counter == Counter::Never
+        );
+        !has_none && !self.numbers.is_done()
     }
 
     /// Holds a datagram against the candidate, if there is one.
@@ -186,5 +191,4 @@ fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
 }
 
 #[cfg(test)]
-#[path = "recogniser_tests.rs"]
 mod tests;

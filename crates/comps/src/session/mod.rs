@@ -3,10 +3,12 @@
 
 mod cookie;
 mod copies;
+mod follow;
+mod kept;
 mod order;
 mod pins;
 mod recognition;
-mod share;
+mod silence;
 mod wait;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -19,9 +21,10 @@ use anabranch_multipath::{
 
 use self::cookie::Cookie;
 use self::copies::Held;
+use self::follow::Follow;
+use self::kept::Stay;
 use self::order::InOrder;
 use self::pins::{Lane, Pins};
-use self::share::Share;
 use self::wait::Wait;
 use crate::config::Config;
 use crate::health::Health;
@@ -107,12 +110,14 @@ pub(crate) struct Session {
     cookie: Option<Cookie>,
     /// Where handshakes go: the path, and the tuple, which does not rotate with the schedule's.
     pinned_to: Option<(PathId, TupleId)>,
+    /// Since when.
+    pinned_at: Time,
 
     splitter: Splitter,
     views: Box<[PathView]>,
     health: Box<[Health]>,
     tuples: Tuples,
-    share: Share,
+    follow: Follow,
     order: InOrder,
     /// What is delayed before the split.
     delay: Option<Box<DelayQueue<QueuedDatagram>>>,
@@ -126,9 +131,13 @@ pub(crate) struct Session {
     /// When a datagram of the client's was last split.
     taken: Time,
     server_heard: Option<Time>,
+    /// How often it was heard.
+    answers: u64,
     last: Option<(Time, PathId, TupleId)>,
     /// Whether more than one path has carried what the client sent.
     split: bool,
+    /// What it has sent since it last changed its path.
+    stay: Stay,
 }
 
 impl Session {
@@ -147,11 +156,12 @@ impl Session {
             pins: Pins::default(),
             cookie: None,
             pinned_to: None,
+            pinned_at: now,
             splitter: splitter(id, config, false, None),
             views: vec![PathView::open(); config.scheduled()].into(),
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
-            share: Share::new(now, paths),
+            follow: Follow::new(paths),
             order: InOrder::new(paths),
             delay: delay(id, config),
             waiting: WaitQueue::default(),
@@ -161,8 +171,10 @@ impl Session {
             client_heard: now,
             taken: now,
             server_heard: None,
+            answers: 0,
             last: None,
             split: false,
+            stay: Stay::default(),
         }
     }
 
@@ -189,7 +201,7 @@ impl Session {
 
     /// Whether the session found `path` silent.
     pub(crate) fn finds_silent(&self, path: usize) -> bool {
-        self.health[path].reason() == Some(DownReason::Silent)
+        self.health[path].reason().is_some_and(DownReason::needs_answer)
     }
 
     /// The server's address is known, and which paths are `barred` because they do not lead there:
@@ -211,7 +223,6 @@ impl Session {
     /// afterwards.
     pub(crate) fn reconfigure(
         &mut self,
-        now: Time,
         numbers: &Renumbering,
         draw: Option<u64>,
         common: &mut Common<'_>,
@@ -224,7 +235,8 @@ impl Session {
         let health = std::mem::take(&mut self.health);
         self.health = numbers.carry(health).0.into();
         self.tuples = self.tuples.renumbered(common.config, numbers);
-        self.share = Share::new(now, self.health.len());
+        self.follow = Follow::new(self.health.len());
+        self.stay = self.stay.anew();
         for held in self.order.release_all() {
             self.return_to_client(Some(held), common);
         }
@@ -282,6 +294,9 @@ impl Session {
     /// Splits datagrams of the client.
     fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         let quiet = now.since(std::mem::replace(&mut self.taken, now));
+        if self.is_answered(batch.datagram(0)) {
+            self.wait.on_asked(now);
+        }
         self.recognise(batch, common);
         if !self.resolved {
             self.keep(now, batch, 0, batch.count(), common);
@@ -304,7 +319,8 @@ impl Session {
     ) {
         let datagrams = batch.count();
         common.counters[path.index()].down.add(datagrams, batch.bytes.len() as u64);
-        self.server_heard = Some(now);
+        self.hear(now, common);
+        self.answers += 1;
         self.pass_in_order(now, path, batch, common);
         let is_back = self.health[path.index()].on_heard(now);
         if let Some(view) = self.views.get_mut(path.index()).filter(|_| common.windows.is_none()) {
@@ -318,18 +334,12 @@ impl Session {
             cookie::learn(&mut self.cookie, now, (path, tuple), batch);
         }
         self.confirm(now, batch, common);
-        let slowest = self.health.iter().filter_map(Health::rtt).max();
-        let heard = (datagrams, batch.bytes.len() as u64);
-        let skewed = self.share.on_heard(now, path, heard, slowest);
-        // A far end answers by a schedule of its own.
-        if let Some((path, percent)) = skewed.filter(|_| !common.config.far_end) {
-            common.event(Event::Skewed { session: self.id, path, percent });
-        }
+        self.follow.on_heard(now, path, batch.bytes.len() as u64);
     }
 
     /// Datagrams of the server that come by a path that is no more.
     pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        self.server_heard = Some(now);
+        self.hear(now, common);
         self.return_to_client(None, common);
         self.confirm(now, batch, common);
     }
@@ -396,16 +406,30 @@ impl Session {
         self.tell_unanswered(now, common);
     }
 
-    /// Tells that the server has never answered, where that is due. It blames no path.
+    /// Notes that the server is heard, and reports the end of a silence that was reported.
+    fn hear(&mut self, now: Time, common: &mut Common<'_>) {
+        self.server_heard = Some(now);
+        if let Some(waited) = self.wait.on_heard(now) {
+            common.event(Event::Answered { session: self.id, server: self.ends.1, waited });
+        }
+    }
+
+    /// Reports that the server does not answer, where that is due. It blames no path.
     fn tell_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
-        if self.answered || self.last.is_none() {
+        if self.last.is_none() {
             return;
         }
-        let Some(waited) = self.wait.overdue(now, self.client_heard) else { return };
+        let Some(waited) = self.wait.overdue(now) else { return };
         if now >= *common.next_unanswered {
             *common.next_unanswered = now + wait::FIRST;
-            common.event(Event::Unanswered { session: self.id, server: self.ends.1, waited });
+            let (server, last) = (self.ends.1, self.server_heard);
+            common.event(Event::Unanswered { session: self.id, server, waited, last });
         }
+    }
+
+    /// Since when the server has been silent, if that was reported, and when it was last heard.
+    pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
+        self.wait.reported().map(|since| (since, self.server_heard))
     }
 
     /// When [`Session::on_timeout`] is due, the end by idleness included.
@@ -414,7 +438,7 @@ impl Session {
         let others =
             self.waiting.next_timeout().into_iter().chain(self.held.as_ref().map(Held::due));
         let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
-        let unanswered = (!self.answered && self.last.is_some()).then(|| self.wait.due());
+        let unanswered = self.wait.due().filter(|_| self.last.is_some());
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
         let all = health.chain(others).chain(in_order).chain(unanswered).chain(delayed);
         all.fold(self.client_heard + config.idle, Time::min)
@@ -445,10 +469,14 @@ impl Session {
     }
 
     /// Where a datagram belongs.
-    fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
+    fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common<'_>) -> Lane {
         let is_named = common.handshake().is_some();
         let is_pinned = match self.protocol {
-            Some(Protocol::Quic) => return self.pins.on_client(now, datagram),
+            Some(Protocol::Quic) => {
+                let lane = self.pins.on_client(now, datagram);
+                self.release(now, common);
+                return lane;
+            }
             Some(Protocol::Dns) => is_named,
             Some(Protocol::WireGuard) => {
                 (is_named || self.cookie_way(now, common).is_some())
@@ -467,7 +495,7 @@ impl Session {
         now: Time,
         batch: &Batch<'_>,
         at: u64,
-        common: &Common<'_>,
+        common: &mut Common<'_>,
     ) -> u64 {
         let looks_at_each = match self.protocol {
             Some(Protocol::Quic) => true,
@@ -526,6 +554,7 @@ impl Session {
     ) {
         if fresh {
             self.tuples.rotate(path);
+            self.stay.runs += 1;
         }
         if let Some(windows) = &mut common.windows {
             let window = windows[path.index()].window.as_mut();
@@ -630,16 +659,19 @@ impl Session {
         let still_good = |path: &PathId| self.is_open(*path, common);
         let path = match common.handshake() {
             Some(path) => Some(path).filter(still_good),
-            None => before.map(|pin| pin.0).filter(still_good).or_else(|| {
-                match self.splitter.assign(now, &self.views, 1) {
-                    Assignment::Send { path, .. } => Some(path),
-                    Assignment::Hold | Assignment::Nowhere => None,
-                }
-            }),
+            None => {
+                self.beyond_silence(now).or(before.map(|pin| pin.0)).filter(still_good).or_else(
+                    || match self.splitter.assign(now, &self.views, 1) {
+                        Assignment::Send { path, .. } => Some(path),
+                        Assignment::Hold | Assignment::Nowhere => None,
+                    },
+                )
+            }
         };
         let kept = before.filter(|pin| Some(pin.0) == path);
         self.pinned_to = kept.or(path.map(|path| (path, self.tuples.current(path))));
         if let Some((path, _)) = self.pinned_to.filter(|_| kept.is_none() && self.pins.any()) {
+            self.pinned_at = now;
             common.event(Event::Pinned { session: self.id, path });
         }
         self.pinned_to
@@ -657,18 +689,25 @@ impl Session {
     ) {
         self.push(tuple, path, batch, at, count, common);
         common.prints.remember(now, batch.datagram(at), self.chain);
-        self.health[path.index()].on_sent(now, self.server_heard);
+        self.note_sent(now, path, batch.datagram(at), common);
+        self.send_again(now, path, (batch, at, count), common);
         let last = self.last.replace((now, path, tuple));
-        if last.is_none_or(|(_, before, _)| before != path) {
+        let moves = last.is_none_or(|(_, before, _)| before != path);
+        if moves {
             self.order.visit(now, path);
             self.split |= last.is_some();
         }
-        let Some((since, before, its_tuple)) = last else { return };
+        let pause = last.map_or(Duration::ZERO, |(since, ..)| now.since(since));
+        self.stay.on_sent(path, count, pause);
+        self.report_stay(common);
+        let Some((_, before, its_tuple)) = last else { return };
         if its_tuple != tuple {
             common.counters[path.index()].switches += 1;
         }
-        self.health[before.index()].on_used(now.since(since));
-        self.check_silence(now, before, common);
+        self.health[before.index()].on_used(pause);
+        // Of a path that was left the verdict may come while others are used.
+        let all = if moves { 0..self.health.len() } else { before.index()..before.index() + 1 };
+        all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
 
     fn push(
@@ -683,32 +722,11 @@ impl Session {
         let part = batch.part(at, count);
         let bytes = part.len() as u64;
         common.counters[path.index()].up.add(count, bytes);
-        self.share.on_sent(path, bytes);
         let payload = match common.kept {
             Some(_) => Payload::Kept { bytes: batch.bytes[part].into(), ecn: batch.ecn },
             None => Payload::Live(part),
         };
         common.outputs.push_back(Output::Send { session: self.id, tuple, path, payload });
-    }
-
-    /// Takes `path` out if it has gone silent while others answer, or while no other was tried.
-    ///
-    /// If all that was used has gone silent, it is the server or the whole network, and no path is
-    /// to blame. The last usable path is never taken out by silence.
-    fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
-        if common.config.far_end {
-            return;
-        }
-        let Some(since) = self.health[path.index()].silent_since() else { return };
-        let is_usable = |index: usize| self.views.get(index).is_some_and(|view| view.usable);
-        let others = || self.health.iter().enumerate().filter(|(index, _)| *index != path.index());
-        let answered = others().any(|(_, other)| other.heard().is_some_and(|heard| heard >= since));
-        let tried = others().any(|(_, other)| other.sent().is_some_and(|sent| sent >= since));
-        let replaceable = others().any(|(index, _)| is_usable(index));
-        if (answered || !tried) && replaceable && is_usable(path.index()) {
-            self.take_down(now, path, DownReason::Silent, common);
-            self.refresh(common);
-        }
     }
 
     fn take_down(&mut self, now: Time, path: PathId, reason: DownReason, common: &mut Common<'_>) {
@@ -755,12 +773,15 @@ impl Session {
 
     /// Lets the pins learn from the server's datagrams.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        if !self.pins.any() {
-            return;
+        if self.pins.any() {
+            (0..batch.count()).for_each(|index| self.pins.on_server(now, batch.datagram(index)));
+            self.release(now, common);
         }
-        let confirmed =
-            (0..batch.count()).any(|index| self.pins.on_server(now, batch.datagram(index)));
-        if confirmed {
+    }
+
+    /// Gives the session to the schedule once no connection is pinned any more.
+    fn release(&mut self, now: Time, common: &mut Common<'_>) {
+        if self.pins.take_release() {
             self.pinned_to = None;
             self.splitter.begin_run(now);
             let rtt = self.pins.rtt().unwrap_or_default();

@@ -1,24 +1,44 @@
 //! QUIC connections whose handshake is not confirmed keep to one path.
 //!
 //! A server may refuse, or charge for, a change of address before the handshake is confirmed (RFC
-//! 9000, section 9). Nothing that confirms it is readable from outside, but this is: the client has
-//! sent a packet with a short header, and the server sent one at least a round-trip time later, so
-//! it had the client's last flight. A packet with a long header that comes after that is a
-//! retransmission of the handshake: the connection is pinned again.
+//! 9000, section 9). No observer can read that, but it follows from what an observer sees: the
+//! client has sent a packet with a short header, and the server sent one at least a round-trip time
+//! later, so it had the client's last flight. A packet with a long header that comes after that is
+//! a retransmission of the handshake: the connection is pinned again.
+//!
+//! Connection IDs are no obstacle. Either end may leave the handshake's IDs at any moment (RFC
+//! 9000, section 5.1), and several servers do so within the first round trip. Section 5.1.1 lets
+//! only the packets that confirm a handshake carry new ones, so a server that uses a new ID of its
+//! client's has read a packet with a short header of the client's.
+//!
+//! No pin outlasts [`ROUND_TRIPS`] without a handshake packet of the client, whatever the server
+//! sends.
 //!
 //! Several connections may share a session (one client address). They are told apart by connection
-//! ID, so that a new connection's handshake does not pull an older one back.
+//! ID, so that a new connection's handshake does not pull an older one back. An ID that nobody has
+//! seen before belongs to a connection that is still pinned, if there is one.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::protocol::quic::{self, Cid, Long};
+use crate::protocol::quic::{self, Cid, Kind, Long};
 
-/// A handshake that its client has not gone on with for so long was given up.
+/// Idle time of a handshake after which its client has given it up.
 const GIVEN_UP: Duration = Duration::from_secs(60);
-/// Connections remembered in one session.
+/// Maximum connections remembered in one session.
 const CONNECTIONS: usize = 16;
+/// Maximum IDs remembered of each end of a connection: twice the usual
+/// `active_connection_id_limit`.
+const IDS: usize = 8;
+/// Round-trip times after which a pin ends: after the client's first short header and after its
+/// last long one. A lost last flight is sent again after 3 and 9 round trips (RFC 9002, section
+/// 6.2.1, with the first sample's variation), which pins the connection again.
+const ROUND_TRIPS: u32 = 8;
+/// Shortest such time, for round trips below the timers of busy machines.
+const SHORTEST_PIN: Duration = Duration::from_millis(100);
+/// The same time while the round-trip time is unknown.
+const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
 /// Where a client's datagram belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +49,77 @@ pub(crate) enum Lane {
     Free,
 }
 
+/// The connection IDs by which one end is called: first that of the handshake.
+#[derive(Debug)]
+struct Ids(Vec<Cid>);
+
+impl Ids {
+    /// The ID of the handshake.
+    fn first(&self) -> Cid {
+        self.0[0]
+    }
+
+    /// Whether a packet with a short header carries one of these. An empty ID carries no mark.
+    fn mark(&self, short_packet: &[u8]) -> bool {
+        !self.is_empty() && self.0.iter().any(|cid| cid.leads(short_packet))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first().bytes().is_empty()
+    }
+
+    /// Remembers the ID of a packet with a short header, as long as that of the handshake: an end
+    /// that names no length in its packets gives all of its IDs one.
+    fn learn(&mut self, short_packet: &[u8]) {
+        let length = self.first().bytes().len();
+        let id = short_packet.get(1..1 + length).and_then(Cid::new);
+        let Some(id) = id.filter(|id| !self.0.contains(id)) else { return };
+        if self.0.len() == IDS {
+            self.0.remove(1);
+        }
+        self.0.push(id);
+    }
+}
+
 #[derive(Debug)]
 struct Connection {
-    /// The client's own ID; empty for many clients, which then use a port for each connection.
-    client: Cid,
-    /// The ID by which the client calls the server: at first one of its own invention.
-    server: Cid,
+    /// The client's own IDs; empty for many clients, which then use a port for each connection.
+    client: Ids,
+    /// The IDs by which the client calls the server: at first one of its own invention.
+    server: Ids,
     /// When its first datagram left; taken when the server answers.
     asked: Option<Time>,
+    /// Whether the server has answered, so that the client may have its keys.
+    answered: bool,
+    /// Whether the client sent early data, which may bring new IDs before the handshake ends.
+    early: bool,
     /// When the first short header of the client was seen since it was last pinned.
     short_sent: Option<Time>,
+    /// When the client last sent a long header.
+    long_sent: Time,
     /// When the client was last heard of it.
     seen: Time,
     pinned: bool,
+}
+
+impl Connection {
+    /// Whether a packet with a short header under an unknown ID may be its client's.
+    fn may_send_short(&self) -> bool {
+        self.pinned && self.answered
+    }
+
+    /// Whether it was pinned for as long as any pin lasts.
+    fn is_overdue(&self, now: Time, longest: Duration) -> bool {
+        let since = self.short_sent.map(|sent| sent.max(self.long_sent));
+        self.answered && since.is_some_and(|since| now.since(since) >= longest)
+    }
+
+    /// Whether the server's packet with a short header says that it had the client's last flight.
+    fn is_confirmed_by(&self, now: Time, has_new_id: bool, rtt: Option<Duration>) -> bool {
+        let Some(sent) = self.short_sent else { return false };
+        let by_time = rtt.is_some_and(|rtt| now.since(sent) >= rtt);
+        by_time || (has_new_id && !self.early)
+    }
 }
 
 /// The QUIC connections of one session.
@@ -49,12 +127,20 @@ struct Connection {
 pub(crate) struct Pins {
     connections: Vec<Connection>,
     rtt: Option<Duration>,
+    /// Whether any connection was pinned when [`Pins::take_release`] last looked.
+    held: bool,
 }
 
 impl Pins {
     /// Whether any connection is pinned.
     pub(crate) fn any(&self) -> bool {
         self.connections.iter().any(|connection| connection.pinned)
+    }
+
+    /// Returns whether the last pin has ended since the last call.
+    pub(crate) fn take_release(&mut self) -> bool {
+        let any = self.any();
+        std::mem::replace(&mut self.held, any) && !any
     }
 
     /// The shortest round-trip time of a handshake's first flight.
@@ -71,65 +157,109 @@ impl Pins {
             self.note_short_tail(now, datagram);
             return Lane::Pinned;
         }
-        let Some(connection) = self.pinned().find(|connection| connection.server.leads(datagram))
-        else {
-            return Lane::Free;
-        };
-        connection.short_sent.get_or_insert(now);
+        let longest = self.longest_pin();
+        let Some(connection) = self.sender(datagram) else { return Lane::Free };
+        connection.server.learn(datagram);
         connection.seen = now;
-        Lane::Pinned
+        if !connection.pinned {
+            return Lane::Free;
+        }
+        connection.short_sent.get_or_insert(now);
+        connection.pinned = !connection.is_overdue(now, longest);
+        if connection.pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// What was pinned did not leave: a short header that still waits confirms nothing.
+    /// Forgets a short header that did not leave: while it waits, it confirms nothing.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
 
-    /// Learns from a server's datagram. True if it confirmed the last pinned connection.
-    pub(crate) fn on_server(&mut self, now: Time, datagram: &[u8]) -> bool {
+    /// Learns from a server's datagram.
+    pub(crate) fn on_server(&mut self, now: Time, datagram: &[u8]) {
         if !self.any() {
-            return false;
+            return;
         }
         if quic::has_long_header(datagram) {
-            quic::packets(datagram).for_each(|packet| self.answer(now, &packet));
-            return false;
+            return quic::packets(datagram).for_each(|packet| self.answer(now, &packet));
         }
         self.connections
             .retain(|connection| !connection.pinned || now.since(connection.seen) < GIVEN_UP);
-        self.measure(now, |connection| connection.client.leads(datagram));
-        let rtt = self.rtt;
-        for connection in self.pinned().filter(|connection| connection.client.leads(datagram)) {
-            let waited = connection.short_sent.map(|sent| now.since(sent));
-            connection.pinned =
-                !matches!((waited, rtt), (Some(waited), Some(rtt)) if waited >= rtt);
+        self.measure(now, |connection| connection.client.first().leads(datagram));
+        let (rtt, longest) = (self.rtt, self.longest_pin());
+        if let Some(connection) = self.receiver(datagram) {
+            let has_new_id =
+                !connection.client.is_empty() && !connection.client.first().leads(datagram);
+            connection.client.learn(datagram);
+            connection.pinned &= !connection.is_confirmed_by(now, has_new_id, rtt);
         }
-        !self.any()
+        for connection in self.pinned() {
+            connection.pinned = !connection.is_overdue(now, longest);
+        }
+    }
+
+    /// The longest that a pin lasts while no handshake packet passes.
+    fn longest_pin(&self) -> Duration {
+        self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
     }
 
     fn pinned(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().filter(|connection| connection.pinned)
     }
 
+    /// The connection of a client's packet with a short header: the one of its ID; else the newest
+    /// that has not sent one yet, or the newest pinned one, as only a server's answer makes an ID
+    /// known; else the only one there is.
+    fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
+        let all = &self.connections;
+        let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
+        let place = newest(&|connection| connection.server.mark(datagram))
+            .or_else(|| newest(&|one| one.may_send_short() && one.short_sent.is_none()))
+            .or_else(|| newest(&Connection::may_send_short))
+            .or_else(|| (all.len() == 1 && !all[0].pinned).then_some(0))?;
+        self.connections.get_mut(place)
+    }
+
+    /// The connection of a server's packet with a short header: the one of its ID; else, where all
+    /// are pinned, the oldest whose client has sent one; else an oldest one of a client without
+    /// IDs.
+    fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
+        let all = &self.connections;
+        let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
+        let waits = |one: &Connection| one.pinned && one.answered && one.short_sent.is_some();
+        let is_alone = all.iter().all(|one| one.pinned);
+        let place = oldest(&|connection| connection.client.mark(datagram))
+            .or_else(|| oldest(&|one| waits(one) && one.client.is_empty()))
+            .or_else(|| oldest(&|one| is_alone && waits(one)))?;
+        self.connections.get_mut(place)
+    }
+
     /// A client's packet with a long header: a new connection, or one whose handshake goes on.
     fn pin(&mut self, now: Time, packet: &Long) {
+        self.held = true;
+        let early = packet.kind == Kind::ZeroRtt;
         let same = |connection: &&mut Connection| {
-            connection.client == packet.source
-                && (connection.server == packet.destination || !packet.source.bytes().is_empty())
+            connection.client.first() == packet.source
+                && (connection.server.0.contains(&packet.destination)
+                    || !packet.source.bytes().is_empty())
         };
         if let Some(connection) = self.connections.iter_mut().find(same) {
             if !connection.pinned {
                 connection.short_sent = None;
             }
             connection.pinned = true;
-            connection.seen = now;
+            connection.early |= early;
+            (connection.seen, connection.long_sent) = (now, now);
             return;
         }
         self.forget_one();
         self.connections.push(Connection {
-            client: packet.source,
-            server: packet.destination,
+            client: Ids(vec![packet.source]),
+            server: Ids(vec![packet.destination]),
             asked: Some(now),
+            answered: packet.kind == Kind::Handshake,
+            early,
             short_sent: None,
+            long_sent: now,
             seen: now,
             pinned: true,
         });
@@ -141,16 +271,20 @@ impl Pins {
             return;
         }
         let Some(first) = quic::packets(datagram).next() else { return };
-        for connection in self.pinned().filter(|connection| connection.client == first.source) {
+        for connection in self.pinned().filter(|one| one.client.first() == first.source) {
             connection.short_sent.get_or_insert(now);
         }
     }
 
-    /// A server's packet with a long header: tells its ID, and the first one the round-trip time.
+    /// A server's packet with a long header: it names the server's ID, and the first one tells the
+    /// round-trip time.
     fn answer(&mut self, now: Time, packet: &Long) {
-        let is_asked = |connection: &Connection| connection.client == packet.destination;
+        let is_asked = |connection: &Connection| connection.client.first() == packet.destination;
         for connection in self.pinned().filter(|connection| is_asked(connection)) {
-            connection.server = packet.source;
+            if connection.server.first() != packet.source {
+                connection.server = Ids(vec![packet.source]);
+            }
+            connection.answered |= matches!(packet.kind, Kind::Initial | Kind::Handshake);
         }
         self.measure(now, is_asked);
     }
@@ -192,6 +326,12 @@ mod tests {
         Time::from_millis(millis)
     }
 
+    /// Whether a server's datagram ends the last pin.
+    fn hears(pins: &mut Pins, now: Time, datagram: &[u8]) -> bool {
+        pins.on_server(now, datagram);
+        pins.take_release()
+    }
+
     fn long(bits: u8, destination: &[u8], source: &[u8]) -> Vec<u8> {
         long_packet(bits, VERSION_1, destination, source, 1200)
     }
@@ -204,7 +344,7 @@ mod tests {
     fn after_first_flight(client: &[u8]) -> Pins {
         let mut pins = Pins::default();
         assert_eq!(pins.on_client(ms(0), &long(INITIAL, b"invented", client)), Lane::Pinned);
-        assert!(!pins.on_server(ms(20), &long(INITIAL, client, b"server__")));
+        assert!(!hears(&mut pins, ms(20), &long(INITIAL, client, b"server__")));
         assert_eq!(pins.on_client(ms(21), &long(HANDSHAKE, b"server__", client)), Lane::Pinned);
         pins
     }
@@ -215,18 +355,18 @@ mod tests {
         assert_eq!(pins.rtt(), Some(Duration::from_millis(20)));
         assert_eq!(pins.on_client(ms(22), &short(b"server__")), Lane::Pinned);
         assert!(
-            !pins.on_server(ms(41), &short(b"client__")),
+            !hears(&mut pins, ms(41), &short(b"client__")),
             "sent before the client's last flight arrived"
         );
         assert_eq!(pins.on_client(ms(41), &short(b"server__")), Lane::Pinned);
-        assert!(pins.on_server(ms(42), &short(b"client__")));
+        assert!(hears(&mut pins, ms(42), &short(b"client__")));
         assert_eq!(pins.on_client(ms(43), &short(b"server__")), Lane::Free);
     }
 
     #[test]
     fn a_server_short_header_alone_confirms_nothing() {
         let mut pins = after_first_flight(b"");
-        assert!(!pins.on_server(ms(500), &short(b"")));
+        assert!(!hears(&mut pins, ms(500), &short(b"")));
         assert!(pins.any());
     }
 
@@ -234,21 +374,21 @@ mod tests {
     fn a_retransmitted_handshake_pins_again_and_needs_a_new_confirmation() {
         let mut pins = after_first_flight(b"client__");
         pins.on_client(ms(22), &short(b"server__"));
-        assert!(pins.on_server(ms(60), &short(b"client__")));
+        assert!(hears(&mut pins, ms(60), &short(b"client__")));
         assert_eq!(
             pins.on_client(ms(61), &long(HANDSHAKE, b"server__", b"client__")),
             Lane::Pinned
         );
         assert_eq!(pins.on_client(ms(62), &short(b"server__")), Lane::Pinned);
-        assert!(!pins.on_server(ms(63), &short(b"client__")));
-        assert!(pins.on_server(ms(82), &short(b"client__")));
+        assert!(!hears(&mut pins, ms(63), &short(b"client__")));
+        assert!(hears(&mut pins, ms(82), &short(b"client__")));
     }
 
     #[test]
     fn a_second_connection_does_not_pull_the_first_back() {
         let mut pins = after_first_flight(b"client_1");
         pins.on_client(ms(22), &short(b"server__"));
-        pins.on_server(ms(60), &short(b"client_1"));
+        hears(&mut pins, ms(60), &short(b"client_1"));
         assert_eq!(pins.on_client(ms(70), &long(INITIAL, b"other_id", b"client_2")), Lane::Pinned);
         assert_eq!(pins.on_client(ms(71), &short(b"server__")), Lane::Free);
         assert_eq!(
@@ -263,7 +403,7 @@ mod tests {
         let mut pins = after_first_flight(b"client__");
         let datagram = [long(HANDSHAKE, b"server__", b"client__"), short(b"server__")].concat();
         assert_eq!(pins.on_client(ms(22), &datagram), Lane::Pinned);
-        assert!(pins.on_server(ms(42), &short(b"client__")));
+        assert!(hears(&mut pins, ms(42), &short(b"client__")));
     }
 
     #[test]
@@ -271,9 +411,9 @@ mod tests {
         let mut pins = after_first_flight(b"client__");
         pins.on_client(ms(22), &short(b"server__"));
         pins.has_not_left();
-        assert!(!pins.on_server(ms(60), &short(b"client__")));
+        assert!(!hears(&mut pins, ms(60), &short(b"client__")));
         pins.on_client(ms(61), &short(b"server__"));
-        assert!(pins.on_server(ms(81), &short(b"client__")));
+        assert!(hears(&mut pins, ms(81), &short(b"client__")));
     }
 
     #[test]
@@ -281,8 +421,8 @@ mod tests {
         let mut pins = Pins::default();
         pins.on_client(ms(0), &long(HANDSHAKE, b"server__", b"client__"));
         assert_eq!(pins.on_client(ms(1), &short(b"server__")), Lane::Pinned);
-        assert!(!pins.on_server(ms(20), &short(b"client__")) || pins.rtt().is_some());
-        pins.on_server(ms(41), &short(b"client__"));
+        assert!(!hears(&mut pins, ms(20), &short(b"client__")) || pins.rtt().is_some());
+        hears(&mut pins, ms(41), &short(b"client__"));
         assert!(!pins.any());
     }
 
@@ -291,9 +431,9 @@ mod tests {
         let mut pins = after_first_flight(b"client_1");
         pins.on_client(ms(30), &long(INITIAL, b"invented", b"client_2"));
         pins.on_client(ms(31), &short(b"server__"));
-        pins.on_server(ms(100), &short(b"client_1"));
+        hears(&mut pins, ms(100), &short(b"client_1"));
         assert!(pins.any(), "the second is still under way");
-        pins.on_server(ms(61_000), &short(b"client_1"));
+        hears(&mut pins, ms(61_000), &short(b"client_1"));
         assert!(!pins.any());
     }
 
@@ -301,11 +441,62 @@ mod tests {
     fn memory_is_bounded_and_confirmed_connections_go_first() {
         let mut pins = after_first_flight(b"client__");
         pins.on_client(ms(22), &short(b"server__"));
-        pins.on_server(ms(60), &short(b"client__"));
+        hears(&mut pins, ms(60), &short(b"client__"));
         for number in 0..40u8 {
             pins.on_client(ms(70), &long(INITIAL, &[number; 8], &[number; 8]));
         }
         assert_eq!(pins.connections.len(), CONNECTIONS);
         assert!(pins.connections.iter().all(|connection| connection.pinned));
+    }
+
+    #[test]
+    fn a_client_that_leaves_the_servers_first_id_at_once_is_pinned_and_released() {
+        let mut pins = after_first_flight(b"cli_");
+        assert_eq!(pins.on_client(ms(22), &short(b"another_")), Lane::Pinned);
+        assert!(!hears(&mut pins, ms(41), &short(b"cli_")), "too early");
+        assert!(hears(&mut pins, ms(42), &short(b"cli_")));
+        assert_eq!(pins.on_client(ms(43), &short(b"another_")), Lane::Free);
+    }
+
+    #[test]
+    fn a_server_that_leaves_the_clients_first_id_has_read_a_packet_of_the_client() {
+        let mut pins = after_first_flight(b"client__");
+        assert!(!hears(&mut pins, ms(21), &short(b"newer_id")), "before any short header");
+        pins.on_client(ms(22), &short(b"server__"));
+        assert!(hears(&mut pins, ms(30), &short(b"newer_id")));
+    }
+
+    #[test]
+    fn a_new_id_confirms_nothing_after_early_data() {
+        let mut pins = after_first_flight(b"client__");
+        pins.on_client(ms(21), &long(1, b"server__", b"client__"));
+        pins.on_client(ms(22), &short(b"server__"));
+        assert!(!hears(&mut pins, ms(30), &short(b"newer_id")));
+        assert!(hears(&mut pins, ms(42), &short(b"newer_id")), "a round trip later");
+    }
+
+    #[test]
+    fn no_pin_outlasts_some_round_trips_without_a_handshake_packet() {
+        let mut pins = after_first_flight(b"client__");
+        pins.on_client(ms(22), &short(b"server__"));
+        assert_eq!(pins.on_client(ms(150), &short(b"server__")), Lane::Pinned);
+        pins.on_client(ms(160), &long(HANDSHAKE, b"server__", b"client__"));
+        assert_eq!(pins.on_client(ms(319), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(320), &short(b"server__")), Lane::Free);
+        assert!(pins.take_release());
+    }
+
+    #[test]
+    fn a_free_connection_keeps_its_known_ids_while_another_shakes_hands() {
+        let mut pins = after_first_flight(b"client_1");
+        pins.on_client(ms(22), &short(b"server__"));
+        hears(&mut pins, ms(60), &short(b"client_1"));
+        pins.on_client(ms(61), &short(b"renewed_"));
+        pins.on_client(ms(70), &long(INITIAL, b"invented", b"client_2"));
+        hears(&mut pins, ms(90), &long(INITIAL, b"client_2", b"second__"));
+        assert_eq!(pins.on_client(ms(91), &short(b"renewed_")), Lane::Free);
+        assert_eq!(pins.on_client(ms(92), &short(b"second_b")), Lane::Pinned);
+        assert!(!hears(&mut pins, ms(200), &short(b"unknown_")), "of either connection");
+        assert!(hears(&mut pins, ms(201), &short(b"client_2")));
     }
 }

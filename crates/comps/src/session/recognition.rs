@@ -20,7 +20,8 @@ impl Session {
         let tells = looks || common.config.protocol == Guess::Is(Protocol::Other);
         for index in 0..batch.count() {
             let numbers = tells && self.recogniser.looks_for_numbers();
-            if !numbers && !(looks && self.recogniser.looks_at_clients()) {
+            let marks = looks && self.recogniser.looks_at_clients();
+            if !numbers && !marks {
                 break;
             }
             let datagram = batch.datagram(index);

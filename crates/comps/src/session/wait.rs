@@ -1,43 +1,70 @@
-//! How long a client has waited for the first answer of its server: a wrong port, a wrong key and a
-//! firewall all look like this, and WireGuard, Mosh and QUIC say nothing of them themselves.
+//! How long a client has waited for an answer of its server: a wrong port, a wrong key, a firewall
+//! and a server that is gone all look like this, and WireGuard, Mosh and QUIC report none of them.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Until it is told for the first time; between two tellings of all sessions together.
+/// Wait after which it is first reported; pause between two reports of all sessions together.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
-/// The longest pause between two tellings of one session; each is twice as long as the one before.
+/// The longest pause between two reports of one session; each is twice as long as the one before.
 const LONGEST: Duration = Duration::from_secs(640);
+/// A client that was quiet for longer waits for nothing older: keep-alives of NATs, which nobody
+/// answers, are further apart (RFC 3948, section 4: 20 s).
+const GAP: Duration = Duration::from_secs(10);
 
-/// A wait that has not ended yet.
+/// A wait for the server's next answer.
 #[derive(Debug)]
 pub(super) struct Wait {
-    began: Time,
+    /// When the client asked first since the last answer.
+    began: Option<Time>,
+    asked: Time,
     looked: Time,
     pause: Duration,
+    reported: bool,
 }
 
 impl Wait {
     pub(super) fn new(now: Time) -> Wait {
-        Wait { began: now, looked: now, pause: FIRST }
+        Wait { began: None, asked: now, looked: now, pause: FIRST, reported: false }
+    }
+
+    /// The client sends something that the server would answer.
+    pub(super) fn on_asked(&mut self, now: Time) {
+        let quiet = now.since(std::mem::replace(&mut self.asked, now));
+        if self.began.is_none() || (quiet > GAP && !self.reported) {
+            *self = Wait { began: Some(now), ..Wait::new(now) };
+        }
+    }
+
+    /// The server is heard. Returns how long that took, if the wait was reported.
+    pub(super) fn on_heard(&mut self, now: Time) -> Option<Duration> {
+        let began = self.began.take().filter(|_| self.reported);
+        self.reported = false;
+        began.map(|began| now.since(began))
     }
 
     /// When [`Wait::overdue`] is to be asked.
-    pub(super) fn due(&self) -> Time {
-        self.looked + self.pause
+    pub(super) fn due(&self) -> Option<Time> {
+        self.began.map(|_| self.looked + self.pause)
     }
 
-    /// How long the wait has lasted, if that is to be told now: it is time to, and the client,
-    /// heard last at `client_heard`, has spoken again since it was last looked at.
-    pub(super) fn overdue(&mut self, now: Time, client_heard: Time) -> Option<Duration> {
-        if now < self.due() {
+    /// How long the wait has lasted, if that is to be reported now: it is time to, and the client
+    /// has asked again since it was last looked at.
+    pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
+        if self.due().is_none_or(|due| now < due) {
             return None;
         }
-        let goes_on = client_heard > self.looked;
+        let goes_on = self.asked > self.looked;
         self.pause = (self.pause * 2).min(LONGEST);
         self.looked = now;
-        goes_on.then(|| now.since(self.began))
+        self.reported |= goes_on;
+        self.began.filter(|_| goes_on).map(|began| now.since(began))
+    }
+
+    /// When the client first asked, if the wait was reported.
+    pub(super) fn reported(&self) -> Option<Time> {
+        self.began.filter(|_| self.reported)
     }
 }
 
@@ -45,24 +72,49 @@ impl Wait {
 mod tests {
     use super::*;
 
-    /// When it is told in half an hour to a client that speaks each second until `end`.
-    fn told(end: u64) -> Vec<u64> {
+    /// When it is reported in half an hour for a client that asks every `pause` seconds until
+    /// `end`.
+    fn reports(pause: usize, end: u64) -> Vec<u64> {
         let mut wait = Wait::new(Time::ZERO);
-        let seconds = (0..1800).filter_map(|second| {
-            let overdue = wait.overdue(Time::from_secs(second), Time::from_secs(second.min(end)));
-            overdue.map(|waited| waited.as_secs())
-        });
-        seconds.collect()
+        let mut reports = Vec::new();
+        let asks: Vec<u64> = (0..=end).step_by(pause).collect();
+        for second in 0..1800 {
+            if asks.contains(&second) {
+                wait.on_asked(Time::from_secs(second));
+            }
+            reports.extend(wait.overdue(Time::from_secs(second)).map(|waited| waited.as_secs()));
+        }
+        reports
     }
 
     #[test]
     fn the_pauses_grow() {
-        assert_eq!(told(1800), [10, 30, 70, 150, 310, 630, 1270]);
+        assert_eq!(reports(1, 1800), [10, 30, 70, 150, 310, 630, 1270]);
+        assert_eq!(reports(5, 60), [10, 30, 70]);
     }
 
     #[test]
     fn a_client_that_has_given_up_is_told_no_more() {
-        assert_eq!(told(0), [0; 0]);
-        assert_eq!(told(40), [10, 30, 70]);
+        assert_eq!(reports(1, 0), [0; 0]);
+        assert_eq!(reports(1, 40), [10, 30, 70]);
+    }
+
+    #[test]
+    fn keep_alives_of_nats_wait_for_nothing() {
+        assert_eq!(reports(20, 1800), [0; 0]);
+    }
+
+    #[test]
+    fn an_answer_ends_the_wait_and_tells_how_long_it_was_if_that_was_reported() {
+        let mut wait = Wait::new(Time::ZERO);
+        wait.on_asked(Time::ZERO);
+        assert_eq!(wait.on_heard(Time::from_secs(1)), None);
+        assert_eq!(wait.due(), None);
+        wait.on_asked(Time::from_secs(2));
+        wait.on_asked(Time::from_secs(9));
+        assert!(wait.overdue(Time::from_secs(12)).is_some());
+        assert_eq!(wait.reported(), Some(Time::from_secs(2)));
+        assert_eq!(wait.on_heard(Time::from_secs(15)), Some(Duration::from_secs(13)));
+        assert_eq!((wait.reported(), wait.on_heard(Time::from_secs(16))), (None, None));
     }
 }

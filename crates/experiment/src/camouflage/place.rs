@@ -99,7 +99,7 @@ fn topology(rtts: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::emulate::Topology;
+    use anabranch_emulator::Topology;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 use super::super::Programs;
 use super::super::certificates::Certificates;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::Namespace;
+use anabranch_emulator::Namespace;
 use anabranch_multipath::seed;
 use rand::RngExt;
 

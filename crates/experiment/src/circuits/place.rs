@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use super::super::onions::Seat;
 use super::super::stage::Stage;
 use super::plan::Place;
-use anabranch_drive::emulate::Namespace;
+use anabranch_emulator::Namespace;
 
 /// The guards' lines: Mbit/s each way, and what one adds to the round trip between the measuring
 /// client and the rest, half of it on either side of the guard, in ms.
@@ -159,7 +159,7 @@ fn topology(place: Place) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::emulate::Topology;
+    use anabranch_emulator::Topology;
 
     use super::*;
 

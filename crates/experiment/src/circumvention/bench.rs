@@ -13,7 +13,7 @@ use super::super::tunnel::{self, CLIENT_END};
 use super::super::{Missing, Probe, Programs};
 use super::place::{self, NAME, UPLINK};
 use super::{Access, Reached, Settings, Unit, tls};
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 /// Of all that is measured: before other work of the machine, behind the thread that carries the
 /// packets.

@@ -120,7 +120,7 @@ fn topology(censored: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::emulate::Topology;
+    use anabranch_emulator::Topology;
 
     #[test]
     fn the_network_is_one_and_has_the_times_that_it_should() {

@@ -11,7 +11,7 @@ use super::super::Programs;
 use super::super::quic::{ClientReport, certificate};
 use super::super::stage::{SERVER, Stage, command};
 use super::place::NAME;
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 /// What it takes, and what gives it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];

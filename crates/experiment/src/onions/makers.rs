@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::super::stage::Stage;
 use super::{Node, ONION};
-use anabranch_drive::emulate::Namespace;
+use anabranch_emulator::Namespace;
 
 /// Seconds from one consensus to the next: stock clients want it short, or they wait for one that
 /// has all relays.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::super::Programs;
 use super::super::stage::{Stage, command};
 use super::visit::Visit;
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 /// What it takes, and what gives it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];

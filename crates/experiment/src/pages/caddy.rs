@@ -13,7 +13,7 @@ use super::super::certificates::Certificates;
 use super::super::stage::{Stage, command, wait_for};
 use super::super::tunnel;
 use super::Site;
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 
 /// What it takes, and what gives it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];

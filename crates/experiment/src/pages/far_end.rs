@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::super::stage::Stage;
 use super::super::tunnel;
-use anabranch_drive::emulate::Member;
+use anabranch_emulator::Member;
 use tempfile::TempDir;
 
 /// Where splitters send to.

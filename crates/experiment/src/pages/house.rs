@@ -19,8 +19,8 @@ use super::loaded::Loaded;
 use super::setup::Setup;
 use super::visit::Visit;
 use super::{Mode, RTTS, Settings, Unit, Web};
-use anabranch_drive::capture::Trace;
-use anabranch_drive::emulate::Member;
+use anabranch_capture::Trace;
+use anabranch_emulator::Member;
 
 /// How long the first connection through a new splitter may take; the tunnel's handshake may be
 /// due.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::together::Attempt as _;
 use super::{Loaded, Mode, house};
-use anabranch_drive::capture::{Row, Trace, TraceFacts, TraceWriter};
+use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 
 /// Where the traces of single loads are, and which of them make the set.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anabranch_drive::onion::link_pair::{self, LinkPair};
-use anabranch_drive::onion::tap::{Tap, TapKind};
+use anabranch_router::onion::link_pair::{self, LinkPair};
+use anabranch_router::onion::tap::{Tap, TapKind};
 
 use super::super::onions::ONION;
 use super::super::stage::Stage;

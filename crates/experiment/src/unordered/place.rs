@@ -219,7 +219,7 @@ fn topology(line: Line, seed: u64, last: LastLines) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::emulate::{Cable, TcpControl, Topology};
+    use anabranch_emulator::{Cable, TcpControl, Topology};
     use anabranch_netem::{DelayLaw, Loss};
 
     use super::super::plan::Congestion;

@@ -46,6 +46,7 @@ fn description(number: u64) -> Description {
         uptime: 100,
         contact: None,
         family: Vec::new(),
+        family_keys: Vec::new(),
         policy: ExitPolicy::parse(&["accept *:80", "accept *:443", "reject *:*"]).unwrap(),
         directory_cache: true,
         bridge: None,

@@ -317,7 +317,7 @@ impl CircuitManager {
     }
 
     /// The further legs of a set.
-    fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
+    pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
     }

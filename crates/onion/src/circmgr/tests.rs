@@ -5,6 +5,8 @@ use crate::directory::network::Position;
 use crate::directory::tests::{DUAL_EXIT, network_of, network_of_one_subnet, usual_network};
 use crate::wire::message::DestroyReason;
 
+mod unanswered;
+
 const NOW: u64 = 1_800_000_000;
 
 struct World {
@@ -49,7 +51,8 @@ impl World {
     fn ask_for(&mut self, number: u64, who: &str, port: u16, avoid: &[[u8; 20]]) {
         let isolation = Isolation(who.as_bytes().to_vec());
         let target = Target { port, v6: false };
-        let demand = Demand { number, target, isolation, avoid: avoid.to_vec() };
+        let (since, avoid, shun) = (self.now, avoid.to_vec(), Vec::new());
+        let demand = Demand { number, target, isolation, since, avoid, shun };
         self.circmgr.demand(self.now, demand);
     }
 
@@ -228,6 +231,7 @@ fn a_circuit_grows_old_takes_no_more_streams_and_is_dropped_when_it_is_idle() {
         [Order::Attach(1, key)] => key,
         ref other => panic!("{other:?}"),
     };
+    world.circmgr.answered(1);
     world.wait(601);
     world.ask(2, "a");
     let orders = world.settle();
@@ -371,8 +375,16 @@ impl World {
         of.map(|seen| seen.key).collect()
     }
 
-    /// Somebody wants something; the circuit that he gets, once its legs are linked.
+    /// Somebody wants something, and is answered; the circuit that carries it, once its legs are
+    /// linked.
     fn used(&mut self) -> CircuitKey {
+        let circuit = self.asked();
+        self.circmgr.answered(1);
+        circuit
+    }
+
+    /// The same before the answer.
+    fn asked(&mut self) -> CircuitKey {
         let orders = self.settle();
         self.linked(&orders);
         self.ask(1, "a");
@@ -464,6 +476,7 @@ fn a_leg_that_fails_is_begun_again_a_second_later_and_not_for_ever() {
                         world.gone(key, Cause::Destroyed(DestroyReason::CONNECT_FAILED));
                     }
                     Order::Build(key, _) => world.built(key),
+                    Order::Attach(number, _) => world.circmgr.answered(number),
                     _ => {}
                 }
             }

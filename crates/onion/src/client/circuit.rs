@@ -10,7 +10,7 @@ use crate::ending::{Carrier, Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
 use crate::node::Why;
-use crate::set::SetId;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
 

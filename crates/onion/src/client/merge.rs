@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 use super::circuit::Circuit;
 use super::{Cause, CircuitKey, Client, Hop, NoSet, Output};
 use crate::event::CircuitFault;
-use crate::set::SetId;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 
 impl Client {

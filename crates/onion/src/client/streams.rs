@@ -121,12 +121,12 @@ impl Client {
         match message.command {
             RelayCommand::CONNECTED => {
                 // A stream that we have ended since: the answer was under way.
-                let Some(stream) = set.streams.stream(message.stream) else { return Ok(()) };
+                let Some(stream) = set.streams.peek(message.stream) else { return Ok(()) };
                 if stream.open || !is_connected(message.data) {
                     return Err(CircuitFault::Message);
                 }
-                stream.open = true;
                 let stream = stream.key;
+                set.streams.with(message.stream, |stream| stream.open = true);
                 self.put(Output::Connected { stream });
             }
             RelayCommand::RESOLVED => {

@@ -5,6 +5,8 @@
 pub struct Params {
     /// `cc_alg`: whether relays of this network grant congestion control.
     pub enabled: bool,
+    /// `sendme_accept_min_version`: the least version of SENDMEs of circuits that is taken.
+    pub sendme_accept_min: u8,
     /// `cc_sendme_inc`: cells that one SENDME stands for.
     pub sendme_inc: u8,
     /// `cc_cwnd_init`: the first window.
@@ -63,6 +65,7 @@ impl Default for Params {
     fn default() -> Params {
         Params {
             enabled: true,
+            sendme_accept_min: 0,
             sendme_inc: 31,
             cwnd_init: 124,
             cwnd_min: 124,
@@ -128,6 +131,7 @@ impl Params {
         match name {
             "cc_alg" => self.enabled = value == 2,
             "cc_sendme_inc" => self.sendme_inc = value.clamp(1, 254) as u8,
+            "sendme_accept_min_version" => self.sendme_accept_min = value.clamp(0, 255) as u8,
             "cc_cwnd_full_per_cwnd" => self.cwnd_full_per_cwnd = value != 0,
             _ => {
                 let known = LIMITS.iter().find(|(known, ..)| *known == name);
@@ -152,6 +156,10 @@ mod tests {
             assert_eq!(*place(&mut params), *least as u64, "{name}");
             params.set(name, i32::MAX);
             assert_eq!(*place(&mut params), *largest as u64, "{name}");
+        }
+        for (said, taken) in [(-1, 0), (1, 1), (300, 255)] {
+            params.set("sendme_accept_min_version", said);
+            assert_eq!(params.sendme_accept_min, taken);
         }
         let before = params.clone();
         params.set("circwindow", 7);

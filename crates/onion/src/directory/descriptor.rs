@@ -12,6 +12,7 @@ pub use super::extra::Transport;
 use super::extra::{self, ExtraDigests};
 use super::policy::ExitPolicy;
 use crate::relay::PROTOCOLS;
+use crate::wire::family::FamilyKey;
 use crate::wire::keys::{KeyError, RelayKeys};
 use crate::wire::text::{SIGNATURE_PREFIX, line, object};
 
@@ -42,6 +43,8 @@ pub struct Description {
     pub contact: Option<String>,
     /// Fingerprints of the other relays of the same operator, upper-case hex.
     pub family: Vec<String>,
+    /// Keys of the operator's families, which certify this relay.
+    pub family_keys: Vec<FamilyKey>,
     /// Where streams may go.
     pub policy: ExitPolicy,
     /// Whether directory requests are answered over BEGIN_DIR.
@@ -107,6 +110,7 @@ impl Description {
             uptime: 0,
             contact: None,
             family: Vec::new(),
+            family_keys: Vec::new(),
             policy: ExitPolicy::reject_all(),
             directory_cache: true,
             bridge: None,
@@ -150,6 +154,7 @@ impl Description {
         self.write_head(&mut text, keys, unix_now, extra);
         self.write_keys(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
         self.write_rest(&mut text);
+        self.write_families(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
         text.push_str("router-sig-ed25519 ");
         let signature = keys.sign_digest(SIGNATURE_PREFIX, text.as_bytes());
         line(&mut text, &Base64Unpadded::encode_string(&signature));
@@ -172,8 +177,18 @@ impl Description {
         // halves.
         let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
         let ([rate, burst, observed], before) = (self.bandwidth, other.bandwidth);
-        let moved = plain(self) != plain(other) || self.bridge != other.bridge;
+        let moved = plain(self) != plain(other)
+            || self.bridge != other.bridge
+            || self.family_keys != other.family_keys;
         moved || [rate, burst] != before[..2] || far(observed, before[2])
+    }
+
+    /// Whether streams may go to IPv6: the policy accepts it by name, or accepts it and the relay
+    /// has an address of IPv6. A relay without one would refuse hosts that have both kinds.
+    #[must_use]
+    pub fn exits_to_v6(&self) -> bool {
+        let (some, none) = (self.v6.is_some(), "reject 1-65535");
+        self.policy.names_v6() || (some && self.policy.summary_v6() != none)
     }
 
     fn check(&self) -> Result<(), DescriptionError> {
@@ -238,6 +253,19 @@ impl Description {
         Ok(())
     }
 
+    fn write_families(
+        &self,
+        text: &mut String,
+        keys: &RelayKeys,
+        now: u64,
+    ) -> Result<(), KeyError> {
+        for family in &self.family_keys {
+            line(text, "family-cert");
+            object(text, "FAMILY CERT", &family.certify(keys.ed_identity(), now)?);
+        }
+        Ok(())
+    }
+
     fn write_rest(&self, text: &mut String) {
         if let Some(v6) = self.v6 {
             line(text, &format!("or-address [{}]:{}", v6.ip(), v6.port()));
@@ -250,6 +278,9 @@ impl Description {
             line(text, &format!("contact {contact}"));
         }
         self.policy.rules().for_each(|rule| line(text, &rule));
+        if self.exits_to_v6() {
+            line(text, &format!("ipv6-policy {}", self.policy.summary_v6()));
+        }
         if self.directory_cache {
             line(text, "hidden-service-dir");
             line(text, "tunnelled-dir-server");
@@ -275,6 +306,7 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::wire::family::file_of;
     use crate::wire::netdoc::{DocumentError, check_descriptor};
     use crate::wire::text::hex;
 
@@ -298,6 +330,7 @@ mod tests {
             uptime: 10,
             contact: Some("somebody@example.net".to_owned()),
             family: vec!["0123456789ABCDEF0123456789ABCDEF01234567".to_owned()],
+            family_keys: Vec::new(),
             policy: ExitPolicy::parse(&["reject private:*", "accept *:80"]).unwrap(),
             directory_cache: true,
             bridge: None,
@@ -311,6 +344,38 @@ mod tests {
         let text = both.sign(&keys(1), NOW).unwrap();
         assert!(text.lines().any(|line| line == "or-address [2001:db8::1]:9002"), "{text}");
         assert!(both.differs_from(&description()) && !both.differs_from(&both));
+    }
+
+    #[test]
+    fn an_exit_tells_which_ports_of_ipv6_it_lets_out_to_if_it_has_an_address_there() {
+        let policy = |rules: &[&str]| ExitPolicy::parse(rules).unwrap();
+        let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
+        let told = |v6, rules: &[&str]| {
+            let text = Description { v6, policy: policy(rules), ..description() };
+            let text = text.sign(&keys(1), NOW).unwrap();
+            check_descriptor(&text, NOW).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("ipv6-policy "));
+            line.map(str::to_owned)
+        };
+        assert_eq!(told(v6, &["reject *:25", "accept *:*"]).as_deref(), Some("reject 25"));
+        assert_eq!(told(None, &["accept *:*"]), None);
+        assert_eq!(told(None, &["accept *6:443", "accept *:*"]).as_deref(), Some("accept 1-65535"));
+        assert_eq!(told(v6, &["reject *:*"]), None);
+        assert_eq!(told(v6, &["accept *4:*"]), None);
+    }
+
+    #[test]
+    fn a_family_certifies_each_of_its_relays_and_a_new_one_is_news() {
+        let family = |seed| FamilyKey::from_file(&file_of(seed)).unwrap();
+        let both = Description { family_keys: vec![family(1), family(2)], ..description() };
+        let text = both.sign(&keys(1), NOW).unwrap();
+        let described = check_descriptor(&text, NOW + 5).unwrap();
+        let ids = [1, 2].map(|seed| format!("ed25519:{}", family(seed).id()));
+        assert_eq!(described.family_ids, ids);
+        assert!(both.differs_from(&description()) && !both.differs_from(&both));
+        // A certificate is for one relay alone.
+        let lone = description().sign(&keys(2), NOW).unwrap();
+        assert!(check_descriptor(&lone, NOW).unwrap().family_ids.is_empty());
     }
 
     #[test]

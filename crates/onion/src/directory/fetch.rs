@@ -95,6 +95,8 @@ pub struct Job {
 pub enum Failure {
     /// Nobody could be reached, or the stream broke.
     Unreachable,
+    /// The server was reached, and sent nothing. An authority does so until it has a consensus.
+    Silent,
     /// What came is no answer.
     Http(HttpError),
     /// The server has not got it.
@@ -120,6 +122,10 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Unreachable => out.write_str("nobody answered"),
+            Failure::Silent => out.write_str(
+                "the server was reached and sent nothing, as an authority does before its first \
+                 consensus",
+            ),
             Failure::Http(error) => error.fmt(out),
             Failure::Status(status) => write!(out, "the server answered {status}"),
             Failure::Document(error) => error.fmt(out),
@@ -370,6 +376,7 @@ impl Directory {
     /// Remembers whether authorities can be asked by circuits.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
+            (Source::Authority(_), Err(Failure::Silent)) => 0,
             (Source::Authority(_), Err(_)) => self.unlinked + 1,
             // What is tried next after a port that failed is a circuit again.
             (Source::Authority(_), Ok(_)) | (Source::Plain(_), Err(_)) => 0,

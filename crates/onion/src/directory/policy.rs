@@ -94,20 +94,66 @@ impl ExitPolicy {
         self.rules.iter().all(|rule| !rule.accept)
     }
 
-    /// The rules as a descriptor writes them. The last is for everything.
-    pub fn rules(&self) -> impl Iterator<Item = String> {
-        let ends = self.rules.last().is_some_and(|rule| rule.net == Net::Any && rule.all_ports());
-        let last = (!ends).then(|| "reject *:*".to_owned());
-        self.rules.iter().map(Rule::to_string).chain(last)
+    /// Returns this policy behind a refusal of private networks and of these addresses.
+    #[must_use]
+    pub fn refusing_private(&self, own: &[IpAddr]) -> ExitPolicy {
+        let own = own.iter().map(|&ip| (ip, if ip.is_ipv4() { 32 } else { 128 }));
+        let nets = PRIVATE.into_iter().chain(own).map(|(net, length)| Net::Prefix(net, length));
+        self.refusing(nets)
     }
 
-    /// The ports that are open to (nearly) everywhere, as a microdescriptor says it: `accept
+    /// Returns this policy behind a refusal of IPv6.
+    #[must_use]
+    pub fn refusing_v6(&self) -> ExitPolicy {
+        self.refusing([Net::Family(false)])
+    }
+
+    fn refusing(&self, nets: impl IntoIterator<Item = Net>) -> ExitPolicy {
+        let refused = nets.into_iter().map(|net| Rule { accept: false, net, ports: (1, u16::MAX) });
+        ExitPolicy { rules: refused.chain(self.rules.iter().cloned()).collect() }
+    }
+
+    /// Whether a rule accepts IPv6 by name: `*6`, or a prefix.
+    #[must_use]
+    pub fn names_v6(&self) -> bool {
+        let names = |net| matches!(net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
+        self.rules.iter().any(|rule| rule.accept && names(rule.net))
+    }
+
+    /// The rules as a descriptor writes them, those of IPv4 (dir-spec, "accept"): authorities
+    /// refuse a descriptor whose rules name IPv6. The last is for everything.
+    pub fn rules(&self) -> impl Iterator<Item = String> {
+        let is_v4 =
+            |rule: &&Rule| !matches!(rule.net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
+        let any = |rule: &Rule| match rule.net {
+            Net::Family(true) => Rule { net: Net::Any, ..rule.clone() },
+            _ => rule.clone(),
+        };
+        let rules: Vec<Rule> = self.rules.iter().filter(is_v4).map(any).collect();
+        let ends = rules.last().is_some_and(|rule| rule.net == Net::Any && rule.all_ports());
+        let last = (!ends).then(|| "reject *:*".to_owned());
+        rules.into_iter().map(|rule| rule.to_string()).chain(last)
+    }
+
+    /// The ports that are open to (nearly) all of IPv4, as a microdescriptor lists them: `accept
     /// 80,443`. A port counts as open if no rule before the accepting one refuses it to a network
-    /// larger than a /7 of IPv4, which is what C tor overlooks.
+    /// larger than a /7, which is what C tor overlooks.
     #[must_use]
     pub fn summary(&self) -> String {
+        self.summary_of(true)
+    }
+
+    /// The ports that are open to (nearly) all of IPv6, as `ipv6-policy` lists them (dir-spec). A
+    /// port counts as open if no rule before the accepting one refuses it to a network of a /16 or
+    /// larger, private ones not counted.
+    #[must_use]
+    pub fn summary_v6(&self) -> String {
+        self.summary_of(false)
+    }
+
+    fn summary_of(&self, v4: bool) -> String {
         let open: Vec<bool> =
-            (0..=u16::MAX).map(|port| port != 0 && self.mostly_open(port)).collect();
+            (0..=u16::MAX).map(|port| port != 0 && self.mostly_open(v4, port)).collect();
         let listed = |wanted: bool| {
             let mut ranges: Vec<(usize, usize)> = Vec::new();
             for port in (1..=usize::from(u16::MAX)).filter(|&port| open[port] == wanted) {
@@ -130,16 +176,23 @@ impl ExitPolicy {
         }
     }
 
-    fn mostly_open(&self, port: u16) -> bool {
+    fn mostly_open(&self, v4: bool, port: u16) -> bool {
         for rule in &self.rules {
             if !(rule.ports.0..=rule.ports.1).contains(&port) {
                 continue;
             }
-            match (rule.accept, rule.net) {
-                (true, Net::Any | Net::Family(true)) => return true,
-                (false, Net::Any | Net::Family(true)) => return false,
-                (false, Net::Prefix(IpAddr::V4(_), length)) if length < 8 => return false,
-                _ => {}
+            let large = match rule.net {
+                Net::Any => true,
+                Net::Family(of_v4) => of_v4 == v4,
+                Net::Prefix(net, _) if net.is_ipv4() != v4 => false,
+                Net::Prefix(_, 0) => true,
+                // What accepts less than everything leaves the rest to the rules after it.
+                Net::Prefix(..) if rule.accept => false,
+                Net::Prefix(IpAddr::V4(_), length) => length < 8,
+                Net::Prefix(net, length) => length <= 16 && !PRIVATE.contains(&(net, length)),
+            };
+            if large {
+                return rule.accept;
             }
         }
         false
@@ -284,9 +337,39 @@ mod tests {
         let rules = ["accept 192.0.2.0/24:80", "reject [2001:db8::]/32:1-1023", "accept *4:443"];
         let one = policy(&rules);
         let written: Vec<String> = one.rules().collect();
-        assert_eq!(written[..3], rules);
-        assert_eq!(written[3], "reject *:*");
+        assert_eq!(written, ["accept 192.0.2.0/24:80", "accept *:443", "reject *:*"]);
+        let rules = ["accept 192.0.2.0/24:80", "reject 198.51.100.0/24:1-1023", "accept *:443"];
+        let one = policy(&rules);
+        let written: Vec<String> = one.rules().collect();
+        assert_eq!((&written[..3], &written[3][..]), (&rules.map(str::to_owned)[..], "reject *:*"));
         assert_eq!(ExitPolicy::parse(&written[..3]), Ok(one));
+    }
+
+    #[test]
+    fn ipv6_has_a_summary_of_its_own() {
+        let summary = |rules: &[&str]| policy(rules).summary_v6();
+        assert_eq!(summary(&["accept *:*"]), "accept 1-65535");
+        assert_eq!(summary(&["accept *6:443", "accept *4:*"]), "accept 443");
+        assert_eq!(summary(&["reject private:*", "accept *:80"]), "accept 80");
+        assert_eq!(summary(&["accept 192.0.2.0/24:*", "reject *4:*"]), "reject 1-65535");
+        assert_eq!(summary(&["reject [2000::]/16:25", "accept *:*"]), "reject 25");
+        assert_eq!(summary(&["reject [2001:db8::]/32:25", "accept [::]/0:*"]), "accept 1-65535");
+        assert_eq!(policy(&["accept *:*"]).refusing_v6().summary_v6(), "reject 1-65535");
+        assert_eq!(policy(&["accept *:*"]).refusing_v6().summary(), "accept 1-65535");
+        assert!(policy(&["accept *6:80"]).names_v6() && policy(&["accept [::]/0:80"]).names_v6());
+        assert!(!policy(&["reject *6:80", "accept *:*"]).names_v6());
+    }
+
+    #[test]
+    fn a_relays_own_machine_and_network_are_refused_whatever_is_accepted() {
+        let own = [at("198.51.100.7"), at("2001:db8::7")];
+        let guarded = policy(&["accept *:*"]).refusing_private(&own);
+        for inside in ["127.0.0.1", "10.0.0.1", "::1", "fd00::1", "198.51.100.7", "2001:db8::7"] {
+            assert!(!guarded.allows(at(inside), 80), "{inside}");
+        }
+        assert!(guarded.allows(at("198.51.100.8"), 80) && guarded.allows(at("2001:db8::8"), 80));
+        assert_eq!((guarded.summary(), guarded.summary_v6()).0, "accept 1-65535");
+        assert_eq!(guarded.summary_v6(), "accept 1-65535");
     }
 
     #[test]

@@ -552,6 +552,27 @@ fn authorities_are_asked_by_circuits_and_by_their_ports_only_if_that_fails_at_th
 }
 
 #[test]
+fn an_authority_that_is_reached_and_silent_is_not_asked_by_its_port() {
+    let (world, mut rng, mut now) = (usual(), stream(11, 0, "fetch"), 0);
+    let mut directory = client(&world);
+    for _ in 0..4 {
+        let job = loop {
+            match directory.poll(at(now, NOW), &mut rng) {
+                Some(job) => break job,
+                None => now += 1000,
+            }
+        };
+        assert_eq!(job.source, Source::Authority(0));
+        let events = directory.done(job.number, Err(Failure::Silent), at(now, NOW), &mut rng);
+        let told = events.iter().find_map(|event| match event {
+            Event::Failed(_, _, failure) => Some(failure.to_string()),
+            _ => None,
+        });
+        assert!(told.is_some_and(|told| told.contains("before its first consensus")));
+    }
+}
+
+#[test]
 fn caches_are_asked_for_news_and_authorities_by_circuits_if_none_helps() {
     let world = usual();
     let mut directory = client(&world);

@@ -13,7 +13,8 @@ use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::set::passing::{Passing, as_cell, as_message};
-use crate::set::{QUEUE_HIGH, Route, SetId};
+use crate::set::{QUEUE_HIGH, Route};
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
 

@@ -10,9 +10,10 @@ use crate::crypto::Tag;
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
-use crate::set::{QUEUE_HIGH, Route, Set, SetId, Several};
+use crate::set::{QUEUE_HIGH, Route, Set, Several};
 use crate::stream::StreamKey;
 use crate::streams::{Filled, Happened, ONLY, OutLeg};
+use crate::table::SetId;
 use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 
@@ -20,8 +21,9 @@ impl<R: NodeRole> Node<R> {
     /// Takes bytes of a stream's program; returns how many.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
-        let stream = self.set_mut(set).and_then(|set| set.streams.stream(id));
-        let taken = stream.map_or(bytes.len(), |stream| stream.write(bytes));
+        let set_mut = self.set_mut(set);
+        let taken = set_mut.and_then(|set| set.streams.with(id, |stream| stream.write(bytes)));
+        let taken = taken.unwrap_or(bytes.len());
         self.pump(now, set);
         taken
     }
@@ -52,8 +54,8 @@ impl<R: NodeRole> Node<R> {
     /// The program has ended a stream; what it wrote before goes first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
-        if let Some(stream) = self.set_mut(set).and_then(|set| set.streams.stream(id)) {
-            stream.end(reason);
+        if let Some(set) = self.set_mut(set) {
+            set.streams.with(id, |stream| stream.end(reason));
         }
         self.pump(now, set);
     }
@@ -91,7 +93,7 @@ impl<R: NodeRole> Node<R> {
             }
             None => return,
         }
-        let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at());
+        let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at(now));
         self.timers.extend(wake_at.map(|time| (time, Timer::Streams(id))));
         self.tell(id);
     }
@@ -182,8 +184,8 @@ impl<R: NodeRole> Node<R> {
         }
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
             let outlet = set.outlet(queued);
-            let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
-            leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
+            let sendme = read_sendme(message.data).ok_or(CircuitFault::SendmeVersion)?;
+            leg.acknowledged(now, sendme, outlet)?;
             set.several().into_iter().for_each(Several::opened);
             self.pump(now, id);
             return Ok(());

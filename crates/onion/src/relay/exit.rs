@@ -157,9 +157,11 @@ impl Relay {
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
         let Some((set_id, id)) = self.streams.live(key) else { return };
         let Some(set) = self.set_mut(set_id) else { return };
-        let Some(stream) = set.streams.stream(id) else { return };
-        stream.open = true;
-        let has_more = !stream.incoming.is_empty();
+        let opened = set.streams.with(id, |stream| {
+            stream.open = true;
+            !stream.incoming.is_empty()
+        });
+        let Some(has_more) = opened else { return };
         set.streams.say(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
             self.put(StreamOutput::Readable { stream: key });

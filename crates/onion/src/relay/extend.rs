@@ -21,6 +21,9 @@ impl Relay {
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
             return self.break_off(index, CircuitFault::Extend);
         };
+        if !self.is_allowed(&wish.target) {
+            return self.tear_down(index, DestroyReason::CONNECT_FAILED);
+        }
         self.head_for(now, index, wish);
     }
 
@@ -63,16 +66,19 @@ impl Relay {
         let previous =
             self.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
         let is_last = matches!(circuit.next, Next::Nothing);
-        let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
+        let sound = target.addresses.iter().all(|address| address.port() != 0);
         let ours = &self.role.config.identity;
         let same = |a: &crate::wire::link::Identity| {
             a.rsa == target.rsa || target.ed25519.is_some_and(|key| key == a.ed25519)
         };
-        is_last && reachable && !same(ours) && !previous.is_some_and(|other| same(&other))
+        is_last && sound && !same(ours) && !previous.is_some_and(|other| same(&other))
     }
 
-    fn is_reachable(&self, address: &SocketAddr) -> bool {
-        address.port() != 0 && (self.role.config.allow_private || is_public(address.ip()))
+    /// Whether circuits may go on to the addresses of a relay. A client whose consensus has a
+    /// relay with a private one is not at fault.
+    pub(super) fn is_allowed(&self, target: &Target) -> bool {
+        let is_public = |address: &SocketAddr| is_public(address.ip());
+        self.role.config.allow_private || target.addresses.iter().all(is_public)
     }
 
     fn create_next(&mut self, now: Time, index: u32, link: LinkId, wish: &Extend) {
@@ -157,7 +163,7 @@ impl Relay {
 }
 
 /// Whether an address is of the public Internet (as far as relays may have them).
-pub(crate) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;

@@ -8,7 +8,7 @@ use super::circuit::Circuit;
 use crate::conflux::ConfluxFault;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::set::SetId;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
@@ -29,6 +29,10 @@ impl Relay {
         let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
         let wish = wish.filter(|wish| self.may_extend(index, &wish.target));
         let wish = wish.ok_or(CircuitFault::Extend)?;
+        if !self.is_allowed(&wish.target) {
+            self.tear_down(index, DestroyReason::CONNECT_FAILED);
+            return Ok(());
+        }
         let trunk = self.circuits.next_index();
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         let passing = passing.filter(|passing| passing.trunk.is_none() && !passing.is_cut());

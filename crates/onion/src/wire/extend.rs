@@ -8,10 +8,19 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-use crate::handshake::Kind;
-
 /// The identity of a bridge whose line names none.
 pub const ANYBODY: [u8; 20] = [0; 20];
+
+/// Handshake types of CREATE2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub u16);
+
+impl Kind {
+    /// ntor: curve25519 and SHA-256.
+    pub const NTOR: Kind = Kind(2);
+    /// ntor-v3: curve25519, SHA3-256, and messages both ways.
+    pub const NTOR_V3: Kind = Kind(3);
+}
 
 /// Where a relay is and who it is, as EXTEND2 says (tor-spec, "EXTEND and EXTENDED cells").
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

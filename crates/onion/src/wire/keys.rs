@@ -417,7 +417,7 @@ fn new_signing<R: CryptoRng>(
 }
 
 /// A certificate of cert-spec; `by` if it is to name its signer.
-fn certificate(
+pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
     until: SystemTime,
@@ -500,14 +500,14 @@ fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
 }
 
 /// C tor's tagged files: `== type: tag ==` in 32 bytes, then the content.
-fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
+pub(super) fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
     let mut file = format!("== {kind}: {tag} ==").into_bytes();
     file.resize(32, 0);
     file.extend_from_slice(content);
     file
 }
 
-fn untag<'a>(
+pub(super) fn untag<'a>(
     name: &'static str,
     kind: &str,
     tag: &str,

@@ -339,11 +339,22 @@ pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
     data
 }
 
-/// Reads the data of a circuit's SENDME; `None` if it is malformed or bears no tag (version 0,
-/// which nobody speaks any more).
-pub fn read_sendme(data: &[u8]) -> Option<Tag> {
+/// What a circuit's SENDME bears (tor-spec, "SENDME message format").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sendme {
+    /// Version 0: nothing.
+    Bare,
+    /// Version 1: the tag of the cell that it acknowledges.
+    Tagged(Tag),
+}
+
+/// Reads the data of a circuit's SENDME; `None` if it is malformed or of another version.
+pub fn read_sendme(data: &[u8]) -> Option<Sendme> {
     let message = msg::Sendme::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
-    Tag::from_bytes(message.into_sendme_tag()?.as_ref())
+    match message.into_sendme_tag() {
+        Some(tag) => Tag::from_bytes(tag.as_ref()).map(Sendme::Tagged),
+        None => Some(Sendme::Bare),
+    }
 }
 
 /// The data of a circuit's SENDME (version 1).
@@ -573,8 +584,13 @@ mod tests {
     #[test]
     fn sendme_and_xon_come_back_as_they_were_put() {
         let tag = Tag::from_bytes(&[9; 20]).unwrap();
-        assert_eq!(read_sendme(&put_sendme(&tag)), Some(tag));
-        assert_eq!(read_sendme(&[]), None);
+        assert_eq!(read_sendme(&put_sendme(&tag)), Some(Sendme::Tagged(tag)));
+        for bare in [&[][..], &[0], &[0, 0, 20]] {
+            assert_eq!(read_sendme(bare), Some(Sendme::Bare));
+        }
+        for bad in [&[2][..], &[1], &[1, 0, 20, 7], &[1, 0, 3, 7, 7, 7]] {
+            assert_eq!(read_sendme(bad), None, "{bad:?}");
+        }
         assert_eq!(read_xon(&put_xon(70_000)), Some(70_000));
         assert!(is_xoff(&[0]) && !is_xoff(&[1]) && read_xon(&[1, 0, 0, 0, 0]).is_none());
     }

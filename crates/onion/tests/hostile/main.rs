@@ -16,6 +16,7 @@ use anabranch_multipath::seed;
 use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, LinkKind, Role, Start};
 use anabranch_onion::client::CircuitKey;
 use anabranch_onion::conflux::ConfluxFault;
+use anabranch_onion::congestion::Params;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
 use anabranch_onion::handshake::extension::{self, Wish};
 use anabranch_onion::handshake::{Kind, fast, ntor_v3};
@@ -310,7 +311,13 @@ fn a_sendme_that_is_not_owed() {
 
 /// Reads a directory of more than a hundred cells, and answers with a SENDME of this tag.
 fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation>) {
-    let mut world = World::new(Setting::default());
+    let data = |right| [&[1, 0, 20][..], &tag(right)].concat();
+    sendme_of(Setting::default(), data)
+}
+
+/// The same with a SENDME of these data.
+fn sendme_of(setting: Setting, data: impl Fn([u8; 20]) -> Vec<u8>) -> (bool, bool, Vec<Violation>) {
+    let mut world = World::new(setting);
     let mut neighbour = Neighbour::new(&mut world);
     neighbour.create(&mut world, ID);
     neighbour.message(&mut world, RelayCommand::BEGIN_DIR, 1, &[]);
@@ -331,9 +338,23 @@ fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation
         }
     }
     assert!(data_cells >= 100);
-    let data = [&[1, 0, 20][..], &tag(right)].concat();
-    neighbour.message(&mut world, RelayCommand::SENDME, 0, &data);
+    neighbour.message(&mut world, RelayCommand::SENDME, 0, &data(right));
     neighbour.outcome(&mut world)
+}
+
+#[test]
+fn a_sendme_of_version_0_is_taken_unless_the_consensus_wants_tags() {
+    let strict = |least| Params { sendme_accept_min: least, ..Params::default() };
+    let closed = |fault: CircuitFault| (true, false, vec![fault.into()]);
+    for bare in [&[][..], &[0]] {
+        let said = |least| {
+            sendme_of(Setting { params: strict(least), ..Setting::default() }, |_| bare.to_vec())
+        };
+        assert_eq!(said(0), (false, false, vec![]));
+        assert_eq!(said(1), closed(CircuitFault::SendmeBare));
+    }
+    let unknown = sendme_of(Setting::default(), |_| vec![2, 0, 0]);
+    assert_eq!(unknown, closed(CircuitFault::SendmeVersion));
 }
 
 #[test]
@@ -343,7 +364,7 @@ fn a_sendme_with_the_wrong_tag_closes_the_circuit_and_one_with_the_right_tag_doe
         tag[19] ^= 1;
         tag
     };
-    assert_eq!(sendme_with(bent), (true, false, vec![CircuitFault::Sendme.into()]));
+    assert_eq!(sendme_with(bent), (true, false, vec![CircuitFault::SendmeTag.into()]));
 }
 
 #[test]

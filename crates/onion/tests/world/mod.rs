@@ -66,6 +66,8 @@ pub struct Setting {
     pub relays: usize,
     /// Whether the relays let streams out.
     pub exit: bool,
+    /// Whether they extend circuits to private addresses, which all have.
+    pub allow_private: bool,
     /// Cores of each relay.
     pub shards: usize,
     pub rate: u64,
@@ -105,6 +107,7 @@ impl Default for Setting {
             pieces: true,
             relays: 3,
             exit: true,
+            allow_private: true,
             shards: 1,
             rate: 100_000_000,
             delay: Duration::from_millis(5),
@@ -776,7 +779,7 @@ fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
         conflux: ConfluxParams::default(),
         dealing: setting.dealing.clone(),
         directory: true,
-        allow_private: true,
+        allow_private: setting.allow_private,
         max_cells: setting.max_cells,
         max_queue: 50_000,
         max_half_open: 4,

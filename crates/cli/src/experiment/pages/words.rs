@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_drive::shell;
 use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
 };
 use anabranch_experiment::pages::{Loaded, RATE, RTTS};
+use anabranch_os::shell;
 use serde_json::Value;
 
 use super::super::common::{disturbance, splitter};

@@ -3,9 +3,9 @@
 use std::io;
 
 use anabranch_comps::Flow;
-use anabranch_drive::far_end::secret_text;
-use anabranch_drive::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_splitter::far_end::secret_text;
+use anabranch_splitter::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anabranch_drive::merge::{Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 
 use super::model::Model;
 use super::plain::{Plain, reloaded as words_of};

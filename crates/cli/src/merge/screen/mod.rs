@@ -8,8 +8,8 @@ mod posting;
 
 use std::io;
 
-use anabranch_drive::far_end::INTERFACE;
-use anabranch_drive::merge::{News, Screen};
+use anabranch_splitter::far_end::INTERFACE;
+use anabranch_splitter::merge::{News, Screen};
 
 use super::options::Options;
 use crate::screen::has_terminal;

@@ -1,8 +1,8 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
 use anabranch_comps::Flow;
-use anabranch_drive::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_splitter::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 
 use crate::screen::Recent;
 use crate::screen::meter::Meter;

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use anabranch_drive::far_end::{Inner, secret_text};
-use anabranch_drive::merge::{Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_splitter::far_end::{Inner, secret_text};
+use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 
 use super::model::{Model, Row};
 use super::{is_warning, words};

@@ -3,10 +3,10 @@
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
-use anabranch_drive::onion::client::Status;
 use anabranch_onion::LegNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
+use anabranch_router::onion::client::Status;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
@@ -332,7 +332,7 @@ fn whole_ms(rtt: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::onion::client::{CircuitStatus, ClientEvent, SetStatus};
+    use anabranch_router::onion::client::{CircuitStatus, ClientEvent, SetStatus};
 
     use super::super::model::tests::{status, with_links, with_set};
     use super::*;

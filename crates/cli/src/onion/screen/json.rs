@@ -1,10 +1,10 @@
 //! One JSON object a line (`docs/formats.md`).
 
-use anabranch_drive::clock::Clock;
-use anabranch_drive::onion::client::{ClientEvent, Refused, Status};
-use anabranch_drive::onion::dirclient::Fetched;
-use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
+use anabranch_os::clock::Clock;
+use anabranch_router::onion::client::{ClientEvent, Refused, Status};
+use anabranch_router::onion::dirclient::Fetched;
+use anabranch_router::onion::reload::in_words;
 use serde_json::{Value, json};
 
 use super::super::log::stamped;

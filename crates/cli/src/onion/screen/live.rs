@@ -1,6 +1,6 @@
 //! The live view on a terminal: the state of the whole, guards, circuits, the last events.
 
-use anabranch_drive::onion::client::ClientEvent;
+use anabranch_router::onion::client::ClientEvent;
 
 use super::model::Model;
 use super::plain::{Plain, warning};

@@ -9,8 +9,8 @@ mod plain;
 
 use std::io;
 
-use anabranch_drive::clock::Clock;
-use anabranch_drive::onion::client::ClientEvent;
+use anabranch_os::clock::Clock;
+use anabranch_router::onion::client::ClientEvent;
 
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use anabranch_drive::onion::client::{CircuitStatus, ClientEvent, SetStatus, Status};
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::Stage;
+use anabranch_router::onion::client::{CircuitStatus, ClientEvent, SetStatus, Status};
 
 use super::plain::{news, warning};
 use crate::screen::Recent;
@@ -158,11 +158,11 @@ fn order(stage: Stage) -> u8 {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use anabranch_drive::onion::client::{LegPlace, RelayName};
-    use anabranch_drive::onion::tap::TapKind;
     use anabranch_onion::conflux::Design;
     use anabranch_onion::guards::Reach;
     use anabranch_onion::{LegNumbers, SetNumbers};
+    use anabranch_router::onion::client::{LegPlace, RelayName};
+    use anabranch_router::onion::tap::TapKind;
 
     use super::*;
 

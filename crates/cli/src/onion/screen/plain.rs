@@ -3,10 +3,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::client::ClientEvent;
-use anabranch_drive::onion::dirclient::Fetched;
-use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
+use anabranch_router::onion::client::ClientEvent;
+use anabranch_router::onion::dirclient::Fetched;
+use anabranch_router::onion::reload::in_words;
 
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use anabranch_drive::onion::MptcpCounts;
-use anabranch_drive::onion::relay::Numbers;
 use anabranch_onion::SetNumbers;
+use anabranch_router::onion::MptcpCounts;
+use anabranch_router::onion::relay::Numbers;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};

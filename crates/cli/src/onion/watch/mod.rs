@@ -7,14 +7,14 @@ mod model;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anabranch_drive::onion::relay::{Numbers, Watch};
-use anabranch_drive::onion::reload::{Names, Outcome, in_words};
-use anabranch_drive::onion::skew::Skew;
-use anabranch_drive::onion::{MptcpCounts, QuicCounts};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};
 use anabranch_onion::relay::Stats;
+use anabranch_router::onion::relay::{Numbers, Watch};
+use anabranch_router::onion::reload::{Names, Outcome, in_words};
+use anabranch_router::onion::skew::Skew;
+use anabranch_router::onion::{MptcpCounts, QuicCounts};
 use serde_json::{Value, json};
 
 pub(super) use self::model::{Limit, Model};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anabranch_drive::onion::relay::Numbers;
 use anabranch_multipath::Time;
+use anabranch_router::onion::relay::Numbers;
 
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
@@ -113,9 +113,9 @@ impl Model {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use anabranch_drive::onion::tap::TapKind;
-    use anabranch_drive::onion::{MptcpCounts, QuicCounts};
     use anabranch_onion::{LegNumbers, SetNumbers};
+    use anabranch_router::onion::tap::TapKind;
+    use anabranch_router::onion::{MptcpCounts, QuicCounts};
 
     use super::*;
 

@@ -8,9 +8,7 @@ mod runs;
 mod sketch;
 mod words;
 
-use anabranch_drive::capture::{
-    Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways,
-};
+use anabranch_capture::{Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways};
 use maud::{Markup, html};
 
 use super::tables;

@@ -1,6 +1,6 @@
 //! Shares as bars, and everything that was counted as one table.
 
-use anabranch_drive::capture::{Flow, PathSummary};
+use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};
 
 use super::{Direction, Part};

@@ -1,6 +1,6 @@
 //! The figures of runs: the first of them one by one, and how long all of them were.
 
-use anabranch_drive::capture::{Histogram, LaneWay, Run};
+use anabranch_capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
 
 use super::words::{self, Measure};

@@ -1,6 +1,6 @@
 //! A drawing of the situation: client, paths with an observer on each, server.
 
-use anabranch_drive::capture::{PathSummary, Summary, TraceFacts};
+use anabranch_capture::{PathSummary, Summary, TraceFacts};
 use maud::{Markup, html};
 
 use crate::html::figures::{colour, number, percent};

@@ -1,6 +1,6 @@
 //! The page as a whole: what it says, and what a hostile trace cannot make it do.
 
-use anabranch_drive::capture::{Courses, Row, Summary, Trace, TraceFacts, TraceWriter};
+use anabranch_capture::{Courses, Row, Summary, Trace, TraceFacts, TraceWriter};
 
 use super::{LANES, Subject, page};
 

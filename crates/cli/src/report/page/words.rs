@@ -1,6 +1,6 @@
 //! What the page says in plain sentences.
 
-use anabranch_drive::capture::{SizeUnit, Summary, TraceFacts};
+use anabranch_capture::{SizeUnit, Summary, TraceFacts};
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::FAMILIES;
 use maud::{Markup, html};

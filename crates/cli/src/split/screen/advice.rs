@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{FarEndCounters, Flow, Protocol, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening};
+use anabranch_comps::protocol::Family;
+use anabranch_comps::{FarEndCounters, Flow, Kept, Protocol, Silent, Snapshot};
+use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening};
 
 use crate::text::scaled;
 
@@ -32,18 +34,29 @@ fn single(about: &Listening) -> Option<String> {
     ))
 }
 
+/// Returns the line with the largest payload that fits all paths, and a tunnel's MTU for it.
+pub(crate) fn mtu(about: &Listening) -> Option<String> {
+    let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
+    Some(format!("largest UDP payload {payload} bytes; give a WireGuard tunnel the MTU {tunnel}"))
+}
+
 /// What the observer of one path learns of the others from numbers in clear, and what to do.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
-    let (name, guide) = match protocol {
-        Protocol::Mosh => ("Mosh", "mosh"),
-        _ => ("WireGuard", "wireguard"),
-    };
+    let Family { title, guide, .. } = protocol.family();
     format!(
-        "{name} numbers its packets in clear: from the gaps, the observer of one path learns how \
+        "{title} numbers its packets in clear: from the gaps, the observer of one path learns how \
          many packets all paths carried in each direction, and when (docs/guide/{guide}.md); a \
          far end in front of \
          the server hides them ('anabranch merge', docs/guide/far-end.md)"
     )
+}
+
+/// Why a session is not split and how to split it all the same, if its protocol is not split.
+pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
+    let Family { one_path, guide, .. } = protocol.family();
+    one_path.map(|why| {
+        format!(" and keeps to one path (--protocol any splits it): {why} (docs/guide/{guide}.md)")
+    })
 }
 
 /// What runs of this length cost QUIC, and what longer ones cost in privacy
@@ -58,11 +71,52 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// A server that has never answered.
-pub(crate) fn unanswered(server: Option<SocketAddr>, waited: Duration) -> String {
+/// A server that does not answer, and when it `last` did.
+pub(crate) fn unanswered(
+    server: Option<SocketAddr>,
+    waited: Duration,
+    last: Option<Time>,
+) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     let seconds = waited.as_secs();
-    format!("no answer from {server} for {seconds} s on any path: port, key, firewall?")
+    let why = match last {
+        Some(last) => format!(", last {}: is it gone, or has it moved?", clock(last)),
+        None => ": port, key, firewall?".to_owned(),
+    };
+    format!("no answer from {server} for {seconds} s on any path{why}")
+}
+
+/// A server that answers after a silence.
+pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
+    let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
+    format!("{server} answers again, after {} s", waited.as_secs())
+}
+
+/// Sessions whose servers are silent, in words.
+pub(crate) fn silent(silent: &Silent) -> String {
+    let last =
+        silent.last.map_or_else(|| "never before".to_owned(), |at| format!("last {}", clock(at)));
+    format!("silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
+}
+
+/// A time of the run as hours, minutes and seconds.
+fn clock(at: Time) -> String {
+    let seconds = at.secs_f64() as u64;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Why a session keeps to one path.
+pub(crate) fn kept(why: Kept) -> String {
+    match why {
+        Kept::Short => "shorter than a run".to_owned(),
+        Kept::Handshake => "its QUIC handshake is not confirmed".to_owned(),
+        Kept::HandshakePath => "all of it belongs to the --handshake path".to_owned(),
+        Kept::Protocol(protocol) => {
+            format!("{} keeps to one path; --protocol any splits it", protocol.name())
+        }
+        Kept::OtherPaths => "no other path can carry it".to_owned(),
+        Kept::Schedule => "the schedule named no other path".to_owned(),
+    }
 }
 
 /// A server behind a far end that answers itself.
@@ -126,22 +180,27 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("pinned: {told}"))
 }
 
-/// Which sessions one path alone carried, if any.
+/// The sessions that one path alone carried, if any, and why.
 pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
     let unsplit = &snapshot.unsplit;
     if unsplit.sessions == 0 {
         return None;
     }
-    let mut names: Vec<_> = unsplit.first.iter().map(|id| id.0.to_string()).collect();
-    if unsplit.sessions > unsplit.first.len() as u64 {
-        names.push("...".to_owned());
+    let mut reasons: Vec<(Kept, Vec<String>)> = Vec::new();
+    for (id, why) in &unsplit.first {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, sessions)) => sessions.push(id.0.to_string()),
+            None => reasons.push((*why, vec![id.0.to_string()])),
+        }
     }
-    Some(format!(
-        "{} of {} sessions never split (shorter than a run, or kept on one path): {}",
-        unsplit.sessions,
-        snapshot.opened,
-        names.join(", ")
-    ))
+    let sessions =
+        |(why, sessions): &(Kept, Vec<String>)| format!("{} ({})", sessions.join(", "), kept(*why));
+    let mut told: Vec<String> = reasons.iter().map(sessions).collect();
+    if unsplit.sessions > unsplit.first.len() as u64 {
+        told.push("...".to_owned());
+    }
+    let (count, all) = (unsplit.sessions, snapshot.opened);
+    Some(format!("{count} of {all} sessions never split: {}", told.join("; ")))
 }
 
 #[cfg(test)]
@@ -153,14 +212,16 @@ mod tests {
     #[test]
     fn sessions_that_were_never_split_are_named_as_far_as_they_are_known() {
         let told = |sessions, first: &[u64]| {
-            let first = first.iter().map(|id| SessionId(*id)).collect();
+            let why = |id| if id == 5 { Kept::Handshake } else { Kept::Short };
+            let first = first.iter().map(|id| (SessionId(*id), why(*id))).collect();
             let unsplit = Unsplit { sessions, first };
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let two = "2 of 20 sessions never split (shorter than a run, or kept on one path): 3, 5";
-        assert_eq!(told(2, &[3, 5]).as_deref(), Some(two));
-        assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with(": 3, 5, ...")));
+        let three = "3 of 20 sessions never split: 3, 7 (shorter than a run); 5 (its QUIC handshake \
+                     is not confirmed)";
+        assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
+        assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }
 
     #[test]
@@ -177,9 +238,18 @@ mod tests {
     #[test]
     fn each_sentence_says_what_to_do() {
         let server = "192.0.2.1:51820".parse().ok();
-        let text = unanswered(server, Duration::from_millis(10_400));
+        let waited = Duration::from_millis(10_400);
+        let text = unanswered(server, waited, None);
         let wanted = "no answer from 192.0.2.1:51820 for 10 s on any path: port, key, firewall?";
         assert_eq!(text, wanted);
+        let last = Some(Time::from_secs(3753));
+        let text = unanswered(server, waited, last);
+        assert!(
+            text.ends_with("on any path, last 01:02:33: is it gone, or has it moved?"),
+            "{text}"
+        );
+        let text = silent(&Silent { sessions: 1, waited, last });
+        assert_eq!(text, "silent: no answer for 10 s on any path, last 01:02:33");
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
         let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use anabranch_comps::protocol::{Confidence, Finding};
 use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
-use anabranch_drive::split::Listening;
 use anabranch_multipath::PathId;
+use anabranch_splitter::split::Listening;
 
 use super::advice;
 use crate::text;
@@ -16,10 +17,39 @@ pub(super) struct Session {
     pub(super) client: SocketAddr,
     /// The server that the client named; `None` for the one of all.
     pub(super) server: Option<SocketAddr>,
-    pub(super) protocol: Option<Protocol>,
+    /// The protocol as far as it is known.
+    pub(super) found: Option<Finding>,
+    /// The protocol that was shown last.
+    shown: Option<Protocol>,
 }
 
 impl Session {
+    fn new(client: SocketAddr, server: Option<SocketAddr>) -> Session {
+        Session { client, server, found: None, shown: None }
+    }
+
+    /// The protocol, in words.
+    pub(super) fn protocol(&self) -> String {
+        match self.found {
+            None => "not recognised yet".to_owned(),
+            Some(Finding { protocol, confidence: Confidence::Likely })
+                if protocol != Protocol::Other =>
+            {
+                format!("likely {}", protocol.name())
+            }
+            Some(found) => found.protocol.name().to_owned(),
+        }
+    }
+
+    /// Takes what the session carries. Whether a person is to read of it: once for each protocol,
+    /// and of one that keeps to one path only when it is certain.
+    fn finds(&mut self, found: Finding) -> bool {
+        self.found = Some(found);
+        let protocol = found.protocol;
+        let waits = protocol.keeps_to_one_path() && found.confidence == Confidence::Likely;
+        !waits && self.shown.replace(protocol) != Some(protocol)
+    }
+
     /// Who speaks with whom, in words.
     pub(super) fn ends(&self) -> String {
         ends(self.client, self.server)
@@ -63,18 +93,19 @@ impl Book {
         self.sessions.get(&id.0).map(|session| session.client)
     }
 
-    /// Follows sessions as they come; to be called before an event is shown.
-    pub(super) fn open(&mut self, event: &Event) {
+    /// Follows sessions as they come; to be called before an event is shown. Whether it is worth a
+    /// line.
+    pub(super) fn open(&mut self, event: &Event) -> bool {
         match *event {
             Event::Opened { session, client, server } => {
-                self.sessions.insert(session.0, Session { client, server, protocol: None });
+                self.sessions.insert(session.0, Session::new(client, server));
+                true
             }
-            Event::Recognised { session, protocol } => {
-                if let Some(entry) = self.sessions.get_mut(&session.0) {
-                    entry.protocol = Some(protocol);
-                }
+            Event::Recognised { session, protocol, confidence } => {
+                let found = Finding { protocol, confidence };
+                self.sessions.get_mut(&session.0).is_none_or(|entry| entry.finds(found))
             }
-            _ => {}
+            _ => true,
         }
     }
 
@@ -91,20 +122,31 @@ impl Book {
             Event::Opened { session, client, server } => {
                 format!("session {}: opened by {}", session.0, ends(client, server))
             }
-            Event::Recognised { session, protocol } => {
-                let keeps = protocol.keeps_to_one_path() && !self.far_end;
-                let kept =
-                    if keeps { " and stays on one path (--protocol any splits it)" } else { "" };
+            Event::Recognised { session, protocol, .. } => {
+                let kept = advice::one_path(protocol).filter(|_| !self.far_end);
+                let kept = kept.unwrap_or_default();
                 format!("session {}: carries {}{kept}", session.0, protocol.name())
             }
-            Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
-            Event::Unanswered { session, server, waited } => {
+            Event::NumbersInClear { session, protocol } => {
+                format!("session {}: {}", session.0, advice::numbers_in_clear(protocol))
+            }
+            Event::Unanswered { session, server, waited, last } => {
                 let words = match self.far_end {
                     true => advice::unanswered_behind(waited),
-                    false => advice::unanswered(self.server(server), waited),
+                    false => advice::unanswered(self.server(server), waited, last),
                 };
                 format!("session {}: {words}", session.0)
             }
+            Event::Answered { session, server, waited } => {
+                let words = advice::answered(self.server(server), waited);
+                format!("session {}: {words}", session.0)
+            }
+            Event::Kept { session, path, why } => format!(
+                "session {}: not split, all of it goes by '{}': {}",
+                session.0,
+                self.path(path),
+                advice::kept(why)
+            ),
             Event::TuplesCut { session, wanted, used } => format!(
                 "session {}: QUIC uses {used} of {wanted} four-tuples (--quic-tuples)",
                 session.0
@@ -126,12 +168,12 @@ impl Book {
             Event::Up { path, session } => {
                 format!("path '{}' up again{}", self.path(path), for_whom(session))
             }
-            Event::Skewed { session, path, percent } => format!(
-                "session {}: {percent} % of the server's bytes come by '{}': it does not follow \
-                 the uplink; if the session is slow or stalls, it also drops what arrives by the \
-                 other paths (docs/guide/any-program.md)",
+            Event::Skewed { session, path, percent, followed } => format!(
+                "session {}: {percent} % of the server's bytes come by '{}'{} \
+                 (docs/guide/any-program.md)",
                 session.0,
-                self.path(path)
+                self.path(path),
+                if followed { STAYS } else { STAYS_OR_SWALLOWED }
             ),
             Event::Closed { session, reason } => {
                 format!("session {}: closed, {}", session.0, closed(reason))
@@ -148,6 +190,13 @@ impl Book {
     }
 }
 
+/// About a server that was heard by another path before.
+const STAYS: &str = ": it does not follow the uplink, which stays split; if the session is slow or \
+                     stalls, the server takes nothing by the other paths either";
+/// About a server that was only ever heard by one path.
+const STAYS_OR_SWALLOWED: &str = " alone: it does not follow the uplink, or the other paths swallow \
+                                  what they get";
+
 fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
 }
@@ -163,6 +212,10 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "its proxy has closed or does not serve us",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
+        DownReason::NeverAnswered => {
+            "never an answer on it: it swallows what it gets, or the server does not follow the \
+             uplink (--keep-silent-paths keeps it)"
+        }
         DownReason::Unheard => "no answer from the far end on it",
     }
 }
@@ -180,8 +233,13 @@ fn closed(reason: CloseReason) -> &'static str {
 /// Whether a person who wants only warnings wants this one.
 pub(super) fn is_warning(event: &Event) -> bool {
     match event {
+        Event::Recognised { protocol, confidence, .. } => {
+            protocol.keeps_to_one_path() && *confidence == Confidence::Certain
+        }
         Event::NumbersInClear { .. }
         | Event::Unanswered { .. }
+        | Event::Kept { .. }
+        | Event::Down { reason: DownReason::NeverAnswered, .. }
         | Event::Down { session: None, .. }
         | Event::Skewed { .. }
         | Event::Refused { .. }
@@ -205,15 +263,46 @@ mod tests {
         let mut book = Book::default();
         let (session, client) = (SessionId(3), "127.0.0.1:9".parse().unwrap());
         book.open(&Event::Opened { session, client, server: None });
-        book.open(&Event::Recognised { session, protocol: Protocol::Mosh });
-        assert_eq!(
-            book.sessions[&3],
-            Session { client, server: None, protocol: Some(Protocol::Mosh) }
-        );
+        let confidence = Confidence::Certain;
+        book.open(&Event::Recognised { session, protocol: Protocol::Mosh, confidence });
+        let found = Some(Finding { protocol: Protocol::Mosh, confidence });
+        let shown = Some(Protocol::Mosh);
+        assert_eq!(book.sessions[&3], Session { client, server: None, found, shown });
         let end = Event::Closed { session, reason: CloseReason::Idle };
         book.open(&end);
         assert_eq!(book.client(session), Some(client), "still known while its end is shown");
         book.close(&end);
         assert!(book.sessions.is_empty());
+    }
+
+    /// Whether each of these is worth a line, and a warning.
+    fn shown(found: &[(Protocol, Confidence)]) -> Vec<(bool, bool)> {
+        let mut book = Book::default();
+        let session = SessionId(0);
+        let client = "127.0.0.1:9".parse().unwrap();
+        book.open(&Event::Opened { session, client, server: None });
+        let each = found.iter().map(|&(protocol, confidence)| {
+            let event = Event::Recognised { session, protocol, confidence };
+            (book.open(&event), is_warning(&event))
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_protocol_has_one_line_and_one_that_is_not_split_a_warning() {
+        let (likely, certain) = (Confidence::Likely, Confidence::Certain);
+        let wireguard = Protocol::WireGuard;
+        let twice = shown(&[(wireguard, likely), (wireguard, certain)]);
+        assert_eq!(twice, [(true, false), (false, false)]);
+        for protocol in [Protocol::Kcp, Protocol::Srt, Protocol::Enet, Protocol::Dtls] {
+            let kept = shown(&[(protocol, likely), (protocol, certain)]);
+            assert_eq!(kept, [(false, false), (true, true)]);
+            let book = Book::default();
+            let event = Event::Recognised { session: SessionId(3), protocol, confidence: certain };
+            let words = book.words(&event);
+            assert!(words.contains("keeps to one path (--protocol any splits it): "), "{words}");
+        }
+        let fallen = shown(&[(Protocol::Stun, likely), (Protocol::Other, likely)]);
+        assert_eq!(fallen, [(false, false), (true, false)]);
     }
 }

@@ -3,12 +3,13 @@
 use std::io;
 
 use anabranch_comps::{
-    CloseReason, DownReason, Drops, Event, FarEndCounters, PathCounters, Pinned, Snapshot,
+    CloseReason, DownReason, Drops, Event, FarEndCounters, Kept, PathCounters, Pinned, Silent,
+    Snapshot,
 };
-use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
-use anabranch_drive::steer::Plan;
 use anabranch_multipath::Time;
+use anabranch_splitter::paths::Egress;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::steer::Plan;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -145,21 +146,88 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record<'a> {
-    Opened { session: u64, client: String, server: Option<String> },
-    Session { session: u64, client: Option<String>, protocol: &'static str },
-    NumbersInClear { protocol: &'static str, text: String },
-    Unanswered { session: u64, server: Option<String>, seconds: f64 },
-    FarEnd { state: &'static str, seconds: Option<f64>, text: String },
-    TuplesCut { session: u64, wanted: usize, used: usize },
-    Pinned { session: u64, path: String },
-    Released { session: u64, rtt_ms: f64 },
-    Path { path: String, state: &'static str, reason: Option<&'static str>, session: Option<u64> },
-    Skewed { session: u64, path: String, percent: u8 },
-    Closed { session: u64, client: Option<String>, reason: &'static str },
-    Refused { client: String, datagrams: u64 },
-    Loop { client: String },
-    Warning { text: &'a str },
-    Lost { lines: u64 },
+    Opened {
+        session: u64,
+        client: String,
+        server: Option<String>,
+    },
+    Session {
+        session: u64,
+        client: Option<String>,
+        protocol: &'static str,
+        confidence: &'static str,
+        one_path: Option<&'static str>,
+    },
+    NumbersInClear {
+        session: u64,
+        protocol: &'static str,
+        text: String,
+    },
+    Unanswered {
+        session: u64,
+        server: Option<String>,
+        seconds: f64,
+        last: Option<f64>,
+    },
+    Answered {
+        session: u64,
+        server: Option<String>,
+        seconds: f64,
+    },
+    Kept {
+        session: u64,
+        path: String,
+        reason: &'static str,
+        text: String,
+    },
+    FarEnd {
+        state: &'static str,
+        seconds: Option<f64>,
+        text: String,
+    },
+    TuplesCut {
+        session: u64,
+        wanted: usize,
+        used: usize,
+    },
+    Pinned {
+        session: u64,
+        path: String,
+    },
+    Released {
+        session: u64,
+        rtt_ms: f64,
+    },
+    Path {
+        path: String,
+        state: &'static str,
+        reason: Option<&'static str>,
+        session: Option<u64>,
+    },
+    Skewed {
+        session: u64,
+        path: String,
+        percent: u8,
+        followed: bool,
+    },
+    Closed {
+        session: u64,
+        client: Option<String>,
+        reason: &'static str,
+    },
+    Refused {
+        client: String,
+        datagrams: u64,
+    },
+    Loop {
+        client: String,
+    },
+    Warning {
+        text: &'a str,
+    },
+    Lost {
+        lines: u64,
+    },
     Stats(Stats),
     Summary(Stats),
 }
@@ -167,6 +235,7 @@ enum Record<'a> {
 #[derive(Serialize)]
 struct Stats {
     sessions: usize,
+    silent: Option<SilentFields>,
     opened: u64,
     never_split: NeverSplit,
     no_path: u64,
@@ -216,6 +285,21 @@ impl From<FarEndCounters> for FarEnd {
 struct NeverSplit {
     sessions: u64,
     first: Vec<u64>,
+    reasons: Vec<&'static str>,
+}
+
+/// Sessions whose servers do not answer.
+#[derive(Serialize)]
+struct SilentFields {
+    sessions: usize,
+    seconds: f64,
+    last: Option<f64>,
+}
+
+impl From<Silent> for SilentFields {
+    fn from(Silent { sessions, waited, last }: Silent) -> SilentFields {
+        SilentFields { sessions, seconds: waited.as_secs_f64(), last: last.map(|at| at.secs_f64()) }
+    }
 }
 
 #[derive(Serialize)]
@@ -357,10 +441,12 @@ impl Stats {
         });
         Stats {
             sessions: snapshot.sessions,
+            silent: snapshot.silent.map(SilentFields::from),
             opened: snapshot.opened,
             never_split: NeverSplit {
                 sessions: snapshot.unsplit.sessions,
-                first: snapshot.unsplit.first.iter().map(|id| id.0).collect(),
+                first: snapshot.unsplit.first.iter().map(|(id, _)| id.0).collect(),
+                reasons: snapshot.unsplit.first.iter().map(|(_, why)| kept(*why)).collect(),
             },
             no_path: snapshot.no_path,
             waiting: snapshot.waiting,
@@ -426,19 +512,34 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             client: client.to_string(),
             server: server.map(|server| server.to_string()),
         },
-        Event::Recognised { session, protocol } => Record::Session {
+        Event::Recognised { session, protocol, confidence } => Record::Session {
             session: session.0,
             client: client(session),
             protocol: protocol.name(),
+            confidence: confidence.name(),
+            one_path: protocol.family().one_path,
         },
-        Event::NumbersInClear { protocol } => Record::NumbersInClear {
+        Event::NumbersInClear { session, protocol } => Record::NumbersInClear {
+            session: session.0,
             protocol: protocol.name(),
             text: advice::numbers_in_clear(protocol),
         },
-        Event::Unanswered { session, server, waited } => Record::Unanswered {
+        Event::Unanswered { session, server, waited, last } => Record::Unanswered {
             session: session.0,
             server: book.server(server).map(|server| server.to_string()),
             seconds: waited.as_secs_f64(),
+            last: last.map(|at| at.secs_f64()),
+        },
+        Event::Answered { session, server, waited } => Record::Answered {
+            session: session.0,
+            server: book.server(server).map(|server| server.to_string()),
+            seconds: waited.as_secs_f64(),
+        },
+        Event::Kept { session, path, why } => Record::Kept {
+            session: session.0,
+            path: book.path(path),
+            reason: kept(why),
+            text: advice::kept(why),
         },
         Event::TuplesCut { session, wanted, used } => {
             Record::TuplesCut { session: session.0, wanted, used }
@@ -461,8 +562,8 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             reason: None,
             session: session.map(|session| session.0),
         },
-        Event::Skewed { session, path, percent } => {
-            Record::Skewed { session: session.0, path: book.path(path), percent }
+        Event::Skewed { session, path, percent, followed } => {
+            Record::Skewed { session: session.0, path: book.path(path), percent, followed }
         }
         Event::Closed { session, reason } => {
             Record::Closed { session: session.0, client: client(session), reason: closed(reason) }
@@ -485,7 +586,19 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "proxy",
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
+        DownReason::NeverAnswered => "never-answered",
         DownReason::Unheard => "unheard",
+    }
+}
+
+fn kept(why: Kept) -> &'static str {
+    match why {
+        Kept::Short => "short",
+        Kept::Handshake => "handshake",
+        Kept::HandshakePath => "handshake-path",
+        Kept::Protocol(_) => "protocol",
+        Kept::OtherPaths => "other-paths",
+        Kept::Schedule => "schedule",
     }
 }
 
@@ -501,6 +614,7 @@ fn closed(reason: CloseReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_comps::protocol::Confidence;
     use anabranch_comps::{Protocol, SessionId};
     use anabranch_multipath::PathId;
     use serde_json::{Value, json};
@@ -520,8 +634,11 @@ mod tests {
         let lines = told(|screen| {
             let client = "127.0.0.1:9".parse().unwrap();
             screen.event(Time::from_millis(250), &Event::Opened { session, client, server: None });
-            let protocol = Protocol::WireGuard;
-            screen.event(Time::from_millis(500), &Event::Recognised { session, protocol });
+            let (protocol, confidence) = (Protocol::WireGuard, Confidence::Likely);
+            let event = Event::Recognised { session, protocol, confidence };
+            screen.event(Time::from_millis(500), &event);
+            let (protocol, confidence) = (Protocol::Stun, Confidence::Certain);
+            screen.event(Time::ZERO, &Event::Recognised { session, protocol, confidence });
         });
         assert_eq!(
             lines[1],
@@ -530,9 +647,13 @@ mod tests {
                 "session": 0,
                 "client": "127.0.0.1:9",
                 "protocol": "wireguard",
+                "confidence": "likely",
+                "one_path": null,
                 "time": 0.5
             })
         );
+        assert_eq!(lines[2]["confidence"], "certain");
+        assert!(lines[2]["one_path"].as_str().unwrap().contains("addresses"));
     }
 
     #[test]
@@ -560,14 +681,16 @@ mod tests {
     fn numbers_in_clear_and_a_server_without_an_answer_have_events_of_their_own() {
         let lines = told(|screen| {
             let protocol = Protocol::WireGuard;
-            screen.event(Time::ZERO, &Event::NumbersInClear { protocol });
+            let session = SessionId(1);
+            screen.event(Time::ZERO, &Event::NumbersInClear { session, protocol });
             let (session, server) = (SessionId(2), "192.0.2.1:51820".parse().ok());
             let waited = std::time::Duration::from_secs(10);
-            let event = Event::Unanswered { session, server, waited };
+            let last = Some(Time::from_secs(3));
+            let event = Event::Unanswered { session, server, waited, last };
             screen.event(Time::from_secs(10), &event);
         });
         assert_eq!(lines[0]["event"], "numbers_in_clear");
-        assert_eq!(lines[0]["protocol"], "wireguard");
+        assert_eq!((&lines[0]["session"], &lines[0]["protocol"]), (&json!(1), &json!("wireguard")));
         assert!(
             lines[0]["text"]
                 .as_str()
@@ -581,6 +704,7 @@ mod tests {
                 "session": 2,
                 "server": "192.0.2.1:51820",
                 "seconds": 10.0,
+                "last": 3.0,
                 "time": 10.0
             })
         );

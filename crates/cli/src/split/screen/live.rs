@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::book::is_warning;
 use super::model::{Model, settings};
@@ -37,10 +37,7 @@ impl Screen for Live {
 
     fn event(&mut self, now: Time, event: &Event) {
         let Some(view) = self.live.view() else { return self.plain.event(now, event) };
-        let words = view.change(|model| {
-            model.event(now, event);
-            model.recent.last().map(str::to_owned)
-        });
+        let words = view.change(|model| model.event(now, event));
         if let (true, Some(words)) = (is_warning(event), words) {
             view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
         }

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use anabranch_drive::split::Screen;
+use anabranch_splitter::split::Screen;
 
 use super::options::Options;
 use crate::screen::has_terminal;

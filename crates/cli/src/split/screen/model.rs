@@ -1,9 +1,9 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
-use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{FarEndNews, Listening};
 use anabranch_multipath::Time;
+use anabranch_splitter::paths::Egress;
+use anabranch_splitter::split::{FarEndNews, Listening};
 
 use super::advice;
 use super::book::{Book, is_warning};
@@ -58,14 +58,17 @@ impl Model {
         self.recent.keep(now, settings(about));
     }
 
-    pub(super) fn event(&mut self, now: Time, event: &Event) {
-        self.book.open(event);
-        let words = self.book.words(event);
-        match is_warning(event) {
-            true => self.recent.warn(now, words),
-            false => self.recent.keep(now, words),
+    /// Takes an event. Returns its words, if it is worth a line.
+    pub(super) fn event(&mut self, now: Time, event: &Event) -> Option<String> {
+        let is_shown = self.book.open(event);
+        let words = is_shown.then(|| self.book.words(event));
+        match &words {
+            Some(words) if is_warning(event) => self.recent.warn(now, words.clone()),
+            Some(words) => self.recent.keep(now, words.clone()),
+            None => {}
         }
         self.book.close(event);
+        words
     }
 
     /// What was learnt of the far end; in words.
@@ -240,7 +243,7 @@ pub(super) mod tests {
             others: Vec::new(),
             server: Some(server),
             far_end: false,
-            egresses: anabranch_drive::paths::resolve(&specs, &[server], None, true).unwrap(),
+            egresses: anabranch_splitter::paths::resolve(&specs, &[server], None, true).unwrap(),
             seed: 7,
             schedule: "uniform".to_owned(),
             every: "1s".to_owned(),

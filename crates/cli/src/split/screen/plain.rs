@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 use super::book::is_warning;
@@ -13,7 +13,6 @@ use super::model::{Model, Row, losses, settings};
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
-use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
 
 /// A screen of lines.
@@ -69,7 +68,7 @@ impl Plain {
     /// What a WireGuard tunnel has to know.
     fn say_mtu(&mut self, about: &Listening) {
         if !self.login {
-            check::mtu(about).into_iter().for_each(|line| self.say(&line));
+            advice::mtu(about).into_iter().for_each(|line| self.say(&line));
         }
     }
 }
@@ -94,8 +93,7 @@ impl Screen for Plain {
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        self.model.event(now, event);
-        let Some(words) = self.model.recent.last().map(str::to_owned) else { return };
+        let Some(words) = self.model.event(now, event) else { return };
         if is_warning(event) {
             self.warn(&words);
         } else {
@@ -110,7 +108,9 @@ impl Screen for Plain {
         }
         let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
         let (sessions, time) = (snapshot.sessions, now.secs_f64());
-        self.say(&format!("{time:9.3}  sessions: {sessions}; {}", paths.join("; ")));
+        let silent = snapshot.silent.map(|silent| format!("; {}", advice::silent(&silent)));
+        let silent = silent.unwrap_or_default();
+        self.say(&format!("{time:9.3}  sessions: {sessions}; {}{silent}", paths.join("; ")));
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {

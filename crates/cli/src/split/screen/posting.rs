@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 use serde_json::{Map, Value, json};
 
 use super::book::Book;

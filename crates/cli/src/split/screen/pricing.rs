@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anabranch_comps::protocol::Confidence;
 use anabranch_comps::{Event, Protocol, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::{Every, Time};
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 
@@ -53,7 +54,8 @@ impl Screen for Pricing<'_> {
 
     fn event(&mut self, now: Time, event: &Event) {
         self.inner.event(now, event);
-        if let Event::Recognised { protocol: Protocol::Quic, .. } = event
+        if let Event::Recognised { protocol: Protocol::Quic, confidence, .. } = event
+            && *confidence > Confidence::Likely
             && let Some(every) = self.short.take()
         {
             self.settled = true;

@@ -5,8 +5,8 @@ mod show;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anabranch_drive::split::{Target, free_loopback, may_mark};
-use anabranch_drive::wg_quick::{FULL_TUNNEL_MARK, WgQuick, Write};
+use anabranch_splitter::split::{Target, free_loopback, may_mark};
+use anabranch_splitter::wg_quick::{FULL_TUNNEL_MARK, WgQuick, Write};
 
 use super::options::Options;
 use super::values::Mark;

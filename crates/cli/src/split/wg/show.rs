@@ -4,11 +4,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{FarEndNews, Listening, Screen};
-use anabranch_drive::wg_quick::{
+use anabranch_multipath::Time;
+use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::wg_quick::{
     Changed, Changes, Peer, WgQuick, Write, interface_name, invocation,
 };
-use anabranch_multipath::Time;
 use serde_json::json;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;

@@ -104,13 +104,14 @@ impl Model {
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {
-            let name = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
-            Line::raw(format!("  session {number}  {}  {name}", session.ends()))
+            Line::raw(format!("  session {number}  {}  {}", session.ends(), session.protocol()))
         });
+        let silent = self.snapshot.silent.map(|silent| advice::silent(&silent));
+        let silent = silent.map(|text| Line::styled(text, ink.bad()));
         let lost = losses(&self.snapshot).map(|text| Line::styled(text, ink.doubtful()));
         let pinned = self.pinned().map(Line::raw);
         let decoys = self.snapshot.far_end.and_then(|far| advice::decoys(far.decoys));
-        let told = lost.into_iter().chain(pinned).chain(decoys.map(Line::raw));
+        let told = silent.into_iter().chain(lost).chain(pinned).chain(decoys.map(Line::raw));
         told.chain(lines).take(usize::from(SESSIONS)).collect()
     }
 }
@@ -141,7 +142,8 @@ fn dropped(row: &Row, ink: Palette) -> Span<'static> {
 mod tests {
     use std::time::Duration;
 
-    use anabranch_comps::{Event, FarEndCounters, Flow, Pinned, Protocol, SessionId};
+    use anabranch_comps::protocol::Confidence;
+    use anabranch_comps::{Event, FarEndCounters, Flow, Pinned, Protocol, SessionId, Silent};
     use anabranch_multipath::Time;
 
     use super::super::super::model::tests::{about, snapshot};
@@ -155,8 +157,8 @@ mod tests {
         model.begin(&about(&["wlan", "lte", "dsl"]));
         let (session, client) = (SessionId(0), "127.0.0.1:40000".parse().unwrap());
         model.event(Time::ZERO, &Event::Opened { session, client, server: None });
-        let protocol = Protocol::WireGuard;
-        model.event(Time::from_millis(20), &Event::Recognised { session, protocol });
+        let (protocol, confidence) = (Protocol::WireGuard, Confidence::Certain);
+        model.event(Time::from_millis(20), &Event::Recognised { session, protocol, confidence });
         for second in 0..=88_u64 {
             // A wave of half a minute, a ramp, and little.
             let wave = second * 1_000_000 + (second % 30) * (second % 30) * 20_000;
@@ -171,7 +173,8 @@ mod tests {
         }
         let server = "127.0.0.1:9".parse().ok();
         let waited = Duration::from_secs(10);
-        model.event(Time::from_secs(88), &Event::Unanswered { session, server, waited });
+        let event = Event::Unanswered { session, server, waited, last: None };
+        model.event(Time::from_secs(88), &event);
         model
     }
 
@@ -202,6 +205,16 @@ mod tests {
         model.snapshot.far_end = Some(FarEndCounters { decoys, ..FarEndCounters::default() });
         let words = words(&model, 80);
         assert!(words.contains("decoys 18.0 kB sent, 9.0 kB received and dropped"), "{words}");
+    }
+
+    #[test]
+    fn a_server_that_is_silent_is_a_line_of_its_own() {
+        let mut model = model();
+        let (waited, last) = (Duration::from_secs(12), Some(Time::from_secs(3753)));
+        model.snapshot.silent = Some(Silent { sessions: 1, waited, last });
+        let words = words(&model, 80);
+        let line = "silent: no answer for 12 s by any path, last 01:02:33";
+        assert!(words.contains(line), "{words}");
     }
 
     #[test]

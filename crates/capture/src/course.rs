@@ -1,0 +1,378 @@
+//! How the traffic of a trace went over time: the second look at it, at a scale that the first one
+//! ([`Summary`]) settled.
+//!
+//! Computes only; drawing is for whoever shows it. Memory is bounded by what is asked for: sessions
+//! times lanes times [`STEPS`].
+
+use std::collections::BTreeMap;
+
+use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
+
+/// Steps of time that a course is cut into, at most.
+pub const STEPS: usize = 600;
+
+/// Runs that are kept one by one at the beginning of a session, in each direction. Many: at a
+/// switch, packets of the old path and the new one arrive mixed, and each change ends a run.
+pub const RUNS: usize = 400;
+
+/// A value for each direction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ways<T> {
+    /// From client to server.
+    pub up: T,
+    /// From server to client.
+    pub down: T,
+}
+
+impl<T> Ways<T> {
+    fn of(&mut self, row: &Row<'_>) -> &mut T {
+        if row.size > 0 { &mut self.up } else { &mut self.down }
+    }
+}
+
+/// How traffic went over time.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// When it begins, in seconds since the trace began.
+    pub begins: f64,
+    /// How long it lasts, in seconds.
+    pub lasts: f64,
+    /// The length of a step in seconds; the last step may be shorter.
+    pub step: f64,
+    /// A lane for each path, in ascending order.
+    pub lanes: Vec<Lane>,
+    /// The sizes that went in each step, all paths together (or of path -1, where that was
+    /// recorded).
+    pub whole: Ways<Vec<u64>>,
+    /// The first [`RUNS`] runs one by one; none where several sessions are taken together.
+    pub runs: Ways<Vec<Run>>,
+}
+
+/// One path of a course.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// The path's number.
+    pub path: i16,
+    /// What went by it.
+    pub ways: Ways<LaneWay>,
+}
+
+/// One path and direction of a course.
+#[derive(Clone, Debug, Default)]
+pub struct LaneWay {
+    /// The sizes that went in each step, summed.
+    pub sizes: Vec<u64>,
+    /// Packets by the number of packets in their run.
+    pub by_packets: Histogram,
+    /// Packets by the length of their run in milliseconds.
+    pub by_ms: Histogram,
+}
+
+/// A burst, as [`Flow`](super::Flow) defines it. Times are seconds since the trace began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// The path that carried it.
+    pub path: i16,
+    /// The time of its first packet.
+    pub first: f64,
+    /// The time of its last packet.
+    pub last: f64,
+    /// Its packets.
+    pub packets: u64,
+}
+
+/// The course of all sessions together, and of some of them by themselves.
+#[derive(Clone, Debug)]
+pub struct Courses {
+    /// All sessions together.
+    pub all: Course,
+    /// Those that were chosen, in the order of choice.
+    pub chosen: Vec<Course>,
+}
+
+impl Courses {
+    /// Looks at `trace` once more. `chosen` are places in `summary.sessions`; of each course, the
+    /// `lanes` paths that carried most get a lane.
+    ///
+    /// # Errors
+    /// As [`Trace::for_each`].
+    pub fn of_trace(
+        trace: &Trace,
+        summary: &Summary,
+        chosen: &[usize],
+        lanes: usize,
+    ) -> Result<Courses, TraceError> {
+        let mut gathering = Gathering::new(summary, chosen, lanes);
+        trace.for_each(|row| gathering.push(row))?;
+        Ok(gathering.finish())
+    }
+}
+
+/// Courses in the making.
+struct Gathering {
+    courses: Courses,
+    sessions: BTreeMap<(i64, i32), Going>,
+}
+
+/// A session while it is read.
+struct Going {
+    unsplit: bool,
+    /// Its place among the chosen.
+    place: Option<usize>,
+    /// The run that goes on.
+    run: Ways<Option<Run>>,
+}
+
+impl Gathering {
+    fn new(summary: &Summary, chosen: &[usize], lanes: usize) -> Gathering {
+        let going = |(at, session): (usize, &Session)| {
+            let place = chosen.iter().position(|&chosen| chosen == at);
+            let fresh = Going { unsplit: session.unsplit, place, run: Ways::default() };
+            ((session.load, session.run), fresh)
+        };
+        let course = |&at: &usize| {
+            let Session { begins, ends, paths, .. } = &summary.sessions[at];
+            Course::new(*begins, *ends, busiest(paths, lanes))
+        };
+        let all = Course::new(0.0, summary.seconds, busiest(&summary.paths, lanes));
+        Gathering {
+            courses: Courses { all, chosen: chosen.iter().map(course).collect() },
+            sessions: summary.sessions.iter().enumerate().map(going).collect(),
+        }
+    }
+
+    fn push(&mut self, row: &Row<'_>) {
+        // The file was read before: a session that is new now came in between, and is left out.
+        let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
+        let Courses { all, chosen } = &mut self.courses;
+        let mut courses = [Some(all), going.place.map(|place| &mut chosen[place])];
+        let ended = going.step(row);
+        for course in courses.iter_mut().flatten() {
+            course.push(row, going.unsplit);
+        }
+        if let Some(run) = ended {
+            count(courses, row.size > 0, run);
+        }
+    }
+
+    fn finish(mut self) -> Courses {
+        let Courses { all, chosen } = &mut self.courses;
+        for going in self.sessions.values_mut() {
+            for (up, run) in [(true, going.run.up.take()), (false, going.run.down.take())] {
+                let Some(run) = run else { continue };
+                count([Some(&mut *all), going.place.map(|place| &mut chosen[place])], up, run);
+            }
+        }
+        // Pooled runs of several sessions follow no order.
+        all.runs = Ways::default();
+        self.courses
+    }
+}
+
+/// Counts a run that has ended.
+fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
+    for course in courses.into_iter().flatten() {
+        course.count(up, run);
+    }
+}
+
+impl Going {
+    /// Takes a row into the run that goes on, and gives the run that it ends.
+    fn step(&mut self, row: &Row<'_>) -> Option<Run> {
+        if row.path < 0 {
+            return None;
+        }
+        let run = self.run.of(row);
+        if let Some(run) = run.as_mut().filter(|run| run.path == row.path) {
+            run.packets += 1;
+            run.last = row.time;
+            return None;
+        }
+        run.replace(Run { path: row.path, first: row.time, last: row.time, packets: 1 })
+    }
+}
+
+impl Course {
+    fn new(begins: f64, ends: f64, paths: Vec<i16>) -> Course {
+        let lasts = ends - begins;
+        let step = step_of(lasts);
+        let steps = ((lasts / step) as usize + 1).min(STEPS + 1);
+        let sizes = || vec![0; steps];
+        let way = || LaneWay { sizes: sizes(), ..LaneWay::default() };
+        let lane = |path| Lane { path, ways: Ways { up: way(), down: way() } };
+        let whole = Ways { up: sizes(), down: sizes() };
+        let lanes = paths.into_iter().map(lane).collect();
+        Course { begins, lasts, step, lanes, whole, runs: Ways::default() }
+    }
+
+    fn push(&mut self, row: &Row<'_>, unsplit: bool) {
+        let at = ((row.time - self.begins) / self.step) as usize;
+        let size = u64::from(row.size.unsigned_abs());
+        if let Some(lane) = self.lane(row.path) {
+            add(&mut lane.ways.of(row).sizes, at, size);
+        }
+        if unsplit == (row.path < 0) {
+            add(self.whole.of(row), at, size);
+        }
+    }
+
+    fn count(&mut self, up: bool, run: Run) {
+        let runs = if up { &mut self.runs.up } else { &mut self.runs.down };
+        if runs.len() < RUNS {
+            runs.push(run);
+        }
+        let Some(lane) = self.lane(run.path) else { return };
+        let way = if up { &mut lane.ways.up } else { &mut lane.ways.down };
+        way.by_packets.add(run.packets as f64, run.packets);
+        way.by_ms.add((run.last - run.first) * 1e3, run.packets);
+    }
+
+    fn lane(&mut self, path: i16) -> Option<&mut Lane> {
+        let at = self.lanes.binary_search_by_key(&path, |lane| lane.path).ok()?;
+        Some(&mut self.lanes[at])
+    }
+
+    /// Until when, in seconds since the trace began, [`Course::runs`] tell all that happened.
+    pub fn told_until(&self) -> f64 {
+        let full = |runs: &Vec<Run>| (runs.len() >= RUNS).then(|| runs[RUNS - 1].last);
+        let ends = [full(&self.runs.up), full(&self.runs.down)];
+        ends.into_iter().flatten().fold(self.begins + self.lasts, f64::min)
+    }
+}
+
+/// Adds `size` in step `at`; the last step takes what rounding puts behind it.
+fn add(sizes: &mut [u64], at: usize, size: u64) {
+    let last = sizes.len() - 1;
+    sizes[at.min(last)] += size;
+}
+
+/// The numbers of the `most` paths that carried most, in ascending order.
+fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
+    let mut ranked: Vec<&PathSummary> = paths.iter().collect();
+    ranked.sort_by_key(|path| std::cmp::Reverse(path.up.bytes + path.down.bytes));
+    let mut numbers: Vec<i16> = ranked.into_iter().take(most).map(|path| path.path).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The shortest of 1, 2, 5, 10, 20, … microseconds that cuts `seconds` into at most [`STEPS`]
+/// steps.
+fn step_of(seconds: f64) -> f64 {
+    let least = seconds / STEPS as f64;
+    let mut ten = 1e-6;
+    loop {
+        if let Some(step) =
+            [1.0, 2.0, 5.0].map(|digit| digit * ten).into_iter().find(|&s| s >= least)
+        {
+            return step;
+        }
+        ten *= 10.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TraceFacts, TraceWriter};
+
+    fn row(load: i64, path: i16, ms: f64, size: i32) -> Row<'static> {
+        Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
+    }
+
+    fn courses(rows: &[Row<'_>], chosen: &[usize], lanes: usize) -> Courses {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = TraceWriter::create(file.path(), &TraceFacts::default()).unwrap();
+        rows.iter().for_each(|row| writer.push(row).unwrap());
+        writer.finish().unwrap();
+        let trace = Trace::open(file.path()).unwrap();
+        let summary = Summary::of_trace(&trace).unwrap();
+        Courses::of_trace(&trace, &summary, chosen, lanes).unwrap()
+    }
+
+    /// Session 1 from 0 to 600 ms on two paths, session 2 at 300 ms on one.
+    fn two() -> Vec<Row<'static>> {
+        vec![
+            row(1, 0, 0.0, 100),
+            row(1, 0, 1.0, 100),
+            row(1, 1, 2.0, -1000),
+            row(2, 1, 300.0, 70),
+            row(1, 1, 400.0, 200),
+            row(1, 0, 600.0, 300),
+        ]
+    }
+
+    fn sum(sizes: &[u64]) -> u64 {
+        sizes.iter().sum()
+    }
+
+    #[test]
+    fn each_step_holds_what_went_in_it() {
+        let course = &courses(&two(), &[0], 9).chosen[0];
+        assert_eq!((course.begins, course.step, course.whole.up.len()), (0.0, 0.001, 601));
+        let [first, second] = course.lanes.as_slice() else { panic!("not two lanes") };
+        let up = &first.ways.up.sizes;
+        assert_eq!((up[0], up[1], up[2], up[600], sum(up)), (100, 100, 0, 300, 500));
+        assert_eq!((second.ways.up.sizes[400], sum(&second.ways.up.sizes)), (200, 200));
+        assert_eq!((second.ways.down.sizes[2], sum(&first.ways.down.sizes)), (1000, 0));
+        assert_eq!((sum(&course.whole.up), sum(&course.whole.down)), (700, 1000));
+    }
+
+    #[test]
+    fn sessions_are_told_apart_and_pooled() {
+        let courses = courses(&two(), &[1], 9);
+        assert_eq!((sum(&courses.all.whole.up), courses.all.runs.up.len()), (770, 0));
+        let [second] = courses.chosen.as_slice() else { panic!("one was chosen") };
+        assert_eq!((second.begins, second.lasts, sum(&second.whole.up)), (0.3, 0.0, 70));
+        assert_eq!(second.runs.up, [Run { path: 1, first: 0.3, last: 0.3, packets: 1 }]);
+    }
+
+    #[test]
+    fn runs_end_where_another_path_takes_over_the_same_direction() {
+        let course = &courses(&two(), &[0], 9).chosen[0];
+        let run = |path, first, last, packets| Run { path, first, last, packets };
+        let up = [run(0, 0.0, 0.001, 2), run(1, 0.4, 0.4, 1), run(0, 0.6, 0.6, 1)];
+        assert_eq!(course.runs.up, up);
+        assert_eq!(course.runs.down, [run(1, 0.002, 0.002, 1)]);
+        let mut wanted = Histogram::default();
+        [2, 1].into_iter().for_each(|packets| wanted.add(packets as f64, packets));
+        assert_eq!(course.lanes[0].ways.up.by_packets, wanted);
+        assert_eq!(course.told_until(), 0.6);
+    }
+
+    #[test]
+    fn many_runs_are_told_one_by_one_only_at_first() {
+        let rows: Vec<_> = (0..500).map(|n| row(1, n % 2, f64::from(n), 1)).collect();
+        let course = &courses(&rows, &[0], 9).chosen[0];
+        assert_eq!((course.runs.up.len(), course.told_until()), (RUNS, 0.399));
+        let counted: u64 = course.lanes.iter().flat_map(|l| l.ways.up.by_packets.weights()).sum();
+        assert_eq!(counted, 500);
+    }
+
+    #[test]
+    fn a_whole_that_was_recorded_by_itself_is_not_the_sum() {
+        let mut rows = two();
+        rows.push(row(1, -1, 600.0, 7));
+        let courses = courses(&rows, &[0], 9);
+        assert_eq!(sum(&courses.chosen[0].whole.up), 7);
+        assert_eq!(sum(&courses.all.whole.up), 77);
+        assert_eq!(courses.chosen[0].lanes.len(), 2);
+    }
+
+    #[test]
+    fn only_the_busiest_paths_get_lanes() {
+        let rows: Vec<_> = (0..5).map(|n| row(1, n, f64::from(n), 1 + i32::from(n))).collect();
+        let courses = courses(&rows, &[], 2);
+        let paths: Vec<i16> = courses.all.lanes.iter().map(|lane| lane.path).collect();
+        assert_eq!((paths, sum(&courses.all.whole.up)), (vec![3, 4], 15));
+    }
+
+    #[test]
+    fn steps_are_round_and_few() {
+        assert_eq!(step_of(0.0), 1e-6);
+        for seconds in [1e-9, 0.012, 1.0, 59.9, 60.0, 86_400.0, 1e300, f64::MAX] {
+            let step = step_of(seconds);
+            assert!(step > 0.0 && seconds / step <= STEPS as f64, "{seconds}: {step}");
+        }
+        assert!((step_of(12.0) - 0.02).abs() < 1e-12);
+    }
+}

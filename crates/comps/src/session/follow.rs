@@ -1,0 +1,260 @@
+//! Does the server follow its client? Judged by time, over several changes of the uplink's path.
+//!
+//! A *visit* is a stretch of the uplink on one path. It is answered if its path brings part of the
+//! downlink before the next visit to the same path, and unanswered if other paths alone do. A
+//! visit counts once, however much comes in it: a download that grows, or that ends within one
+//! visit, weighs no more than a ping. What may answer the visit before does not count.
+//!
+//! A server that stays on one path leaves all visits to others unanswered ([`Follow::on_sent`]).
+//! So does a path that swallows, but no answer to the uplink can come then: whether the server
+//! speaks as much in those visits as in answered ones tells the two apart ([`Follow::is_heard`]).
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+/// Unanswered visits, at least, before a server is reported.
+const VISITS: u32 = 4;
+/// Unanswered visits that a change of the server's path makes up for. A server that follows changes
+/// as often as its client, one that follows now and then leaves more visits unanswered.
+const FORGIVEN: u32 = 2;
+/// Time of those visits, at least.
+const AWAY: Duration = Duration::from_millis(800);
+/// Time of those visits in round trips of the fastest path, at least.
+const ROUND_TRIPS: u32 = 10;
+/// A visit counts as this long at most.
+const LONGEST: Duration = Duration::from_secs(1);
+/// A path answers a visit if it brings at least one byte for this many by other paths.
+const PART: u64 = 10;
+/// Added to a round trip and a half for the jitter of answers to the visit before.
+const MARGIN: Duration = Duration::from_millis(10);
+/// Pause between two reports.
+const PAUSE: Duration = Duration::from_secs(600);
+/// Time for which a server that stayed on one path is not known to follow.
+const MEMORY: Duration = Duration::from_secs(5);
+/// Time after which the older half of a rate is forgotten.
+const RATE: Duration = Duration::from_secs(2);
+
+/// The shortest and the longest round-trip time of a session's paths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rtts {
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl Rtts {
+    /// Takes the upper bounds of the paths' round-trip times, and whether each is near it. One that
+    /// is not may be a server's that answers late: the shortest of all is better than that.
+    pub(super) fn of(bounds: impl Iterator<Item = (Duration, bool)> + Clone) -> Rtts {
+        let shortest = bounds.clone().map(|(rtt, _)| rtt).min().unwrap_or_default();
+        let near = bounds.filter(|(_, is_near)| *is_near).map(|(rtt, _)| rtt);
+        Rtts { shortest, longest: near.max().unwrap_or(shortest) }
+    }
+
+    /// The time after which nothing is an answer to the visit before.
+    fn lag(self) -> Duration {
+        self.longest * 3 / 2 + MARGIN
+    }
+}
+
+/// The uplink's present stretch on one path.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    path: PathId,
+    began: Time,
+    /// From then on nothing is an answer to the visit before.
+    settles: Time,
+    /// Bytes of the downlink by its own path, and by others.
+    own: u64,
+    others: u64,
+    /// The same since it settled.
+    late_own: u64,
+    late_others: u64,
+}
+
+/// What is known of the last visit to a path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    /// Bytes by other paths that this visit should have brought.
+    others: u64,
+    lasted: Duration,
+    /// Bytes by its own path since it began, and when the first came.
+    own: u64,
+    answered: Time,
+}
+
+/// Unanswered visits of late, less those that [`FORGIVEN`] takes off.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    visits: u32,
+    away: Duration,
+    /// Bytes by the place of the server, and by all paths.
+    own: u64,
+    all: u64,
+}
+
+impl Run {
+    /// The server has answered by another path than before.
+    fn forgive(&mut self) {
+        let visits = self.visits.saturating_sub(FORGIVEN);
+        *self = match visits {
+            0 => Run::default(),
+            _ => Run { visits, away: self.away / self.visits * visits, ..*self },
+        };
+    }
+}
+
+/// Bytes that came in the later parts of visits, and how long those were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    time: Duration,
+    bytes: u64,
+}
+
+impl Rate {
+    fn add(&mut self, time: Duration, bytes: u64) {
+        if self.time > RATE {
+            *self = Rate { time: self.time / 2, bytes: self.bytes / 2 };
+        }
+        self.time += time;
+        self.bytes += bytes;
+    }
+
+    fn per_second(self) -> Option<f64> {
+        (!self.time.is_zero()).then(|| self.bytes as f64 / self.time.as_secs_f64())
+    }
+}
+
+/// Judges one session's server.
+#[derive(Debug)]
+pub(super) struct Follow {
+    visit: Option<Visit>,
+    last: Box<[Last]>,
+    /// The path that answered last: where a server that stays is, and since when.
+    place: Option<PathId>,
+    moved: Time,
+    run: Run,
+    /// How much the server says in answered visits, and in those to a path since that was heard.
+    answered: Rate,
+    alone: Box<[Rate]>,
+    heard: Option<Time>,
+    /// When the server was last found to have left [`VISITS`] visits unanswered.
+    stayed: Option<Time>,
+    next_report: Time,
+}
+
+impl Follow {
+    pub(super) fn new(paths: usize) -> Follow {
+        Follow {
+            visit: None,
+            last: vec![Last::default(); paths].into(),
+            place: None,
+            moved: Time::ZERO,
+            run: Run::default(),
+            answered: Rate::default(),
+            alone: vec![Rate::default(); paths].into(),
+            heard: None,
+            stayed: None,
+            next_report: Time::ZERO,
+        }
+    }
+
+    /// The uplink is on `path`. Returns the path on which the server stays, with its share of the
+    /// downlink's bytes in percent, where that is to be reported.
+    pub(super) fn on_sent(&mut self, now: Time, path: PathId, rtts: Rtts) -> Option<(PathId, u8)> {
+        if self.visit.is_some_and(|visit| visit.path == path) {
+            return None;
+        }
+        self.close(now, rtts);
+        self.judge(now, path);
+        // After a silence of the server only the first answer by way of the server is too early.
+        let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
+        let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
+        self.visit = Some(Visit {
+            path,
+            began: now,
+            settles: now + lag,
+            own: 0,
+            others: 0,
+            late_own: 0,
+            late_others: 0,
+        });
+        let long = AWAY.max(rtts.shortest * ROUND_TRIPS);
+        if self.run.visits < VISITS || self.run.away < long || now < self.next_report {
+            return None;
+        }
+        self.next_report = now + PAUSE;
+        let percent = self.run.own * 100 / self.run.all.max(1);
+        self.place.map(|place| (place, percent as u8))
+    }
+
+    /// The server is heard by `path`.
+    pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
+        self.heard = Some(now);
+        self.alone[path.index()] = Rate::default();
+        let last = &mut self.last[path.index()];
+        last.answered = if last.own == 0 { now } else { last.answered };
+        last.own += bytes;
+        let place = *self.place.get_or_insert(path);
+        self.run.own += if place == path { bytes } else { 0 };
+        self.run.all += bytes;
+        let Some(visit) = &mut self.visit else { return };
+        let late = if now >= visit.settles { bytes } else { 0 };
+        if visit.path == path {
+            visit.own += bytes;
+            visit.late_own += late;
+        } else {
+            visit.others += bytes;
+            visit.late_others += late;
+        }
+    }
+
+    /// Whether the server follows its client, as far as is known.
+    pub(super) fn follows(&self, now: Time) -> bool {
+        self.stayed.is_none_or(|stayed| now.since(stayed) > MEMORY)
+    }
+
+    /// Whether the server seems to be reached by `path`, by which it does not answer: it says at
+    /// least a quarter as much during visits there as during answered ones. `None` where visits
+    /// are too short to tell, or too few.
+    pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
+        let alone = self.alone[path.index()].per_second()?;
+        let usual = self.answered.per_second().filter(|rate| *rate > 0.0)?;
+        Some(alone * 4.0 >= usual)
+    }
+
+    /// Notes what came in the visit that ends.
+    fn close(&mut self, now: Time, rtts: Rtts) {
+        let Some(visit) = self.visit.take() else { return };
+        let lasted = now.since(visit.began);
+        let early = visit.settles.since(visit.began);
+        let is_long = lasted >= early * 2;
+        let others = if is_long { visit.late_others } else { visit.others };
+        let last = &mut self.last[visit.path.index()];
+        (last.others, last.lasted) = (others, lasted);
+        if is_long && rtts.longest > Duration::ZERO {
+            let late = visit.late_own + visit.late_others;
+            let rate = match visit.own {
+                0 => &mut self.alone[visit.path.index()],
+                _ => &mut self.answered,
+            };
+            rate.add(lasted - early, late);
+        }
+    }
+
+    /// Judges the last visit to `path`, as the next one begins.
+    fn judge(&mut self, now: Time, path: PathId) {
+        let last = std::mem::take(&mut self.last[path.index()]);
+        let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;
+        if is_answered && self.place != Some(path) && last.answered >= self.moved {
+            (self.place, self.moved) = (Some(path), last.answered);
+            self.run.forgive();
+        } else if !is_answered && last.others > 0 {
+            self.run.visits += 1;
+            self.run.away += last.lasted.min(LONGEST);
+        }
+        if self.run.visits >= VISITS {
+            self.stayed = Some(now);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How long a session has kept to one path, and why.
+
+use std::time::Duration;
+
+use anabranch_multipath::{Every, PathId};
+
+use super::{Common, Session};
+use crate::{Event, Kept, Protocol};
+
+/// Traffic by one path after which that is reported; three runs are reported no earlier.
+const LONG: Duration = Duration::from_secs(3);
+/// Runs of the schedule that a session on one path has outlasted when it is reported.
+const RUNS: u32 = 3;
+/// A pause between two datagrams counts as traffic up to this length.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a session has sent since it last changed its path.
+#[derive(Debug, Default)]
+pub(super) struct Stay {
+    path: Option<PathId>,
+    used: Duration,
+    datagrams: u64,
+    /// Runs that the schedule has begun in all of the session's life.
+    pub(super) runs: u64,
+    /// Whether this stay was reported.
+    reported: bool,
+}
+
+impl Stay {
+    /// A stay that begins with the next datagram.
+    pub(super) fn anew(&self) -> Stay {
+        Stay { runs: self.runs, ..Stay::default() }
+    }
+
+    /// Counts `datagrams` that leave by `path`, `pause` after the one before.
+    pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
+        if self.path != Some(path) {
+            *self = Stay { path: Some(path), ..self.anew() };
+            return;
+        }
+        self.used += pause.min(LONGEST_PAUSE);
+        self.datagrams += datagrams;
+    }
+
+    /// Whether the stay outlasts [`LONG`] and [`RUNS`] runs.
+    fn is_long(&self, every: Every) -> bool {
+        let outlasted = match every {
+            Every::Never => false,
+            Every::Packets { mean: most, .. } | Every::PacketRange { most, .. } => {
+                self.datagrams >= most.saturating_mul(RUNS.into())
+            }
+            Every::Time { mean: most, .. }
+            | Every::TimeRange { most, .. }
+            | Every::Growing { most, .. } => self.used >= most.saturating_mul(RUNS),
+        };
+        self.used >= LONG && outlasted
+    }
+}
+
+impl Session {
+    /// Reports once that something other than the schedule keeps the session to one path.
+    pub(super) fn report_stay(&mut self, common: &mut Common<'_>) {
+        let could_split = common.config.scheduled() > 1 && !self.stay.reported;
+        let Some(path) = self.stay.path.filter(|_| could_split) else { return };
+        if !self.stay.is_long(common.config.every) {
+            return;
+        }
+        let why = self.why_kept(common.config.far_end);
+        if !matches!(why, Kept::Schedule | Kept::Short | Kept::HandshakePath) {
+            self.stay.reported = true;
+            common.event(Event::Kept { session: self.id, path, why });
+        }
+    }
+
+    /// Why the session has kept to one path.
+    pub(crate) fn why_kept(&self, far_end: bool) -> Kept {
+        let keeps = |protocol: &Protocol| !far_end && protocol.keeps_to_one_path();
+        if let Some(protocol) = self.protocol.filter(keeps) {
+            return Kept::Protocol(protocol);
+        }
+        match self.protocol {
+            Some(Protocol::Quic) if self.pins.any() || self.stay.runs == 0 => Kept::Handshake,
+            Some(_) if self.stay.runs == 0 => Kept::HandshakePath,
+            _ if self.views.iter().filter(|view| view.usable).count() < 2 => Kept::OtherPaths,
+            _ if self.stay.runs < 2 => Kept::Short,
+            _ => Kept::Schedule,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A path by which no answer comes: does it swallow what is sent, or does the server answer
+//! elsewhere?
+//!
+//! From below the two look alike, so the protocol decides first: servers of WireGuard and Mosh
+//! always answer where they are spoken to. Of other servers that follow, two paths bring answers
+//! while the third is silent. A server that has followed before and stays now is told from a path
+//! that swallows by what it says while the uplink is there. Where one path alone ever answered
+//! nobody can know: for 3 s what goes by a silent path goes by the answering one as well, so that
+//! nothing is lost, then the silent one is taken out.
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+use super::follow::Rtts;
+use super::{Common, Session};
+use crate::health::{Activity, Health};
+use crate::protocol::wireguard;
+use crate::{Batch, DownReason, Event, Protocol};
+
+/// The server was active if it was heard within this time.
+const ACTIVE: Duration = Duration::from_secs(1);
+/// Time for which a path without any answer is doubted before it is taken out.
+const UNDECIDED: Duration = Duration::from_secs(3);
+/// Time after which a handshake without any answer goes on by another path: the first probe timeout
+/// of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
+const FIRST_PTO: Duration = Duration::from_millis(999);
+
+impl Session {
+    /// A path has carried datagrams of the client: notes it for the verdict on path and server.
+    pub(super) fn note_sent(
+        &mut self,
+        now: Time,
+        path: PathId,
+        datagram: &[u8],
+        common: &mut Common<'_>,
+    ) {
+        if self.is_answered(datagram) {
+            let server = self.activity(now);
+            self.health[path.index()].on_sent(now, server);
+        } else {
+            self.health[path.index()].on_unasking(now);
+        }
+        if self.last.is_some_and(|(_, before, _)| before == path) {
+            return;
+        }
+        let rtts = Rtts::of(self.health.iter().filter_map(Health::rtt_bound));
+        let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
+        // A far end answers by a schedule of its own.
+        if !common.config.far_end && !self.protocol.is_some_and(Protocol::always_follows) {
+            let followed = self.heard_by().count() > 1;
+            common.event(Event::Skewed { session: self.id, path: stays, percent, followed });
+        }
+    }
+
+    /// Whether a server answers such a datagram. WireGuard's keepalives are answered by nobody.
+    pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
+        let is_keepalive =
+            || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);
+        self.protocol != Some(Protocol::WireGuard) || !is_keepalive()
+    }
+
+    /// How active the server is: it was heard of late, or since the last datagram of the client.
+    fn activity(&self, now: Time) -> Activity {
+        let since = self.last.map(|(at, ..)| at);
+        let is_recent =
+            |heard: Time| now.since(heard) <= ACTIVE || since.is_some_and(|sent| heard >= sent);
+        Activity { active: self.server_heard.is_some_and(is_recent), answers: self.answers }
+    }
+
+    /// The paths by which the server was ever heard.
+    fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
+        let paths = self.health.iter().enumerate();
+        paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
+    }
+
+    /// The path that answers, where one alone ever did and the schedule may use it.
+    fn only_answering(&self) -> Option<PathId> {
+        let mut all = self.heard_by();
+        let only = all.next().filter(|_| all.next().is_none())?;
+        self.is_usable(only).then(|| PathId::at(only))
+    }
+
+    fn is_usable(&self, index: usize) -> bool {
+        self.views.get(index).is_some_and(|view| view.usable)
+    }
+
+    /// Takes `path` out if it has gone silent though the server speaks.
+    ///
+    /// If all that was used has gone silent, it is the server or the whole network, and no path is
+    /// to blame. The last usable path is never taken out by silence.
+    pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+        let index = path.index();
+        let others = (0..self.health.len()).filter(|other| *other != index);
+        let is_replaceable = others.clone().any(|other| self.is_usable(other));
+        if common.config.far_end || !is_replaceable || !self.is_usable(index) {
+            return;
+        }
+        if let Some(since) = self.doubted_since(now, index, common.config.keep_silent_paths) {
+            let is_over = now.since(since) >= UNDECIDED;
+            if is_over && self.health[index].silent_since(self.answers).is_some() {
+                self.take_down(now, path, DownReason::NeverAnswered, common);
+                self.refresh(common);
+            }
+            return;
+        }
+        let Some(since) = self.health[index].silent_since(self.answers) else { return };
+        let tried =
+            others.clone().any(|other| self.health[other].sent().is_some_and(|sent| sent >= since));
+        let answering =
+            others.filter(|other| self.health[*other].heard().is_some_and(|heard| heard >= since));
+        let swallows = match answering.count() {
+            0 => !tried,
+            answering => self.swallows(now, index, answering),
+        };
+        if swallows {
+            self.take_down(now, path, DownReason::Silent, common);
+            self.refresh(common);
+        }
+    }
+
+    /// Since when it is undecided whether the path swallows, where nothing can decide it.
+    fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
+        let decides = self.protocol.is_some_and(Protocol::always_follows);
+        self.only_answering().filter(|_| !decides && !keeps)?;
+        self.health[index].doubt(now)
+    }
+
+    /// Whether a silent path swallows what it gets, while `answering` others bring answers.
+    fn swallows(&self, now: Time, index: usize, answering: usize) -> bool {
+        if self.protocol.is_some_and(Protocol::always_follows) {
+            return true;
+        }
+        if answering > 1 && self.follow.follows(now) {
+            return true;
+        }
+        if self.heard_by().count() == 1 {
+            return false;
+        }
+        let path = PathId::at(index);
+        let is_silent = |other: usize| self.health[other].silent_since(self.answers).is_some();
+        let alone = (0..self.views.len()).all(|other| other == index || !is_silent(other));
+        !self.follow.is_heard(path).unwrap_or(!alone)
+    }
+
+    /// The path on which a pinned handshake goes on because that of its pin swallows it: the server
+    /// was not heard since. If another path brought an answer meanwhile, it is that.
+    pub(super) fn beyond_silence(&self, now: Time) -> Option<PathId> {
+        let (PathId(pinned), _) = self.pinned_to?;
+        let pinned = usize::from(pinned);
+        let heard =
+            |index: usize| self.health[index].heard().is_some_and(|at| at >= self.pinned_at);
+        if heard(pinned) {
+            return None;
+        }
+        let usable = || (1..self.views.len()).map(|step| (pinned + step) % self.views.len());
+        let answers = usable().find(|index| self.is_usable(*index) && heard(*index));
+        let is_over = now.since(self.pinned_at) >= FIRST_PTO;
+        let next = usable().find(|index| self.is_usable(*index)).filter(|_| is_over);
+        answers.or(next).map(PathId::at)
+    }
+
+    /// Sends what went by a doubted path by the path that answers, too.
+    pub(super) fn send_again(
+        &mut self,
+        now: Time,
+        path: PathId,
+        (batch, at, count): (&Batch<'_>, u64, u64),
+        common: &mut Common<'_>,
+    ) {
+        let is_doubted = self.health[path.index()].is_doubted();
+        let Some(other) = self.only_answering().filter(|other| is_doubted && *other != path) else {
+            return;
+        };
+        self.push(self.tuples.current(other), other, batch, at, count, common);
+        common.counters[other.index()].copies += count;
+        self.health[other.index()].on_copy(now, Duration::ZERO);
+    }
+}

@@ -1,0 +1,101 @@
+//! Sessions that keep to one path, though they could be split, are reported with the reason.
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_comps::{Config, DownReason, Event, Input, Kept, Protocol};
+use anabranch_multipath::{PathId, Time};
+use world::{Follower, Mute, Server, Stubborn, World, client, config, numbered};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A packet of a QUIC version 1 handshake.
+fn handshake() -> Vec<u8> {
+    let mut packet = vec![0xe0, 0, 0, 0, 1, 1, b's', 1, b'c', 0x44, 0xb0];
+    packet.resize(packet.len() + 1200, 0);
+    packet
+}
+
+/// A DTLS ClientHello.
+fn hello() -> Vec<u8> {
+    [&[22, 0xfe, 0xfd][..], &[0; 8], &[0, 50], &[1], &[0; 49]].concat()
+}
+
+/// The reports of a session that sends such a datagram every 50 ms for 10 s.
+fn reports<S: Server>(world: &mut World<S>, datagram: &[u8]) -> Vec<(Time, u16, Kept)> {
+    while world.now < Time::from_secs(10) {
+        world.client(client(0), datagram);
+        let next = world.now + 50 * MS;
+        world.run_until(next);
+    }
+    let report = |(at, event): &(Time, Event)| match event {
+        Event::Kept { path, why, .. } => Some((*at, path.0, *why)),
+        _ => None,
+    };
+    world.events.iter().filter_map(report).collect()
+}
+
+#[test]
+fn a_handshake_without_end_is_reported_after_three_seconds() {
+    // It answers with what it gets, which is no packet with a short header.
+    let mut world = World::new(config(3, "round-robin", "100ms"), Stubborn::default());
+    let reports = reports(&mut world, &handshake());
+    assert_eq!(reports, [(Time::from_secs(3), world.sent[0].path.0, Kept::Handshake)]);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Handshake);
+}
+
+#[test]
+fn a_protocol_that_keeps_to_one_path_is_reported() {
+    let mut world = World::new(config(3, "round-robin", "100ms"), Mute);
+    let reports = reports(&mut world, &hello());
+    let [(at, _, Kept::Protocol(Protocol::Dtls))] = reports[..] else { panic!("{reports:?}") };
+    assert_eq!(at, Time::from_secs(3));
+}
+
+#[test]
+fn a_session_whose_other_paths_are_gone_is_reported_and_again_after_it_was_split() {
+    let mut world = World::new(config(2, "round-robin", "100ms"), Follower::default());
+    let broken = |broken| Input::Path { path: PathId(1), broken };
+    world.stream(client(0), 10 * MS, Time::from_secs(1));
+    for _ in 0..2 {
+        world.tell(broken(Some(DownReason::Interface)));
+        let end = world.now + Duration::from_secs(5);
+        world.stream(client(0), 10 * MS, end);
+        world.tell(broken(None));
+        let end = world.now + Duration::from_secs(1);
+        world.stream(client(0), 10 * MS, end);
+    }
+    let others = |(_, event): &&(Time, Event)| matches!(event, Event::Kept { why, .. } if *why == Kept::OtherPaths);
+    assert_eq!(world.events.iter().filter(others).count(), 2);
+    assert_eq!(world.core.snapshot().unsplit.sessions, 0, "it was split");
+}
+
+#[test]
+fn three_runs_of_the_schedule_are_waited_for() {
+    let mut world = World::new(config(2, "round-robin", "2500ms"), Mute);
+    assert_eq!(reports(&mut world, &hello())[0].0, Time::from_millis(7500));
+}
+
+#[test]
+fn what_the_user_chose_is_not_reported() {
+    let chosen = [
+        config(3, "round-robin", "never"),
+        config(1, "round-robin", "100ms"),
+        Config { handshake: Some(1), handshake_scheduled: false, ..config(2, "uniform", "100ms") },
+    ];
+    for settings in chosen {
+        let mut world = World::new(settings, Mute);
+        assert_eq!(reports(&mut world, &handshake()), []);
+    }
+    let mut world = World::new(config(3, "weights:1,0,0", "100ms"), Mute);
+    assert_eq!(reports(&mut world, &numbered(1)), []);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Schedule);
+}
+
+#[test]
+fn a_session_shorter_than_a_run_is_no_more_than_that() {
+    let mut world = World::new(config(3, "round-robin", "100ms"), Mute);
+    world.client(client(0), &numbered(1));
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Short);
+}

@@ -1,0 +1,60 @@
+//! What a machine must have to emulate a network, and whether this one has it.
+
+use std::fs;
+use std::io;
+
+use anabranch_os::pid_namespace::PidNamespace;
+
+use super::{Namespace, setup};
+
+/// One thing that the emulator needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What it is.
+    pub what: &'static str,
+    /// What of a topology needs it; `None` if nothing works without.
+    pub only_for: Option<&'static str>,
+    /// Why it is missing and what would help; `None` if it is there.
+    pub missing: Option<String>,
+}
+
+/// Tries all that the emulator needs. Leaves nothing behind.
+pub fn check() -> Vec<Need> {
+    let namespace = Namespace::new();
+    let inside = |work: fn() -> io::Result<()>| match &namespace {
+        Ok(namespace) => namespace.run(work).err(),
+        Err(_) => Some(io::Error::other("not tried: it needs a namespace")),
+    };
+    let tun = inside(setup::try_interface);
+    let cubic = inside(setup::try_cubic);
+    let nobody = "run as root, or allow unprivileged user namespaces";
+    let device = "load the module `tun`; the device file /dev/net/tun must be accessible";
+    let translation = inside(setup::try_translation);
+    let shut = "some containers hide parts of /proc";
+    vec![
+        need("network namespaces", namespace.err(), nobody),
+        need("TUN interfaces", tun, device),
+        need("TCP congestion control cubic", cubic, "load the module `tcp_cubic`"),
+        need("IPv6", ipv6(), "only IPv4 topologies work"),
+        Need {
+            only_for: Some("[[program]]"),
+            ..need("PID namespaces", PidNamespace::new().err(), shut)
+        },
+        Need {
+            only_for: Some("`nat = true`"),
+            ..need("address translation", translation, "the kernel needs nf_tables with NAT")
+        },
+    ]
+}
+
+fn ipv6() -> Option<io::Error> {
+    let switch = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    if !setup::has_ipv6() {
+        return Some(io::Error::other("the kernel has none"));
+    }
+    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other("it is disabled"))
+}
+
+fn need(what: &'static str, error: Option<io::Error>, help: &str) -> Need {
+    Need { what, only_for: None, missing: error.map(|error| format!("{error}; {help}")) }
+}

@@ -1,0 +1,194 @@
+//! Processes in the hosts of a network that are started one by one, when the caller wants them.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anabranch_os::pid_namespace::PidNamespace;
+use rustix::mount::{MountFlags, mount};
+
+use super::Namespace;
+
+/// Where a crew keeps files that vanish with it.
+const OWN_FILES: &str = "/run";
+
+/// Processes that live in a PID namespace of their own: all of them end with this, and with this
+/// process in whatever way.
+///
+/// They see an empty `/run` in memory, for control sockets and for what [`Crew::write`] puts there.
+/// Nothing of it is left behind either.
+pub struct Crew {
+    space: PidNamespace,
+}
+
+/// A process of a crew; dropped, it is killed and waited for. That comes before the crew's own end,
+/// which would wait for it.
+pub struct Member<'a> {
+    child: Child,
+    crew: PhantomData<&'a Crew>,
+}
+
+impl Crew {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// As for programs of a topology: the machine allows no PID namespace, or no mount in it.
+    pub fn new() -> io::Result<Crew> {
+        let space = PidNamespace::new()?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        space.run(|| Ok(mount(c"tmpfs", c"/run", c"tmpfs", flags, c"mode=0755")?))?;
+        Ok(Crew { space })
+    }
+
+    /// Starts a process in `host`. It runs in `/` unless it is told where, reads nothing unless it
+    /// is told what, and hears nothing of this terminal's Ctrl-C.
+    ///
+    /// # Errors
+    /// The system's: there is no such program, for instance.
+    pub fn start(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
+        command.process_group(0);
+        let child = self.space.run(|| {
+            host.enter()?;
+            command.spawn()
+        })?;
+        Ok(Member { child, crew: PhantomData })
+    }
+
+    /// Runs a program in `host` to its end, with `input` as its standard input.
+    ///
+    /// # Errors
+    /// It cannot be started, or ended with another status than 0; the error holds what it said.
+    pub fn run(&self, host: &Namespace, command: &mut Command, input: &[u8]) -> io::Result<Output> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.start(host, command)?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // A program that does not read what it is told says itself what is wrong.
+            let _ = pipe.write_all(input);
+        }
+        let output = child.finish()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let name = command.get_program().to_string_lossy();
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("{name} ended with {}: {}", output.status, said.trim())))
+    }
+
+    /// Puts a file into the crew's own folder; its path, as the crew's processes see it.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let path = Path::new(OWN_FILES).join(name);
+        self.space.run(|| fs::write(&path, content))?;
+        Ok(path)
+    }
+
+    /// Runs `work` on a thread that sees the crew's files.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn among_files<R: Send>(
+        &self,
+        work: impl FnOnce(&Path) -> io::Result<R> + Send,
+    ) -> io::Result<R> {
+        self.space.run(|| work(Path::new(OWN_FILES)))
+    }
+}
+
+impl Member<'_> {
+    /// Waits for its end; what it wrote to the pipes that it was given.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(mut self) -> io::Result<Output> {
+        drop(self.child.stdin.take());
+        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
+        std::thread::scope(|scope| {
+            let errors = scope.spawn(move || {
+                let mut text = Vec::new();
+                stderr.map(|mut pipe| pipe.read_to_end(&mut text)).transpose().map(|_| text)
+            });
+            let mut text = Vec::new();
+            stdout.map(|mut pipe| pipe.read_to_end(&mut text)).transpose()?;
+            let status = self.child.wait()?;
+            let stderr = errors.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(Output { status, stdout: text, stderr })
+        })
+    }
+}
+
+impl Deref for Member<'_> {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.child
+    }
+}
+
+impl DerefMut for Member<'_> {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.child
+    }
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        // Errors mean that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crew and a place to be, unless this machine allows none.
+    fn crew() -> Option<(Crew, Namespace)> {
+        let made = Crew::new().and_then(|crew| Ok((crew, Namespace::new()?)));
+        made.map_err(|error| eprintln!("skipped: no namespaces: {error}")).ok()
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        shell
+    }
+
+    #[test]
+    fn files_of_a_crew_are_seen_by_it_alone() {
+        let Some((crew, host)) = crew() else { return };
+        let path = crew.write("anabranch-crew-test", b"here").unwrap();
+        assert!(!path.exists(), "not on the machine's own /run");
+        let output =
+            crew.run(&host, &mut shell("cat /run/anabranch-crew-test; cat"), b"!").unwrap();
+        assert_eq!(output.stdout, b"here!");
+        let names = crew.among_files(|folder| Ok(fs::read_dir(folder)?.count())).unwrap();
+        assert_eq!(names, 1);
+    }
+
+    #[test]
+    fn a_program_that_fails_says_why() {
+        let Some((crew, host)) = crew() else { return };
+        let error = crew.run(&host, &mut shell("echo no >&2; exit 3"), b"").unwrap_err();
+        assert_eq!(error.to_string(), "sh ended with exit status: 3: no");
+    }
+
+    #[test]
+    fn the_end_of_a_crew_is_the_end_of_what_its_members_started() {
+        let Some((crew, host)) = crew() else { return };
+        let mut command = shell("setsid sleep 600 & echo begun; sleep 600");
+        let mut member = crew.start(&host, command.stdout(Stdio::piped())).unwrap();
+        let mut pipe = member.stdout.take().unwrap();
+        pipe.read_exact(&mut [0; 6]).unwrap();
+        drop(member);
+        drop(crew);
+        // It ends when nobody can write to it any more.
+        assert_eq!(pipe.read_to_end(&mut Vec::new()).unwrap(), 0);
+    }
+}

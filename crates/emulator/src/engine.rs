@@ -1,0 +1,207 @@
+//! Carries packets between interfaces, as the links say.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_netem::{Count, Link};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Poller;
+use anabranch_os::tun::Tun;
+
+use super::edit::Edit;
+use super::stats::{LinkStats, WayStats, udp_ports};
+use super::topology::{Cable, Event};
+use crate::censor::Censor;
+
+/// Packets taken from one interface before the others have their turn.
+const BATCH: usize = 64;
+/// The largest IP packet.
+const PACKET: usize = 65_535;
+/// Ports that are counted one by one.
+const PORTS: usize = 256;
+
+/// All links of a network with their interfaces.
+pub(super) struct Engine {
+    clock: Clock,
+    cables: Vec<Wired>,
+    /// Changes to come, in the order of time.
+    script: VecDeque<(Time, Event)>,
+    buffer: Vec<u8>,
+    /// By the index of their hosts.
+    censors: BTreeMap<usize, Censor>,
+}
+
+/// A link between two interfaces. Way 0 leads from the first to the second, way 1 back.
+struct Wired {
+    name: String,
+    tuns: [Tun; 2],
+    ways: [LinkDirection; 2],
+}
+
+struct LinkDirection {
+    link: Link<Box<[u8]>>,
+    /// The index of the host that it leads to.
+    to: usize,
+    refused: Count,
+    censored: Count,
+    udp: BTreeMap<u16, Count>,
+}
+
+impl Engine {
+    pub(super) fn new() -> Engine {
+        let (cables, script) = (Vec::new(), VecDeque::new());
+        let censors = BTreeMap::new();
+        Engine { clock: Clock::start(), cables, script, buffer: vec![0; PACKET], censors }
+    }
+
+    /// Has the host with this index drop connections to these names.
+    pub(super) fn censor(&mut self, host: usize, names: &[String]) {
+        self.censors.insert(host, Censor::new(names.iter().cloned()));
+    }
+
+    /// Adds a link; its two directions have their own dice.
+    pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
+        let entity = 2 * self.cables.len() as u64;
+        let way = |settings: &anabranch_netem::LinkSettings, end: usize, entity| LinkDirection {
+            link: Link::new(settings.clone(), seed, entity),
+            to: cable.ends[end].host,
+            refused: Count::default(),
+            censored: Count::default(),
+            udp: BTreeMap::new(),
+        };
+        self.cables.push(Wired {
+            name: cable.name.clone(),
+            tuns,
+            ways: [way(&cable.forward, 1, entity), way(&cable.back, 0, entity + 1)],
+        });
+    }
+
+    /// Has changes happen by themselves; their times count from now. They are in order.
+    pub(super) fn play(&mut self, events: &[Event]) {
+        let start = self.clock.now();
+        self.script = events.iter().map(|event| (start + event.at, event.clone())).collect();
+    }
+
+    /// Changes a link from now on; false if there is none of this name.
+    pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
+        let now = self.clock.now();
+        let cable = self.cables.iter_mut().find(|cable| cable.name == name);
+        cable.map(|cable| cable.change(now, edit)).is_some()
+    }
+
+    /// Makes the changes that are due.
+    pub(super) fn follow_script(&mut self) {
+        let now = self.clock.now();
+        while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
+            self.cables[event.link].change(now, &event.edit);
+        }
+    }
+
+    pub(super) fn stats(&self) -> BTreeMap<String, LinkStats> {
+        let stats = |cable: &Wired| {
+            let [forward, back] = [0, 1].map(|way: usize| cable.ways[way].stats());
+            (cable.name.clone(), LinkStats { forward, back })
+        };
+        self.cables.iter().map(stats).collect()
+    }
+
+    /// Has `poller` watch all interfaces; each one's token is for [`take_in`](Engine::take_in).
+    pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
+        let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
+        tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))
+    }
+
+    /// Takes in a batch of what waits at an interface.
+    ///
+    /// # Errors
+    /// The interface is gone, deleted from outside.
+    pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
+        let (cable, way) = (token as usize / 2, token as usize % 2);
+        self.cables[cable].take_in(way, &self.clock, &mut self.buffer)
+    }
+
+    /// Ceases to watch an interface.
+    pub(super) fn forget(&self, token: u64, poller: &Poller) -> io::Result<()> {
+        poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
+    }
+
+    /// Hands out what is due, in the order of arrival over all links: a late wake-up must not let
+    /// the packets of one link overtake those of another, for a server follows the packet that came
+    /// last.
+    pub(super) fn hand_out(&mut self) {
+        let mut now = self.clock.now();
+        while let Some((due, cable, way)) = self.first_due() {
+            if due > now {
+                now = self.clock.now();
+                if due > now {
+                    return;
+                }
+            }
+            self.cables[cable].hand_out(way, now, &mut self.censors);
+        }
+    }
+
+    /// The time until a packet or a change is due, at most `longest`.
+    pub(super) fn until_due(&self, longest: Duration) -> Duration {
+        let packet = self.first_due().map_or(Time::MAX, |first| first.0);
+        let change = self.script.front().map_or(Time::MAX, |first| first.0);
+        packet.min(change).since(self.clock.now()).min(longest)
+    }
+
+    /// The link with the first arrival: its time, the cable, and the way.
+    fn first_due(&self) -> Option<(Time, usize, usize)> {
+        let ways = self.cables.iter().enumerate();
+        let ways =
+            ways.flat_map(|(at, cable)| cable.ways.iter().enumerate().map(move |way| (at, way)));
+        ways.filter_map(|(at, (way, each))| Some((each.link.next_timeout()?, at, way))).min()
+    }
+}
+
+impl Wired {
+    fn change(&mut self, now: Time, edit: &Edit) {
+        for (way, back) in self.ways.iter_mut().zip([false, true]) {
+            way.link.change(now, |settings| edit.apply(settings, back));
+        }
+    }
+
+    fn take_in(&mut self, way: usize, clock: &Clock, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let Some(len) = self.tuns[way].read(buffer)? else { break };
+            self.ways[way].enter(clock.now(), &buffer[..len], way);
+        }
+        Ok(())
+    }
+
+    /// Hands out the packet that has arrived first, if any has by `now`.
+    fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
+        let LinkDirection { link, to, refused, censored, .. } = &mut self.ways[way];
+        let Some(packet) = link.pop(now) else { return };
+        if censors.get_mut(to).is_some_and(|censor| !censor.pass(&packet)) {
+            censored.add(packet.len());
+        } else if self.tuns[1 - way].write(&packet).is_err() {
+            refused.add(packet.len());
+        }
+    }
+}
+
+impl LinkDirection {
+    fn enter(&mut self, now: Time, packet: &[u8], way: usize) {
+        if let Some(ports) = udp_ports(packet) {
+            self.count_udp(ports[1 - way], packet.len());
+        }
+        // What is dropped is counted by the link, and the sender must not know.
+        let _ = self.link.push(now, packet.into(), packet.len());
+    }
+
+    /// A scan over ports must not fill the memory.
+    fn count_udp(&mut self, port: u16, bytes: usize) {
+        let full = self.udp.len() >= PORTS && !self.udp.contains_key(&port);
+        self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);
+    }
+
+    fn stats(&self) -> WayStats {
+        WayStats::new(self.link.counters(), self.refused, self.censored, self.udp.clone())
+    }
+}

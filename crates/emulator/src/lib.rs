@@ -1,0 +1,43 @@
+//! An emulated network on one machine: hosts are network namespaces, links are
+//! [`anabranch_netem::Link`]s between two TUN interfaces.
+//!
+//! ```text
+//!  host (namespace)             this process               host (namespace)
+//!  sockets ─ p0 (TUN) ──▶ read ─▶ netem::Link ─▶ write ──▶ p0 (TUN) ─ sockets
+//!                     ◀── write ◀─ netem::Link ◀─ read ◀──
+//! ```
+//!
+//! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread,
+//! [`Programs`] run in its hosts. Namespaces have no names, interfaces are not persistent, and the
+//! programs' PID namespace hangs on a pipe from this process, so all of it vanishes with the
+//! process, even when it is killed. Nothing outside those namespaces is touched. A host may be a
+//! middlebox that cuts connections ([`censor`]).
+//!
+//! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
+//! link, not for claims about single milliseconds.
+
+pub mod censor;
+mod check;
+mod crew;
+mod edit;
+mod engine;
+mod nat;
+mod network;
+mod program;
+mod programs;
+mod setup;
+mod stats;
+mod topology;
+mod units;
+
+pub use anabranch_os::namespace::{Namespace, enter_user_namespace_if_needed};
+pub use check::{Need, check};
+pub use crew::{Crew, Member};
+pub use edit::{EDIT_KEYS, Edit};
+pub use network::{Network, UnknownLink};
+pub use program::{Ended, Expect, Program};
+pub use programs::{Job, Notice, Output, Programs};
+pub use setup::SetupError;
+pub use stats::{Drops, LinkStats, Tally, WayStats};
+pub use topology::{Cable, End, Event, Host, Route, TcpControl, Topology};
+pub use units::{LawRule, LossRule, QueueRule, Rate, Size, Span};

@@ -1,0 +1,200 @@
+//! A running emulated network.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anabranch_os::poller::Poller;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Namespace;
+use super::edit::Edit;
+use super::engine::Engine;
+use super::setup::{self, SetupError};
+use super::stats::LinkStats;
+use super::topology::Topology;
+
+/// The thread looks up at least this often, so a stop is never missed.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Of the links' thread.
+const NICE: i32 = -10;
+
+/// No interface has this token.
+const WAKER: u64 = u64::MAX;
+
+/// An emulated network: its namespaces, its links, and the thread that carries packets between
+/// them.
+///
+/// All of it ends when this is dropped, and when the process ends in whatever way. (A process that
+/// still runs inside a host keeps that host's namespace, without any link.)
+pub struct Network {
+    hosts: Vec<(String, Namespace)>,
+    congestion_control: String,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// There is no link of this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownLink(pub String);
+
+impl fmt::Display for UnknownLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no link `{}`", self.0)
+    }
+}
+
+impl std::error::Error for UnknownLink {}
+
+struct Shared {
+    engine: Mutex<Engine>,
+    waker: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Network {
+    /// Builds the network and starts it.
+    ///
+    /// # Errors
+    /// [`SetupError`] names the step that the machine refused; nothing is left of the steps before.
+    pub fn start(topology: &Topology) -> Result<Network, SetupError> {
+        setup::find_translator(topology)?;
+        let (namespaces, congestion_control) = setup::hosts(topology)?;
+        let laid = |cable| Ok((cable, setup::cable(cable, &namespaces)?));
+        let cables: Vec<_> = topology.links.iter().map(laid).collect::<Result<_, SetupError>>()?;
+        setup::translation(topology, &namespaces)?;
+        let mut engine = Engine::new();
+        for (cable, tuns) in cables {
+            setup::routes(cable, &tuns, &namespaces, topology.tcp)?;
+            engine.add(cable, tuns, topology.seed);
+        }
+        for (at, host) in topology.hosts.iter().enumerate().filter(|(_, h)| !h.censor.is_empty()) {
+            engine.censor(at, &host.censor);
+        }
+        engine.play(&topology.events);
+        let (shared, thread) = launch(engine)
+            .map_err(|cause| SetupError { step: "start the links' thread".to_owned(), cause })?;
+        let names = topology.hosts.iter().map(|host| host.name.clone());
+        let hosts = names.zip(namespaces).collect();
+        Ok(Network { hosts, congestion_control, shared, thread: Some(thread) })
+    }
+
+    /// The hosts and their namespaces, in the topology's order.
+    pub fn hosts(&self) -> impl Iterator<Item = (&str, &Namespace)> {
+        self.hosts.iter().map(|(name, namespace)| (name.as_str(), namespace))
+    }
+
+    /// The namespace of a host.
+    pub fn host(&self, name: &str) -> Option<&Namespace> {
+        self.hosts().find(|(other, _)| *other == name).map(|(_, namespace)| namespace)
+    }
+
+    /// The namespace of the host with this index.
+    pub(super) fn namespace(&self, host: usize) -> &Namespace {
+        &self.hosts[host].1
+    }
+
+    /// The TCP congestion control of the hosts. Connections by a link's routes use the
+    /// topology's, whatever this is.
+    pub fn congestion_control(&self) -> &str {
+        &self.congestion_control
+    }
+
+    /// Changes a link from now on.
+    pub fn change(&self, link: &str, edit: &Edit) -> Result<(), UnknownLink> {
+        let known = self.shared.lock().change(link, edit);
+        self.shared.wake();
+        if known { Ok(()) } else { Err(UnknownLink(link.to_owned())) }
+    }
+
+    /// The counters of all links by name.
+    pub fn stats(&self) -> BTreeMap<String, LinkStats> {
+        self.shared.lock().stats()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic over there was reported there.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A poller that watches the waker and all interfaces.
+    fn poller(&self) -> io::Result<Poller> {
+        let poller = Poller::new(64)?;
+        poller.add(&self.waker, WAKER)?;
+        self.lock().watch(&poller)?;
+        Ok(poller)
+    }
+
+    /// Ends the thread's wait. A full counter means that it is awake already.
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+    }
+
+    fn serve_one(&self, engine: &mut Engine, poller: &Poller, token: u64) {
+        if token == WAKER {
+            let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        } else if engine.take_in(token).is_err() {
+            // Deleted from outside. Left in the set it would be ready for ever.
+            let _ = engine.forget(token, poller);
+        }
+    }
+}
+
+fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    let waker = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    let stop = AtomicBool::new(false);
+    let shared = Arc::new(Shared { engine: Mutex::new(engine), waker, stop });
+    let (other, (started, start)) = (Arc::clone(&shared), mpsc::sync_channel(1));
+    let thread = thread::Builder::new().name("emulated links".to_owned()).spawn(move || {
+        // The poller cannot change threads, so it is made here and its errors are sent over.
+        let poller = other.poller();
+        let (poller, result) = poller.map_or_else(|e| (None, Err(e)), |p| (Some(p), Ok(())));
+        let _ = started.send(result);
+        poller.into_iter().for_each(|poller| serve(&other, poller));
+    })?;
+    start.recv().map_err(io::Error::other)??;
+    Ok((shared, thread))
+}
+
+/// The links' thread: wait, take in, hand out, until it is told to stop.
+fn serve(shared: &Shared, mut poller: Poller) {
+    // Without this the kernel may be 50 µs late to every packet. It is a hint: a refusal changes
+    // nothing else.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    // It must not wait behind the programs whose packets it carries. On Linux that is this thread's
+    // niceness alone; without privilege it stays as it is.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let mut timeout = Duration::ZERO;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let ready: Vec<u64> = poller
+            .wait(Some(timeout))
+            .expect("an epoll of our own with a valid timeout does not fail")
+            .map(|ready| ready.token)
+            .collect();
+        let mut engine = shared.lock();
+        ready.into_iter().for_each(|token| shared.serve_one(&mut engine, &poller, token));
+        engine.follow_script();
+        engine.hand_out();
+        timeout = engine.until_due(LONGEST_WAIT);
+    }
+}

@@ -1,0 +1,165 @@
+//! A program of a topology: what it is, and whether this machine has it.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use serde::Deserialize;
+
+use anabranch_os::toml_keys::TomlError;
+
+/// A program that runs in a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Unique; that of its logs.
+    pub name: String,
+    /// Index into [`Topology::hosts`](super::Topology::hosts).
+    pub host: usize,
+    /// The program, by name or path, and its arguments. Never empty.
+    pub command: Vec<String>,
+    /// Set beside the variables of this process.
+    pub environment: BTreeMap<String, String>,
+    /// Where it runs; `None` for the working directory of this process.
+    pub directory: Option<PathBuf>,
+    /// How long after the network is up.
+    pub start: Duration,
+    /// Whether the emulation may end before it.
+    pub background: bool,
+    /// What it should do.
+    pub expect: Expect,
+    /// Of its command in the file, counted from 1.
+    pub line: usize,
+}
+
+/// What a program should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expect {
+    /// End with status 0, or be stopped with the emulation if it is in the background.
+    Success,
+    /// End somehow, or be stopped.
+    Any,
+    /// Run until the emulation ends.
+    Running,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Stopped with the emulation.
+    Stopped,
+    /// The emulation ended before its time.
+    NotStarted,
+    /// It could not be started, for this reason.
+    Failed(String),
+}
+
+impl Program {
+    /// Whether that end is as expected.
+    pub fn is_expected(&self, ended: &Ended) -> bool {
+        let stopped = *ended == Ended::Stopped || *ended == Ended::NotStarted;
+        match self.expect {
+            Expect::Success => *ended == Ended::Code(0) || stopped && self.background,
+            Expect::Any => !matches!(ended, Ended::Failed(_)),
+            Expect::Running => stopped,
+        }
+    }
+
+    /// The file to execute.
+    ///
+    /// # Errors
+    /// What this machine lacks, with the line of `file`, the topology as the user named it.
+    pub fn locate(&self, file: &str) -> Result<PathBuf, TomlError> {
+        let error = |message| TomlError { file: file.to_owned(), line: self.line, message };
+        let directory = self.directory.as_deref().unwrap_or(Path::new("."));
+        if !directory.is_dir() {
+            let path = directory.display();
+            return Err(error(format!("no directory `{path}`; make it, or name another one")));
+        }
+        let name = &self.command[0];
+        let path = match self.environment.get("PATH") {
+            Some(path) => path.into(),
+            None => env::var_os("PATH").unwrap_or_default(),
+        };
+        let found = if name.contains('/') {
+            Some(directory.join(name)).filter(|file| is_executable(file))
+        } else {
+            env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
+        };
+        let place = if name.contains('/') { "there" } else { "in PATH" };
+        let missing = format!("no program `{name}` {place}; install it, or give its path");
+        let found = found.ok_or_else(|| error(missing))?;
+        // It runs in another directory, perhaps.
+        std::path::absolute(found).map_err(|cause| error(cause.to_string()))
+    }
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(command: &str) -> Program {
+        Program {
+            name: "x".to_owned(),
+            host: 0,
+            command: vec![command.to_owned()],
+            environment: BTreeMap::new(),
+            directory: None,
+            start: Duration::ZERO,
+            background: false,
+            expect: Expect::Success,
+            line: 7,
+        }
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_path_or_taken_by_their_path() {
+        let found = program("sh").locate("t.toml").unwrap();
+        assert!(found.is_absolute() && found.ends_with("sh"), "{found:?}");
+        assert_eq!(program("/bin/sh").locate("t.toml").unwrap(), Path::new("/bin/sh"));
+        let relative = Program { directory: Some("/bin".into()), ..program("./sh") };
+        assert!(relative.locate("t.toml").is_ok());
+        let elsewhere =
+            Program { environment: [("PATH".into(), "/proc".into())].into(), ..program("sh") };
+        assert!(elsewhere.locate("t.toml").is_err());
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_its_line() {
+        let error = |program: Program| program.locate("t.toml").unwrap_err().to_string();
+        assert_eq!(
+            error(program("no-such-thing")),
+            "t.toml:7: no program `no-such-thing` in PATH; install it, or give its path"
+        );
+        assert!(
+            error(program("/etc/passwd")).starts_with("t.toml:7: no program `/etc/passwd` there")
+        );
+        let lost = Program { directory: Some("/no/where".into()), ..program("sh") };
+        assert!(error(lost).starts_with("t.toml:7: no directory `/no/where`"));
+    }
+
+    #[test]
+    fn an_end_is_judged_by_what_was_expected() {
+        let judge = |expect, background, ended| {
+            Program { expect, background, ..program("x") }.is_expected(&ended)
+        };
+        assert!(judge(Expect::Success, false, Ended::Code(0)));
+        assert!(!judge(Expect::Success, false, Ended::Code(1)));
+        assert!(!judge(Expect::Success, false, Ended::Stopped));
+        assert!(judge(Expect::Success, true, Ended::Stopped));
+        assert!(judge(Expect::Any, false, Ended::Signal(9)));
+        assert!(!judge(Expect::Any, false, Ended::Failed("no".to_owned())));
+        assert!(judge(Expect::Running, true, Ended::Stopped));
+        assert!(!judge(Expect::Running, true, Ended::Code(0)));
+    }
+}

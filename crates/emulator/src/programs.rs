@@ -1,0 +1,310 @@
+//! Programs at work in the hosts of a network: each with a thread that starts it and waits for it.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anabranch_os::pid_namespace::PidNamespace;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::program::{Ended, Program};
+use super::{Namespace, Network, SetupError};
+
+/// How long programs have to end when they are told to, before they are killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the end of a program may be told late, for its last lines to be told before.
+const LAST_LINES: Duration = Duration::from_millis(100);
+/// Longer lines are told in pieces.
+const LONGEST_LINE: u64 = 16_384;
+
+/// Where a program's standard output and standard error go. Its standard input is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To this folder, as `NAME.stdout` and `NAME.stderr`.
+    Folder(PathBuf),
+    /// To [`Notice::Line`].
+    Lines,
+    /// To ours. The program also has our standard input, and the terminal if we have one.
+    Ours,
+}
+
+/// What happened to a program, by its index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It runs, with this process number.
+    Started(usize, u32),
+    /// It wrote a line, to standard error if `error`.
+    Line {
+        /// Which program.
+        program: usize,
+        /// Whether to standard error.
+        error: bool,
+        /// Without its end; what is not UTF-8 is replaced.
+        text: String,
+    },
+    /// It will do no more; lines that it or its children wrote may follow.
+    Ended(usize, Ended),
+}
+
+impl Notice {
+    /// The index of the program.
+    pub fn program(&self) -> usize {
+        match *self {
+            Notice::Started(program, _) | Notice::Ended(program, _) => program,
+            Notice::Line { program, .. } => program,
+        }
+    }
+}
+
+/// A program, the file to execute, and where its output goes.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The program.
+    pub program: Program,
+    /// From [`Program::locate`].
+    pub executable: PathBuf,
+    /// Where its output goes.
+    pub output: Output,
+}
+
+/// Programs that were started in the hosts of a network.
+///
+/// They live in a PID namespace that ends with this, and with this process in whatever way.
+pub struct Programs {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    space: PidNamespace,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    stopping: bool,
+    progress: Vec<Progress>,
+}
+
+enum Progress {
+    Waiting,
+    Running(OwnedFd),
+    Done(Ended),
+}
+
+impl Programs {
+    /// Starts `jobs` in their hosts, each at its time from now; `tell` hears of each, on any
+    /// thread.
+    ///
+    /// # Errors
+    /// [`SetupError`]: no PID namespace, or no log folder. That a program cannot be started is told
+    /// by [`Notice::Ended`].
+    pub fn start<T>(network: &Network, jobs: Vec<Job>, tell: T) -> Result<Programs, SetupError>
+    where
+        T: Fn(Notice) + Clone + Send + Sync + 'static,
+    {
+        let step = |name: &str| {
+            let step = name.to_owned();
+            move |cause| SetupError { step, cause }
+        };
+        for folder in jobs.iter().filter_map(|job| job.output.folder()) {
+            let name = format!("make the folder `{}` for logs", folder.display());
+            fs::create_dir_all(folder).map_err(step(&name))?;
+        }
+        let space = PidNamespace::new().map_err(step("make a PID namespace"))?;
+        let progress = jobs.iter().map(|_| Progress::Waiting).collect();
+        let state = Mutex::new(State { stopping: false, progress });
+        let shared = Arc::new(Shared { space, state, changed: Condvar::new() });
+        let mut programs = Programs { shared, threads: Vec::new() };
+        let start = Instant::now();
+        for (at, job) in jobs.into_iter().enumerate() {
+            let host = network.namespace(job.program.host).try_clone();
+            let host = host.map_err(step("keep a namespace for a program"))?;
+            let (shared, tell) = (Arc::clone(&programs.shared), tell.clone());
+            programs
+                .threads
+                .push(thread::spawn(move || shared.supervise(at, &job, &host, start, &tell)));
+        }
+        Ok(programs)
+    }
+
+    /// Ends all programs: those that do not end by themselves when told to (SIGTERM) are killed,
+    /// with all their children. How each of them ended.
+    pub fn stop(mut self) -> Vec<Ended> {
+        self.end();
+        let mut state = self.shared.lock();
+        let ends = state.progress.drain(..).map(|progress| match progress {
+            Progress::Done(ended) => ended,
+            Progress::Waiting | Progress::Running(_) => Ended::Stopped,
+        });
+        ends.collect()
+    }
+
+    fn end(&mut self) {
+        self.shared.tell_to_end();
+        self.shared.space.kill();
+        for thread in self.threads.drain(..) {
+            // A panic over there was reported there.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Output {
+    fn folder(&self) -> Option<&PathBuf> {
+        if let Output::Folder(folder) = self { Some(folder) } else { None }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole life of one program.
+    fn supervise(
+        &self,
+        at: usize,
+        job: &Job,
+        host: &Namespace,
+        start: Instant,
+        tell: &(impl Fn(Notice) + Clone + Send + Sync),
+    ) {
+        let child = self.wait_until(start + job.program.start).then(|| self.spawn(at, job, host));
+        let failed = |error: io::Error| Ended::Failed(error.to_string());
+        let mut child = match child.ok_or(Ended::NotStarted).and_then(|child| child.map_err(failed))
+        {
+            Ok(child) => child,
+            Err(ended) => return tell(Notice::Ended(at, self.record(at, ended))),
+        };
+        tell(Notice::Started(at, child.id()));
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        thread::scope(|scope| {
+            let readers = [
+                scope.spawn(|| output.map(|pipe| read_lines(pipe, at, false, tell.clone()))),
+                scope.spawn(|| errors.map(|pipe| read_lines(pipe, at, true, tell.clone()))),
+            ];
+            let ended = child.wait().map_or_else(failed, ended);
+            let ended = self.record(at, ended);
+            // Its last lines should come before its end; but its children may keep the pipes open.
+            let patience = Instant::now() + LAST_LINES;
+            while readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
+                thread::sleep(Duration::from_millis(1));
+            }
+            tell(Notice::Ended(at, ended));
+        });
+    }
+
+    /// Sleeps until `time`; false if the programs are stopped before.
+    fn wait_until(&self, time: Instant) -> bool {
+        let left = time.saturating_duration_since(Instant::now());
+        let running = |state: &mut State| !state.stopping;
+        let waited = self.changed.wait_timeout_while(self.lock(), left, running);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    fn spawn(&self, at: usize, job: &Job, host: &Namespace) -> io::Result<Child> {
+        let mut command = command(job)?;
+        let mut child = self.space.run(|| {
+            host.enter()?;
+            command.spawn()
+        })?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let pidfd = pidfd.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
+        let mut state = self.lock();
+        if state.stopping {
+            // It came too late to be told with the others.
+            let _ = pidfd_send_signal(&pidfd, Signal::TERM);
+        }
+        state.progress[at] = Progress::Running(pidfd);
+        Ok(child)
+    }
+
+    /// Keeps how a program ended: by itself, unless the programs are being stopped.
+    fn record(&self, at: usize, ended: Ended) -> Ended {
+        let mut state = self.lock();
+        let was_running = matches!(state.progress[at], Progress::Running(_));
+        let ended = match (state.stopping, was_running) {
+            (true, true) => Ended::Stopped,
+            (true, false) => Ended::NotStarted,
+            (false, _) => ended,
+        };
+        state.progress[at] = Progress::Done(ended.clone());
+        drop(state);
+        self.changed.notify_all();
+        ended
+    }
+
+    /// Sends SIGTERM to all that run and waits for them, but not for long.
+    fn tell_to_end(&self) {
+        let mut state = self.lock();
+        state.stopping = true;
+        self.changed.notify_all();
+        for progress in &state.progress {
+            if let Progress::Running(pidfd) = progress {
+                let _ = pidfd_send_signal(pidfd, Signal::TERM);
+            }
+        }
+        let running = |state: &mut State| {
+            state.progress.iter().any(|progress| !matches!(progress, Progress::Done(_)))
+        };
+        drop(self.changed.wait_timeout_while(state, GRACE, running));
+    }
+}
+
+fn command(job: &Job) -> io::Result<Command> {
+    let Job { program, executable, output } = job;
+    let mut command = Command::new(executable);
+    command.arg0(&program.command[0]).args(&program.command[1..]).envs(&program.environment);
+    let directory = program.directory.clone().unwrap_or_else(|| ".".into());
+    // The thread that starts it has `/` for a working directory by then.
+    command.current_dir(fs::canonicalize(directory)?);
+    if *output == Output::Ours {
+        return Ok(command);
+    }
+    // Not in the terminal's foreground group: Ctrl-C is for us, and we tell the programs.
+    command.stdin(Stdio::null()).process_group(0);
+    match output {
+        Output::Folder(folder) => {
+            let file = |kind| File::create(folder.join(format!("{}.{kind}", program.name)));
+            command.stdout(file("stdout")?).stderr(file("stderr")?);
+        }
+        _ => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+    }
+    Ok(command)
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, Some(signal)) => Ended::Signal(signal),
+        (None, None) => Ended::Failed(format!("ended with {status}")),
+    }
+}
+
+/// Tells all lines of a pipe, until nobody can write to it any more.
+fn read_lines(pipe: impl Read, program: usize, error: bool, tell: impl Fn(Notice)) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    // An error cannot be told from the end, and would be no other.
+    while pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+        tell(Notice::Line { program, error, text });
+        line.clear();
+    }
+}

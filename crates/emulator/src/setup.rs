@@ -1,0 +1,229 @@
+//! Makes hosts and interfaces out of a topology.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use anabranch_os::netlink::Prefix;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::tun::Tun;
+
+use super::Namespace;
+use super::nat;
+use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
+
+/// The kernel's number for the loopback interface of every namespace.
+const LO: u32 = 1;
+const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
+/// Packets that an interface keeps for us while we are not scheduled: 100 ms at 500 Mbit/s.
+const QUEUE_LEN: u32 = 4096;
+
+/// Which step of building a network the machine refused.
+#[derive(Debug)]
+pub struct SetupError {
+    /// What was to be done.
+    pub step: String,
+    /// The machine's answer.
+    pub cause: io::Error,
+}
+
+impl SetupError {
+    /// Whether the machine would do it for root.
+    pub fn needs_root(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, self.cause)?;
+        if self.needs_root() {
+            f.write_str("; it needs root")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// Names the step that failed.
+fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, SetupError> {
+    result.map_err(|cause| SetupError { step: name(), cause })
+}
+
+/// One namespace for each host, with its settings and loopback addresses; and their congestion
+/// control.
+pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
+    let hosts: Vec<Namespace> =
+        topology.hosts.iter().map(|one| host(one, topology.tcp)).collect::<Result<_, _>>()?;
+    let control = hosts.first().map_or(Ok(String::new()), |host| host.run(congestion_control));
+    Ok((hosts, step(control, || "read the congestion control".to_owned())?))
+}
+
+fn host(host: &Host, tcp: TcpControl) -> Result<Namespace, SetupError> {
+    let namespace = step(Namespace::new(), || "make a network namespace".to_owned())?;
+    let ready = namespace.run(|| {
+        sysctls(host, tcp)?;
+        configure::set_up(LO, true)?;
+        host.address.iter().try_for_each(|&address| configure::add_address(LO, address))
+    });
+    step(ready, || format!("set up the host `{}`", host.name))?;
+    Ok(namespace)
+}
+
+/// The interfaces of a link, one in each of its hosts.
+pub(super) fn cable(cable: &Cable, hosts: &[Namespace]) -> Result<[Tun; 2], SetupError> {
+    let make = |end: &End| {
+        let tun = hosts[end.host].run(|| interface(cable, end));
+        step(tun, || format!("set up an end of the link `{}`", cable.name))
+    };
+    Ok([make(&cable.ends[0])?, make(&cable.ends[1])?])
+}
+
+fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
+    let tun = Tun::create(&cable.name)?;
+    let index = tun.index();
+    configure::set_queue_len(index, QUEUE_LEN)?;
+    configure::set_mtu(index, cable.mtu)?;
+    end.address.iter().try_for_each(|&address| configure::add_address(index, address))?;
+    configure::set_up(index, true)?;
+    Ok(tun)
+}
+
+/// The routes of a link's ends. Their source addresses may be those of other links, so all
+/// interfaces are there before.
+pub(super) fn routes(
+    cable: &Cable,
+    tuns: &[Tun; 2],
+    hosts: &[Namespace],
+    tcp: TcpControl,
+) -> Result<(), SetupError> {
+    for (end, tun) in cable.ends.iter().zip(tuns) {
+        let add = |new: &Route| configure::add_route(route(tun.index(), end, new, tcp));
+        let added = hosts[end.host].run(|| end.routes.iter().try_for_each(add));
+        step(added, || format!("add the routes of the link `{}`", cable.name))?;
+    }
+    Ok(())
+}
+
+/// Whether the machine has what address translation takes, if the topology wants any.
+pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
+    let wanted = topology.links.iter().flat_map(|link| &link.ends).any(|end| end.nat);
+    let found = if wanted { nat::find().map(drop) } else { Ok(()) };
+    step(found, || "translate addresses (`nat = true`)".to_owned())
+}
+
+/// Address translation in the hosts that want it.
+pub(super) fn translation(topology: &Topology, hosts: &[Namespace]) -> Result<(), SetupError> {
+    for (host, (about, namespace)) in topology.hosts.iter().zip(hosts).enumerate() {
+        let wants = |link: &&Cable| link.ends.iter().any(|end| end.nat && end.host == host);
+        let links: Vec<&str> =
+            topology.links.iter().filter(wants).map(|link| link.name.as_str()).collect();
+        if !links.is_empty() {
+            let done = namespace.run(|| nat::masquerade(&links));
+            step(done, || format!("translate addresses in the host `{}`", about.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
+    let dst = route.to;
+    let same_family = |ip: &&IpAddr| ip.is_ipv4() == dst.ip.is_ipv4();
+    let prefsrc = end.prefsrc.iter().find(same_family).copied();
+    NewRoute {
+        dst,
+        oif,
+        gateway: route.via,
+        prefsrc,
+        metric: end.metric,
+        // Whatever the machine prefers.
+        congestion_control: Some(tcp.name()),
+    }
+}
+
+/// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
+///
+/// * No reverse-path filter: a server may answer by another path than the one it was asked by.
+/// * No packets of the kernel's own on the links: they would be counted by the observers. What
+///   forwards IPv6 is the namespace, not its interfaces: one that is a router joins the routers'
+///   multicast groups and reports that to its link (RFC 3810). IPv4 redirects are off for all
+///   interfaces; those of IPv6 take a link-local address, and there is none.
+/// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
+fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
+    let chosen = sysctl(CONGESTION_CONTROL, tcp.name());
+    // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
+    // then); the links' routes name it in any case.
+    if tcp != TcpControl::Cubic {
+        chosen?;
+    }
+    let forward = if host.forward { "1" } else { "0" };
+    for (name, value) in [
+        ("ipv4/conf/all/rp_filter", "0"),
+        ("ipv4/conf/default/rp_filter", "0"),
+        ("ipv4/conf/all/send_redirects", "0"),
+        ("ipv4/conf/default/send_redirects", "0"),
+        ("ipv4/ip_forward", forward),
+    ] {
+        sysctl(name, value)?;
+    }
+    if !has_ipv6() {
+        return Ok(());
+    }
+    for (name, value) in [
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/default/disable_ipv6", "0"),
+        ("ipv6/conf/default/accept_ra", "0"),
+        ("ipv6/conf/default/router_solicitations", "0"),
+        ("ipv6/conf/default/addr_gen_mode", "1"),
+        ("ipv6/conf/default/keep_addr_on_down", "1"),
+        ("ipv6/conf/all/forwarding", forward),
+        // After the line above, which sets this one, too.
+        ("ipv6/conf/default/forwarding", "0"),
+    ] {
+        sysctl(name, value)?;
+    }
+    Ok(())
+}
+
+/// The congestion control of TCP sockets in the calling thread's namespace, unless their route says
+/// otherwise.
+fn congestion_control() -> io::Result<String> {
+    let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn sysctl(name: &str, value: &str) -> io::Result<()> {
+    fs::write(format!("/proc/sys/net/{name}"), value)
+        .map_err(|error| io::Error::new(error.kind(), format!("net/{name} = {value}: {error}")))
+}
+
+/// Whether the kernel was started with IPv6.
+pub(super) fn has_ipv6() -> bool {
+    fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
+}
+
+/// Tries to make an interface in the calling thread's namespace.
+pub(super) fn try_interface() -> io::Result<()> {
+    Tun::create("probe").map(drop)
+}
+
+/// Tries to make a route with cubic in the calling thread's namespace.
+pub(super) fn try_cubic() -> io::Result<()> {
+    configure::set_up(LO, true)?;
+    let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };
+    configure::add_route(NewRoute {
+        dst,
+        oif: LO,
+        gateway: None,
+        prefsrc: None,
+        metric: None,
+        congestion_control: Some(TcpControl::Cubic.name()),
+    })
+}
+
+/// Tries to translate addresses in the calling thread's namespace.
+pub(super) fn try_translation() -> io::Result<()> {
+    nat::masquerade(&["lo"])
+}

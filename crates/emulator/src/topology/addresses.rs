@@ -1,0 +1,70 @@
+//! Which addresses an interface may have.
+
+use std::net::IpAddr;
+
+use anabranch_os::netlink::{Prefix, PrefixError};
+
+/// Reads an address for an interface that has those `before` already.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead. The kernel takes most of these without a word,
+/// and then no packet arrives.
+pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
+    let address: Prefix =
+        text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;
+    if before.iter().any(|other| other.ip == address.ip) {
+        return Err(format!("a second `{}` on one interface; take it away", address.ip));
+    }
+    if let Some(kind) = unusable(address.ip) {
+        return Err(format!("`{text}` is {kind}; no interface can have it, write `10.0.0.1/24`"));
+    }
+    if address.len == 0 {
+        return Err(format!("`{text}` has all addresses for its network; write `10.0.0.1/24`"));
+    }
+    Ok(address)
+}
+
+/// What an address is that cannot be a single host's.
+fn unusable(ip: IpAddr) -> Option<&'static str> {
+    let this_network = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 0);
+    let broadcast = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    match ip {
+        ip if ip.is_multicast() => Some("a multicast address"),
+        ip if ip.is_loopback() => Some("a loopback address, which each host has by itself"),
+        ip if ip.is_unspecified() || this_network(ip) => Some("nobody's address"),
+        ip if broadcast(ip) => Some("the broadcast address"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_addresses_of_its_own() {
+        let before: Vec<Prefix> = vec!["10.0.0.1/24".parse().unwrap()];
+        assert_eq!(read("10.0.0.2/24", &before), Ok("10.0.0.2/24".parse().unwrap()));
+        assert_eq!(read("fd00::1", &before), Ok("fd00::1/128".parse().unwrap()));
+        for (bad, message) in [
+            ("10.0.0.1/16", "a second `10.0.0.1` on one interface; take it away"),
+            ("224.0.0.1/24", "`224.0.0.1/24` is a multicast address; no interface can"),
+            ("ff02::1/64", "`ff02::1/64` is a multicast address; no interface can"),
+            (
+                "127.0.0.1/8",
+                "`127.0.0.1/8` is a loopback address, which each host has by itself; no",
+            ),
+            ("::1", "`::1` is a loopback address"),
+            ("0.0.0.0/0", "`0.0.0.0/0` is nobody's address"),
+            ("0.1.2.3/8", "`0.1.2.3/8` is nobody's address"),
+            ("::/64", "`::/64` is nobody's address"),
+            ("255.255.255.255", "`255.255.255.255` is the broadcast address"),
+            ("10.0.0.2/0", "`10.0.0.2/0` has all addresses for its network; write `10"),
+            ("10.0.0/24", "`10.0.0` is not an IP address; write `10.0.0.1/24`"),
+            ("10.0.0.2/33", "`10.0.0.2/33` has no valid prefix length; write `10.0.0.1/24`"),
+        ] {
+            let told = read(bad, &before).unwrap_err();
+            assert!(told.starts_with(message), "{told}");
+        }
+    }
+}

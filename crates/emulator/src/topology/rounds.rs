@@ -1,0 +1,176 @@
+//! Whether packets to addresses that nobody has would go round: a network in which they do is full
+//! of them.
+//!
+//! All routes treat the addresses between two neighbouring edges of prefixes alike, so one of each
+//! such stretch is followed. In the network of a link or of a loopback interface the search ends:
+//! there an address is nobody's, or will be a program's.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anabranch_os::netlink::Prefix;
+
+use super::routing::{Map, Mistake};
+
+/// Addresses for documentation (RFC 5737, RFC 3849): tried first, because people know that nobody
+/// has them.
+const SHOWN: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];
+
+/// What no kernel passes on: "this network", loopback and multicast.
+const NEVER: [Prefix; 5] = [
+    Prefix { ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 8 },
+    Prefix { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), len: 8 },
+    Prefix { ip: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), len: 4 },
+    Prefix { ip: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 127 },
+    Prefix { ip: IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), len: 8 },
+];
+
+/// Checks all addresses that no host has.
+///
+/// # Errors
+/// The way of one that goes round, with the line of a route that leads it so.
+pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
+    let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
+    let samples = SHOWN.into_iter().chain(edges(map, &owned));
+    let possible = |ip: &IpAddr| !owned.contains(ip) && !NEVER.iter().any(|to| to.contains(*ip));
+    let round = samples.filter(possible).find_map(|ip| Some((ip, round(map, ip)?)));
+    let Some((ip, (way, line))) = round else { return Ok(()) };
+    let way = map.names(&way);
+    let message = format!(
+        "packets to {ip}, which nobody has, would go round, {way}; \
+         take one of these hosts' routes away, or lead it to fewer addresses"
+    );
+    Err((line, message))
+}
+
+/// The first address of each stretch that all routes treat alike.
+fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
+    let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);
+    prefixes.flat_map(|prefix| [Some(prefix.network().ip), after(prefix)]).flatten().collect()
+}
+
+/// The address behind the last one of a prefix.
+fn after(prefix: Prefix) -> Option<IpAddr> {
+    let len = prefix.len.into();
+    match prefix.network().ip {
+        IpAddr::V4(ip) => {
+            let last = ip.to_bits() | u32::MAX.checked_shr(len).unwrap_or(0);
+            last.checked_add(1).map(|bits| Ipv4Addr::from_bits(bits).into())
+        }
+        IpAddr::V6(ip) => {
+            let last = ip.to_bits() | u128::MAX.checked_shr(len).unwrap_or(0);
+            last.checked_add(1).map(|bits| Ipv6Addr::from_bits(bits).into())
+        }
+    }
+}
+
+/// The hosts between which packets to `ip` would go round, the first of them again at the end; and
+/// the line of the first one's route.
+fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
+    let mut seen = vec![false; map.topology.hosts.len()];
+    for start in 0..seen.len() {
+        let (mut way, mut at) = (Vec::new(), start);
+        while let Some((next, line)) = map.passes_on(at, ip) {
+            if seen[at] {
+                let Some(first) = way.iter().position(|&(host, _)| host == at) else { break };
+                let hosts = way[first..].iter().map(|&(host, _)| host).chain([at]).collect();
+                return Some((hosts, way[first].1));
+            }
+            seen[at] = true;
+            way.push((at, line));
+            at = next;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Topology;
+
+    /// Hosts of these names; those that forward bear a star. Links are two of them, each with its
+    /// routes.
+    fn told(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
+        let mut text = String::new();
+        for name in hosts {
+            let forward = name.ends_with('*');
+            text += &format!(
+                "[[host]]\nname = '{}'\nforward = {forward}\n",
+                name.trim_end_matches('*')
+            );
+        }
+        for (number, ends) in links.iter().enumerate() {
+            text += &format!("[[link]]\nname = 'l{number}'\nends = [\n");
+            for ((host, routes), end) in ends.iter().zip(1..) {
+                let address = format!("'10.{number}.0.{end}/24', 'fd0{number}::{end}/64'");
+                text += &format!(
+                    "{{ host = '{host}', address = [{address}], routes = [{routes}] }},\n"
+                );
+            }
+            text += "]\n";
+        }
+        let read = Topology::parse(&text, "t.toml");
+        read.map_or_else(|error| error.to_string(), |_| "good".to_owned())
+    }
+
+    #[test]
+    fn default_routes_that_face_each_other_are_told() {
+        let hosts = ["c", "a*", "b*"];
+        let links = |from_b: &'static str| {
+            [[("c", "'0.0.0.0/0'"), ("a", "")], [("a", "'0.0.0.0/0'"), ("b", from_b)]]
+        };
+        assert_eq!(
+            told(&hosts, &links("'0.0.0.0/0'")),
+            "t.toml:19: packets to 192.0.2.1, which nobody has, would go round, a → b → a; \
+             take one of these hosts' routes away, or lead it to fewer addresses"
+        );
+        assert_eq!(told(&hosts, &links("'10.0.0.0/24'")), "good");
+        // The twin: a host that passes nothing on ends it.
+        assert_eq!(told(&["c", "a*", "b"], &links("'0.0.0.0/0'")), "good");
+        let six = [[("c", "'::/0'"), ("a", "")], [("a", "'::/0'"), ("b", "'::/0'")]];
+        assert!(told(&hosts, &six).contains("packets to 2001:db8::1, which nobody has"));
+    }
+
+    #[test]
+    fn a_ring_of_default_routes_is_told() {
+        let all = "'0.0.0.0/0'";
+        let ring = [[("a", all), ("b", "")], [("b", all), ("c", "")], [("c", all), ("a", "")]];
+        let message = told(&["a*", "b*", "c*"], &ring);
+        assert!(message.contains("would go round, a → b → c → a"), "{message}");
+        assert_eq!(told(&["a*", "b*", "c"], &ring), "good");
+    }
+
+    #[test]
+    fn what_is_left_of_a_wide_route_beside_narrower_ones_is_followed() {
+        // Of 10.1.0.0/16 only the link's own network is anywhere.
+        let wide = [[("a", "'10.1.0.0/16'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
+        let message = told(&["a*", "b*", "c"], &wide);
+        assert!(message.contains("packets to 10.1.1.0, which nobody has"), "{message}");
+        let narrow = [[("a", "'10.1.0.0/24'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
+        assert_eq!(told(&["a*", "b*", "c"], &narrow), "good");
+    }
+
+    #[test]
+    fn a_loopback_network_is_where_a_way_ends() {
+        let text = |address: &str| {
+            format!(
+                "[[host]]\nname = 'a'\nforward = true\naddress = ['10.9.0.1/{address}']\n\
+                 [[host]]\nname = 'b'\nforward = true\n[[link]]\nname = 'l'\nends = [\n\
+                 {{ host = 'a', address = ['10.0.0.1/24'], routes = ['10.9.0.0/16'] }},\n\
+                 {{ host = 'b', address = ['10.0.0.2/24', '10.9.0.2/32'], routes = ['10.9.0.0/16'] }} ]\n"
+            )
+        };
+        assert!(Topology::parse(&text("16"), "t.toml").is_ok());
+        let message = Topology::parse(&text("32"), "t.toml").unwrap_err().to_string();
+        assert!(
+            message.starts_with("t.toml:11: packets to 10.9.0.0, which nobody has"),
+            "{message}"
+        );
+    }
+}

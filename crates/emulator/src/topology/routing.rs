@@ -1,0 +1,454 @@
+//! Whether the routes of a topology lead where they say, found out before anything is built.
+//!
+//! Every address that a host has and a route covers is followed from host to host, as the kernels
+//! would forward it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use anabranch_os::netlink::Prefix;
+
+use super::{Cable, End, Route, Topology};
+
+/// The line of a mistake, counted from 1, and what is wrong.
+pub(super) type Mistake = (usize, String);
+
+/// Checks all ends of all links; the map by which packets are followed.
+///
+/// # Errors
+/// An address that both hosts of a link have, a source address that its host does not have, a
+/// gateway that is not at the other end, two routes that the kernel could not tell apart, a
+/// destination without a way, translation by a host that forwards nothing.
+pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
+    let map = Map::new(topology);
+    for link in &topology.links {
+        for (end, other) in [(0, 1), (1, 0)] {
+            map.check_end(link, &link.ends[end], &link.ends[other])?;
+        }
+    }
+    (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))?;
+    Ok(map)
+}
+
+pub(super) struct Map<'t> {
+    pub(super) topology: &'t Topology,
+    /// Of each host, those to the links' own networks included.
+    ways: Vec<Vec<HostRoute>>,
+}
+
+/// A route of a host.
+struct HostRoute {
+    to: Prefix,
+    metric: u32,
+    next: usize,
+    /// In the file; `None` for the kernel's own, to the network of an address.
+    line: Option<usize>,
+}
+
+/// What becomes of a packet.
+enum Fate {
+    Arrives,
+    /// It comes back to where it was: the hosts by their indices.
+    GoesRound(Vec<usize>),
+    /// This host does not forward.
+    Refused(usize),
+    /// This host knows no way.
+    Lost(usize),
+}
+
+impl<'t> Map<'t> {
+    fn new(topology: &'t Topology) -> Map<'t> {
+        let mut ways: Vec<Vec<HostRoute>> = topology.hosts.iter().map(|_| Vec::new()).collect();
+        for (end, next) in topology.links.iter().flat_map(both_ends) {
+            let connected = end.address.iter().map(|prefix| prefix.network());
+            let connected = connected.map(|to| HostRoute {
+                to,
+                metric: connected_metric(to.ip),
+                next,
+                line: None,
+            });
+            let declared = end.routes.iter().map(|route| HostRoute {
+                to: route.to.network(),
+                metric: metric(end, route),
+                next,
+                line: Some(route.line),
+            });
+            ways[end.host].extend(connected.chain(declared));
+        }
+        Map { topology, ways }
+    }
+
+    fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), Mistake> {
+        let (host, name) = (&self.topology.hosts[end.host], &link.name);
+        let mine: BTreeSet<IpAddr> = self.addresses(end.host).collect();
+        if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
+            let (mine, theirs) = (&host.name, self.name(other.host));
+            let message = format!(
+                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; \
+                 give one of them another"
+            );
+            return Err((end.line, message));
+        }
+        if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
+            let message =
+                format!("`prefsrc` {alien} is not an address of `{}`; add it there", host.name);
+            return Err((end.line, message));
+        }
+        if end.nat && !host.forward {
+            let message = format!(
+                "`nat` has nothing to translate where nothing is forwarded; give `{}` `forward = \
+                 true`",
+                host.name
+            );
+            return Err((end.line, message));
+        }
+        for route in &end.routes {
+            check_gateway(name, route, end, other).map_err(|message| (route.line, message))?;
+            self.check_way(end.host, other.host, route).map_err(|message| (route.line, message))?;
+        }
+        Ok(())
+    }
+
+    /// Follows a route from `host` over its link to `next`.
+    fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
+        let to = route.to.network();
+        let mut covered =
+            self.owners().filter(|&(owner, ip)| owner != host && to.contains(ip)).peekable();
+        if covered.peek().is_none() {
+            return Err(format!(
+                "no other host has an address in {to}; add it, or take the route away"
+            ));
+        }
+        let (mut useful, mut dead_end) = (false, None);
+        for (_, ip) in covered {
+            // A longer prefix wins: such a packet does not come this way.
+            if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
+                useful = true;
+                continue;
+            }
+            match self.follow(vec![host], next, ip) {
+                Fate::Arrives => useful = true,
+                Fate::GoesRound(hosts) => return Err(self.round(&hosts, ip)),
+                Fate::Refused(host) => {
+                    let hint = format!(
+                        "`{}` passes nothing on; give it `forward = true`",
+                        self.name(host)
+                    );
+                    dead_end.get_or_insert(hint);
+                }
+                Fate::Lost(host) => {
+                    let hint = format!("`{}` has no route to {ip}; add one", self.name(host));
+                    dead_end.get_or_insert(hint);
+                }
+            }
+        }
+        match dead_end {
+            Some(hint) if !useful => Err(format!("no way to {to}: {hint}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn follow(&self, mut way: Vec<usize>, mut at: usize, ip: IpAddr) -> Fate {
+        loop {
+            if self.addresses(at).any(|own| own == ip) {
+                return Fate::Arrives;
+            }
+            if !self.topology.hosts[at].forward {
+                return Fate::Refused(at);
+            }
+            let known = way.contains(&at);
+            way.push(at);
+            if known {
+                return Fate::GoesRound(way);
+            }
+            let Some(way) = self.best(at, ip) else { return Fate::Lost(at) };
+            at = way.next;
+        }
+    }
+
+    fn round(&self, hosts: &[usize], ip: IpAddr) -> String {
+        let way = self.names(hosts);
+        format!("packets to {ip} would go round, {way}; change one of these hosts' routes")
+    }
+
+    /// To whom `host` passes packets to `ip` on by a route of the file, and the line of that route.
+    pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
+        let about = &self.topology.hosts[host];
+        let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
+        let way = self.best(host, ip).filter(|_| about.forward && !ends_here)?;
+        Some((way.next, way.line?))
+    }
+
+    /// The kernel refuses a second route of the same destination and metric.
+    fn check_twins(&self, host: usize) -> Result<(), Mistake> {
+        let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
+        let ends: Vec<&End> = self.ends(host).collect();
+        // The kernel makes those of the addresses itself, but not to a single address of IPv4.
+        let connected = ends.iter().flat_map(|end| &end.address);
+        let connected = connected.filter(|prefix| prefix.ip.is_ipv6() || prefix.len < 32);
+        seen.extend(connected.map(|prefix| (prefix.network(), connected_metric(prefix.ip))));
+        for (end, route) in ends.iter().flat_map(|end| end.routes.iter().map(move |r| (end, r))) {
+            let to = route.to.network();
+            if !seen.insert((to, metric(end, route))) {
+                let name = self.name(host);
+                let message = format!(
+                    "`{name}` has two routes to {to} with the same `metric`; give the ends \
+                     different ones"
+                );
+                return Err((route.line, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The way of a packet from `host`: the longest prefix, then the smallest metric.
+    fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
+        let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
+        ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
+    }
+
+    /// Destinations of all routes, and the networks of the loopback interfaces.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        let ways = self.ways.iter().flatten().map(|way| way.to);
+        ways.chain(self.topology.hosts.iter().flat_map(|host| host.address.iter().copied()))
+    }
+
+    /// The ends of links at a host.
+    fn ends(&self, host: usize) -> impl Iterator<Item = &End> {
+        let ends = self.topology.links.iter().flat_map(|link| &link.ends);
+        ends.filter(move |end| end.host == host)
+    }
+
+    fn addresses(&self, host: usize) -> impl Iterator<Item = IpAddr> {
+        let own = self.topology.hosts[host].address.iter();
+        own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
+    }
+
+    /// All addresses with the hosts that have them.
+    pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
+        let hosts = 0..self.topology.hosts.len();
+        hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
+    }
+
+    fn name(&self, host: usize) -> &str {
+        &self.topology.hosts[host].name
+    }
+
+    pub(super) fn names(&self, hosts: &[usize]) -> String {
+        let names: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
+        names.join(" → ")
+    }
+}
+
+/// Both ends of a link, each with the host at the other.
+fn both_ends(link: &Cable) -> [(&End, usize); 2] {
+    let [first, second] = &link.ends;
+    [(first, second.host), (second, first.host)]
+}
+
+/// A gateway is an address of the other end, in a network of this one: the kernel wants it so.
+fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<(), String> {
+    let Some(via) = route.via else { return Ok(()) };
+    if via.is_ipv4() != route.to.ip.is_ipv4() {
+        return Err(format!("`via` {via} is not of the family of {}", route.to));
+    }
+    let theirs: Vec<String> = other.address.iter().map(|prefix| prefix.ip.to_string()).collect();
+    if !other.address.iter().any(|prefix| prefix.ip == via) {
+        let there = if theirs.is_empty() { "has none".to_owned() } else { theirs.join(", ") };
+        return Err(format!("`via` {via} is not an address of the other end of `{link}`: {there}"));
+    }
+    if !end.address.iter().any(|prefix| prefix.contains(via)) {
+        return Err(format!(
+            "`via` {via} is in no network of this end; give it an address beside it"
+        ));
+    }
+    Ok(())
+}
+
+/// As the kernel takes it where nobody says; 0 says nothing of an IPv6 route.
+fn metric(end: &End, route: &Route) -> u32 {
+    match end.metric {
+        None | Some(0) if route.to.ip.is_ipv6() => 1024,
+        metric => metric.unwrap_or(0),
+    }
+}
+
+/// Of the kernel's own route to the network of an address.
+fn connected_metric(ip: IpAddr) -> u32 {
+    if ip.is_ipv4() { 0 } else { 256 }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Topology;
+
+    /// A client, a router and a server in a row. `{...}` are replaced by the cases.
+    const ROW: &str = "\
+[[host]]
+name = 'client'
+[[host]]
+name = 'router'
+forward = true
+[[host]]
+name = 'server'
+[[link]]
+name = 'in'
+ends = [
+  { host = 'client', address = ['10.1.0.2/24'], routes = [{ to = '10.2.0.0/24', via = '10.1.0.1' }] },
+  { host = 'router', address = ['10.1.0.1/24'] },
+]
+[[link]]
+name = 'out'
+ends = [
+  { host = 'router', address = ['10.2.0.1/24'], nat = true },
+  { host = 'server', address = ['10.2.0.2/24'] },
+]
+";
+
+    fn told(changes: &[(&str, &str)]) -> String {
+        let change = |text: String, (from, to): &(&str, &str)| {
+            assert!(text.contains(from), "no `{from}`");
+            text.replacen(from, to, 1)
+        };
+        let text = changes.iter().fold(ROW.to_owned(), change);
+        Topology::parse(&text, "t.toml")
+            .map_or_else(|error| error.to_string(), |_| "good".to_owned())
+    }
+
+    #[test]
+    fn a_way_through_a_forwarding_host_is_good() {
+        assert_eq!(told(&[]), "good");
+        assert_eq!(told(&[("10.2.0.0/24', via", "0.0.0.0/0', via")]), "good");
+        // Without a gateway: whoever is at the other end.
+        assert_eq!(told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "'10.2.0.0/24'")]), "good");
+    }
+
+    #[test]
+    fn a_destination_without_a_way_is_told_with_the_host_where_it_ends() {
+        assert_eq!(
+            told(&[
+                ("forward = true", ""),
+                (", nat = true", ""),
+                ("10.2.0.0/24', via", "10.2.0.2/32', via")
+            ]),
+            "t.toml:11: no way to 10.2.0.2/32: `router` passes nothing on; give it `forward = true`"
+        );
+        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add it, or take \
+                      the route away";
+        assert_eq!(told(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
+        let lost = [
+            ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
+            ("10.2.0.0/24', via", "10.3.0.1', via"),
+        ];
+        let message =
+            "t.toml:12: no way to 10.3.0.1/32: `router` has no route to 10.3.0.1; add one";
+        assert_eq!(told(&lost), message);
+        let mended = [lost[0], lost[1], ("nat = true", "nat = true, routes = ['10.3.0.1']")];
+        assert_eq!(told(&mended), "good");
+    }
+
+    #[test]
+    fn routes_that_lead_in_a_circle_are_told_with_the_way() {
+        let circle = [
+            ("name = 'client'", "name = 'client'\nforward = true"),
+            ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
+            ("10.2.0.0/24', via", "10.3.0.0/16', via"),
+            ("['10.1.0.1/24'] }", "['10.1.0.1/24'], routes = ['10.3.0.0/16'] }"),
+        ];
+        assert_eq!(
+            told(&circle),
+            "t.toml:13: packets to 10.3.0.1 would go round, client → router → client; \
+             change one of these hosts' routes"
+        );
+        // A client that passes nothing on ends the circle, and the way.
+        let end = "t.toml:12: no way to 10.3.0.0/16: `client` passes nothing on; give it \
+                   `forward = true`";
+        assert_eq!(told(&circle[1..]), end);
+    }
+
+    #[test]
+    fn a_gateway_is_an_address_of_the_other_end() {
+        let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`: \
+                     10.1.0.1";
+        assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
+        let apart =
+            "t.toml:11: `via` 10.1.0.1 is in no network of this end; give it an address beside it";
+        assert_eq!(told(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
+        let family = "t.toml:11: `via` fd00::1 is not of the family of 10.2.0.0/24";
+        assert_eq!(told(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
+        let text = "t.toml:11: `10.1` is not an IP address";
+        assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
+        let key = "t.toml:11: unknown key `viaa` in [link.ends.routes]; did you mean `via`?";
+        assert_eq!(told(&[("via =", "viaa =")]), key);
+        let form = told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "7")]);
+        assert!(form.starts_with("t.toml:11: a route is `\"10.0.0.0/8\"`"), "{form}");
+    }
+
+    #[test]
+    fn the_two_hosts_of_a_link_share_no_address() {
+        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` \
+                    joins; \
+                    give one of them another";
+        assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
+        // Wherever on the hosts it is.
+        let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
+        assert!(inside.contains("both `client` and `router`, which `in` joins"), "{inside}");
+        // Two networks behind hosts that no link joins may be alike.
+        assert_eq!(
+            told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
+            "good"
+        );
+    }
+
+    #[test]
+    fn source_addresses_and_translation_must_make_sense() {
+        let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of `client`; add it there";
+        assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
+        let idle = told(&[("forward = true", "")]);
+        let router = "t.toml:17: `nat` has nothing to translate where nothing is forwarded; \
+                      give `router` `forward = true`";
+        assert_eq!(idle, router);
+        let server = "t.toml:18: `nat` has nothing to translate where nothing is forwarded; \
+                      give `server` `forward = true`";
+        assert_eq!(told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
+    }
+
+    #[test]
+    fn routes_that_the_kernel_cannot_tell_apart_are_refused() {
+        let twice = [("via = '10.1.0.1' }]", "via = '10.1.0.1' }, '10.2.0.0/24']")];
+        let message = "t.toml:11: `client` has two routes to 10.2.0.0/24 with the same `metric`; \
+                       give the ends different ones";
+        assert_eq!(told(&twice), message);
+        let connected = told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], routes = ['10.2.0.0/24']")]);
+        assert!(
+            connected.starts_with("t.toml:18: `server` has two routes to 10.2.0.0/24"),
+            "{connected}"
+        );
+    }
+
+    #[test]
+    fn metrics_of_ipv6_are_compared_as_the_kernel_takes_them() {
+        let link = |name: &str, address: &str, metric: &str| {
+            format!(
+                "[[link]]\nname = '{name}'\nends = [\n\
+                 {{ host = 'a', address = [{address}], routes = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
+            )
+        };
+        let told = |first: [&str; 2], second: [&str; 2]| {
+            let hosts = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\naddress = ['fd09::1/128']\n";
+            let text = [hosts, &link("l", first[0], first[1]), &link("m", second[0], second[1])];
+            Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
+        };
+        assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
+        // Nothing, and 0, are 1024; an address brings a route of 256.
+        for (first, second) in [
+            (["", ""], ["", ", metric = 0"]),
+            (["", ""], ["", ", metric = 1024"]),
+            (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
+        ] {
+            let error = told(first, second).unwrap_err();
+            assert!(error.starts_with("t.toml:13: `a` has two routes to fd09::/64"), "{error}");
+        }
+        assert!(told(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
+    }
+}

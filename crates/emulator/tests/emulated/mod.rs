@@ -1,0 +1,250 @@
+//! An emulated network of three equal links, and load for it.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_emulator::{self as emulate, Edit, Namespace, Network, Topology, WayStats};
+use anabranch_multipath::Time;
+use anabranch_netem::Link;
+
+pub const SERVER: &str = "10.99.0.1";
+pub const SERVER6: &str = "fd99::1";
+pub const PORT: u16 = 7777;
+
+/// A client and a server, joined by three links of 100 Mbit/s and 10 ms each way.
+pub fn topology(more: &str) -> Topology {
+    let mut text = String::from(
+        "seed = 3\n[[host]]\nname = 'client'\n\
+         [[host]]\nname = 'server'\naddress = ['10.99.0.1/32', 'fd99::1/128']\n",
+    );
+    for i in 0..3 {
+        text += &format!(
+            "[[link]]\nname = 'p{i}'\nrate = '100mbit'\ndelay = '10ms'\nqueue = '250kB'\nends = [\n\
+             {{ host = 'client', address = ['10.77.{i}.2/24', 'fd77:{i}::2/64'], metric = 10{i},\n\
+             routes = ['10.99.0.1/32', 'fd99::1/128'] }},\n\
+             {{ host = 'server', prefsrc = ['10.99.0.1', 'fd99::1'],\n\
+             routes = ['10.77.{i}.0/24', 'fd77:{i}::/64'] }} ]\n"
+        );
+    }
+    Topology::parse(&(text + more), "test").unwrap()
+}
+
+/// Starts the network, unless this machine cannot. The tests measure time, so they take turns.
+pub fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
+    network_with("")
+}
+
+/// The same with some further tables in its topology.
+pub fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
+        if let Some(why) = need.missing {
+            eprintln!("skipped: no {}: {why}", need.what);
+            return None;
+        }
+    }
+    Some((Network::start(&topology(more)).unwrap(), turn))
+}
+
+pub fn edit(json: &str) -> Edit {
+    serde_json::from_str(json).unwrap()
+}
+
+/// A UDP socket inside a host that gives up reading after `patience`.
+pub fn udp(host: &Namespace, address: &str, port: u16, patience: Duration) -> UdpSocket {
+    let address: IpAddr = address.parse().unwrap();
+    let socket = host.run(|| UdpSocket::bind(SocketAddr::new(address, port))).unwrap();
+    socket.set_read_timeout(Some(patience)).unwrap();
+    socket
+}
+
+/// A client's socket on link `i`'s address, connected to the server, and the server's.
+pub fn pair(network: &Network, i: usize, patience: Duration) -> (UdpSocket, UdpSocket) {
+    let client = udp(network.host("client").unwrap(), &format!("10.77.{i}.2"), 0, patience);
+    let server = udp(network.host("server").unwrap(), SERVER, PORT, patience);
+    client.connect((SERVER, PORT)).unwrap();
+    (client, server)
+}
+
+pub fn forward(network: &Network, link: &str) -> WayStats {
+    network.stats()[link].forward.clone()
+}
+
+/// Receives until nothing comes for the socket's patience, which may be none; how many came.
+pub fn count_arrivals(socket: &UdpSocket) -> usize {
+    let mut buffer = [0; 2048];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
+/// Mbit/s of one TCP connection's payload in seconds 2 to 4 after its start.
+pub fn tcp_rate(network: &Network, upload: bool) -> f64 {
+    let listen = || TcpListener::bind((SERVER, PORT));
+    let listener = network.host("server").unwrap().run(listen).unwrap();
+    let connect = || TcpStream::connect((SERVER, PORT));
+    let client = network.host("client").unwrap().run(connect).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let (mut from, mut to) = if upload { (client, server) } else { (server, client) };
+    let sender = thread::spawn(move || while from.write_all(&[0; 65_536]).is_ok() {});
+    receive_for(&mut to, Duration::from_secs(2));
+    let start = Instant::now();
+    let bytes = receive_for(&mut to, Duration::from_secs(2));
+    let rate = bytes as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64();
+    drop(to);
+    sender.join().unwrap();
+    rate
+}
+
+pub fn receive_for(stream: &mut TcpStream, span: Duration) -> usize {
+    let (end, mut buffer, mut bytes) = (Instant::now() + span, vec![0; 1 << 16], 0);
+    while Instant::now() < end {
+        bytes += stream.read(&mut buffer).unwrap();
+    }
+    bytes
+}
+
+/// Offers `rate` Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile`
+/// beside it.
+pub fn flood_all<R>(
+    network: &Network,
+    rate: f64,
+    span: Duration,
+    meanwhile: impl FnOnce() -> R,
+) -> R {
+    thread::scope(|scope| {
+        for i in 0..3 {
+            let client = format!("10.77.{i}.2");
+            let up = udp(network.host("client").unwrap(), &client, 0, span);
+            let down = udp(network.host("server").unwrap(), SERVER, PORT + 1 + i, span);
+            up.connect((SERVER, PORT)).unwrap();
+            down.connect((client.as_str(), PORT)).unwrap();
+            bind_device(&up, i);
+            scope.spawn(move || flood(&up, rate, span));
+            scope.spawn(move || flood(&down, rate, span));
+        }
+        meanwhile()
+    })
+}
+
+/// Bytes that came out of each direction of each link so far.
+pub fn delivered(network: &Network) -> Vec<(String, u64)> {
+    let stats = network.stats();
+    let both = |(name, link): (&String, &emulate::LinkStats)| {
+        [("forward", &link.forward), ("back", &link.back)]
+            .map(|(way, stats)| (format!("{name} {way}"), stats.delivered.bytes))
+    };
+    stats.iter().flat_map(both).collect()
+}
+
+/// The routes prefer link 0 for every source address; a bound socket takes its own.
+pub fn bind_device(socket: &UdpSocket, link: u16) {
+    let name = format!("p{link}");
+    socket2::SockRef::from(socket).bind_device(Some(name.as_bytes())).unwrap();
+}
+
+/// So many Mbit/s in packets of 1428 bytes, in bursts of a millisecond (at 120, 12 packets are
+/// 137 kbit).
+pub fn flood(socket: &UdpSocket, rate: f64, span: Duration) {
+    let start = Instant::now();
+    let mut sent = 0.0;
+    while start.elapsed() < span {
+        let due = start.elapsed().as_secs_f64() * rate * 1e6 / 8.0;
+        while sent < due {
+            // Nobody listens: the answer is an ICMP error at some later call.
+            let _ = socket.send(&[0; 1400]);
+            sent += 1428.0;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends so many datagrams over the first link, in bursts, each when the one before has entered it
+/// and few of all wait in it or before the server: what a busy machine drops elsewhere is not the
+/// link's. How many arrived.
+pub fn send_paced(
+    network: &Network,
+    client: &UdpSocket,
+    server: &UdpSocket,
+    count: u64,
+    burst: u64,
+) -> u64 {
+    let start = forward(network, "p0");
+    server.set_nonblocking(true).unwrap();
+    let (mut sent, mut arrived) = (0, 0);
+    while sent < count {
+        let next = count.min(sent + burst);
+        (sent..next).for_each(|_| assert_eq!(client.send(&[0; 100]).unwrap(), 100));
+        sent = next;
+        let few = if sent == count { 0 } else { 5 * burst };
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            arrived += count_arrivals(server) as u64;
+            let now = forward(network, "p0");
+            let (entered, lost) = (now.units - start.units, now.dropped.lost - start.dropped.lost);
+            let settled = entered >= sent && entered <= lost + arrived + few;
+            if settled || Instant::now() > patience {
+                break;
+            }
+            thread::sleep(Duration::from_micros(500));
+        }
+    }
+    server.set_nonblocking(false).unwrap();
+    arrived
+}
+
+/// A change after which packets are lost and overtake each other.
+pub const ROUGH: &str = r#"{"loss":0.05,"delay":"60ms","jitter":"40ms","reorder":true}"#;
+
+/// The numbers below `units` that did not arrive.
+pub fn missing(units: u32, arrived: &[u32]) -> Vec<u32> {
+    (0..units).filter(|unit| !arrived.contains(unit)).collect()
+}
+
+/// Sends `units` numbered datagrams, one each `gap`: when each was sent, and which arrived, in the
+/// order of arrival.
+pub fn send_numbered(
+    client: &UdpSocket,
+    server: &UdpSocket,
+    units: u32,
+    gap: Duration,
+) -> (Vec<Time>, Vec<u32>) {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut buffer = [0; 4];
+            std::iter::from_fn(|| server.recv(&mut buffer).ok().map(|_| u32::from_le_bytes(buffer)))
+                .collect()
+        });
+        let send = |unit: u32| {
+            let due = start + gap * unit;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let now = Time::ZERO + start.elapsed();
+            client.send(&unit.to_le_bytes()).unwrap();
+            now
+        };
+        ((0..units).map(send).collect(), receiver.join().unwrap())
+    })
+}
+
+/// What the topology's first link does with the same schedule, seed and change: arrivals in order.
+pub fn in_virtual_time(topology: &Topology, change: &str, schedule: &[Time]) -> Vec<(Time, u32)> {
+    let mut settings = topology.links[0].forward.clone();
+    edit(change).apply(&mut settings, false);
+    // The first direction of the first link has the first dice.
+    let mut link = Link::new(settings, topology.seed, 0);
+    for (&now, unit) in schedule.iter().zip(0..) {
+        // 4 bytes and the headers of UDP and IPv4.
+        let _ = link.push(now, unit, 32);
+    }
+    let mut arrivals = Vec::new();
+    while let Some(at) = link.next_timeout() {
+        arrivals.extend(link.pop(at).map(|unit| (at, unit)));
+    }
+    arrivals
+}

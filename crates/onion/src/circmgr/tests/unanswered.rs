@@ -1,0 +1,136 @@
+//! Streams that are attached and get no answer.
+
+use super::*;
+
+/// The circuit that a demand is attached to by these orders, if it is.
+fn attached(orders: &[Order], number: u64) -> Option<CircuitKey> {
+    orders.iter().find_map(|order| match order {
+        Order::Attach(of, key) if *of == number => Some(*key),
+        _ => None,
+    })
+}
+
+impl World {
+    /// Waits; the circuit that the demand is then attached to, if it is taken off its own.
+    fn moves_after(&mut self, seconds: u64, number: u64) -> Option<CircuitKey> {
+        self.wait(seconds);
+        let orders = self.settle();
+        self.linked(&orders);
+        let detached = orders.contains(&Order::Detach(number));
+        let attached = attached(&orders, number);
+        assert_eq!(detached, attached.is_some(), "{orders:?}");
+        attached
+    }
+
+    fn exit(&self, circuit: CircuitKey) -> [u8; 20] {
+        self.circmgr.path(circuit).unwrap()[2]
+    }
+}
+
+#[test]
+fn a_stream_without_an_answer_is_given_up_after_10_10_and_15_seconds() {
+    let mut world = World::new();
+    let first = world.asked();
+    let first_exit = world.exit(first);
+    assert_eq!(world.circmgr.next_timeout(), Some(world.now + Duration::from_secs(10)));
+    assert_eq!(world.moves_after(9, 1), None);
+    let second = world.moves_after(1, 1).unwrap();
+    assert_ne!(world.exit(second), first_exit, "there is another exit");
+    assert_eq!(world.moves_after(9, 1), None);
+    let mut before = second;
+    for patience in [1, 15, 15, 15, 15, 15] {
+        assert_eq!(world.moves_after(patience - 1, 1), None);
+        let next = world.moves_after(1, 1);
+        assert!(next.is_some_and(|next| next != before), "tried again where all exits failed");
+        before = next.unwrap();
+    }
+    world.wait(15);
+    world.settle();
+    world.wait(15);
+    let orders = world.settle();
+    let refused = Order::Refuse(1, Refusal::Unanswered);
+    assert!(orders.contains(&refused), "it is 120 s since it was asked for: {orders:?}");
+}
+
+#[test]
+fn a_silent_circuit_takes_no_new_streams_and_keeps_those_that_are_open() {
+    let mut world = World::new();
+    let silent = world.asked();
+    world.circmgr.answered(1);
+    world.ask(2, "a");
+    assert_eq!(attached(&world.settle(), 2), Some(silent));
+    let other = world.moves_after(10, 2).unwrap();
+    for number in 3..18 {
+        world.ask(number, "a");
+        assert_eq!(attached(&world.settle(), number), Some(other), "at once, by the other");
+        world.circmgr.answered(number);
+    }
+    let old = world.circmgr.overview().find(|seen| seen.key == silent).unwrap();
+    assert_eq!((old.streams, old.stage), (1, Stage::Ending), "what is open stays");
+}
+
+#[test]
+fn a_stream_that_was_answered_or_has_ended_stays_where_it_is() {
+    for ends in [CircuitManager::answered, CircuitManager::withdraw] {
+        let mut world = World::new();
+        world.asked();
+        ends(&mut world.circmgr, 1);
+        world.wait(100);
+        assert!(!world.settle().contains(&Order::Detach(1)));
+    }
+}
+
+#[test]
+fn spare_circuits_by_the_same_middle_or_exit_are_replaced_and_others_are_kept() {
+    let mut kept = 0;
+    for seed in 0..20 {
+        let mut world = World::new();
+        world.rng = stream(seed, 0, "spares");
+        let silent = world.asked();
+        let suspects = world.circmgr.path(silent).unwrap()[1..].to_vec();
+        let shares = |path: &Path| path[1..].iter().any(|id| suspects.contains(id));
+        let spare = |seen: &Overview| seen.stage == Stage::Spare;
+        let before: Vec<Overview> = world.circmgr.overview().filter(spare).collect();
+        world.wait(10);
+        let orders = world.orders();
+        for one in before {
+            let is_dropped = orders.contains(&Order::Destroy(one.key));
+            assert_eq!(is_dropped, shares(&one.path), "{one:?}");
+            kept += usize::from(!is_dropped);
+        }
+    }
+    assert!(kept > 0, "no spare was without the relays of the silent circuit");
+}
+
+#[test]
+fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
+    let mut world = world_of_legs(2);
+    let silent = world.asked();
+    assert_eq!(world.legs(silent).len(), 2);
+    let other = world.moves_after(10, 1).unwrap();
+    assert_ne!(other, silent);
+    world.circmgr.answered(1);
+    world.ask(2, "a");
+    assert_eq!(attached(&world.settle(), 2), Some(other));
+}
+
+#[test]
+fn exits_that_failed_a_demand_are_shunned_as_long_as_there_are_others() {
+    let shunning = |shun: &[[u8; 20]]| {
+        let mut world = World::new();
+        world.settle();
+        let isolation = Isolation(b"a".to_vec());
+        let (target, since) = (Target { port: 443, v6: false }, world.now);
+        let (avoid, shun) = (Vec::new(), shun.to_vec());
+        world
+            .circmgr
+            .demand(world.now, Demand { number: 1, target, isolation, since, avoid, shun });
+        let mut orders = world.settle();
+        world.wait(1);
+        orders.extend(world.settle());
+        attached(&orders, 1).map(|key| world.exit(key))
+    };
+    assert_eq!(shunning(&[DUAL_EXIT]), Some([5; 20]));
+    assert_eq!(shunning(&[[5; 20]]), Some(DUAL_EXIT));
+    assert!(shunning(&[[5; 20], DUAL_EXIT]).is_some(), "better than none");
+}

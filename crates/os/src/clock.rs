@@ -1,0 +1,66 @@
+//! The monotonic clock as the time line of a run.
+
+use std::time::{Instant, SystemTime};
+
+use anabranch_multipath::Time;
+
+/// Turns the machine's monotonic clock (`CLOCK_MONOTONIC`) into [`Time`] since the clock was
+/// started, and that into the time of day.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+    wall: SystemTime,
+}
+
+impl Clock {
+    /// A clock whose zero is now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// Starts a clock that takes `wall` for the time of day now, as on a machine whose clock is
+    /// wrong.
+    #[must_use]
+    pub fn start_at(wall: SystemTime) -> Self {
+        Self { start: Instant::now(), wall }
+    }
+
+    /// The time since the start.
+    pub fn now(&self) -> Time {
+        Time::ZERO + self.start.elapsed()
+    }
+
+    /// The time of day at the start, as the machine's clock had it then.
+    pub fn wall_start(&self) -> SystemTime {
+        self.wall
+    }
+
+    /// The time of day at `time`: the start's plus what has passed, so that later steps of the
+    /// machine's clock do not put events out of order.
+    pub fn wall(&self, time: Time) -> SystemTime {
+        self.wall + time.since(Time::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn time_goes_on_from_zero() {
+        let clock = Clock::start();
+        let first = clock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        let passed = clock.now() - first;
+        assert!(first < Time::from_secs(5) && passed >= Duration::from_millis(2), "{passed:?}");
+    }
+
+    #[test]
+    fn wall_time_follows_the_start() {
+        let clock = Clock::start();
+        let later = clock.wall(Time::from_secs(3));
+        assert_eq!(later.duration_since(clock.wall_start()).unwrap(), Duration::from_secs(3));
+    }
+}

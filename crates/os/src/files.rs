@@ -1,0 +1,198 @@
+//! How many files the process may have open (each socket is one), and what is done with newcomers
+//! when none is left.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Between two lines about connections that were turned away.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Raises the soft limit, as a rule 1,024, to the hard one.
+pub fn raise_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Where that is refused, opening sockets will say so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// How many files the program may have.
+#[must_use]
+pub fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Whether a file could not be opened because the program, or the system, has too many.
+#[must_use]
+pub fn ran_out(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
+}
+
+/// A file that is given up where no other is left, so that who wants to come in can be taken and
+/// turned away. Left waiting, they would keep their listener ready, and the program busy.
+pub struct Spare {
+    file: Option<OwnedFd>,
+    turned_away: u64,
+}
+
+impl Spare {
+    /// Takes a file for later.
+    #[must_use]
+    pub fn new() -> Spare {
+        Spare { file: Spare::file(), turned_away: 0 }
+    }
+
+    fn file() -> Option<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).ok()
+    }
+
+    /// Connections that were closed at once for want of a file.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// The next who wants to come in by a listener that does not block; `None` if nobody is left.
+    pub fn accept(&mut self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+        loop {
+            match listener.accept() {
+                Ok(newcomer) => return Some(newcomer),
+                Err(error) if ran_out(&error) => {
+                    if !self.turn_away(listener) {
+                        return None;
+                    }
+                }
+                Err(error) if is_newcomers(&error) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Whether there was somebody to turn away.
+    fn turn_away(&mut self, listener: &TcpListener) -> bool {
+        drop(self.file.take());
+        let turned = listener.accept().is_ok();
+        self.turned_away += u64::from(turned);
+        self.file = Spare::file();
+        turned
+    }
+}
+
+impl Default for Spare {
+    fn default() -> Spare {
+        Spare::new()
+    }
+}
+
+/// What is said of connections that were turned away: as often as that happens, once a minute at
+/// most.
+#[derive(Debug, Default)]
+pub struct FileWatch {
+    told: u64,
+    at: Option<Time>,
+}
+
+impl FileWatch {
+    /// Takes how many connections were turned away so far, and how many there are; returns a line
+    /// for the operator if there is something new.
+    pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
+        let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
+        if turned_away == self.told || is_early {
+            return None;
+        }
+        let count = turned_away - self.told;
+        (self.told, self.at) = (turned_away, Some(now));
+        let limit = limit();
+        Some(format!(
+            "out of file descriptors: {count} connections were closed at once; there are {have} \
+             already, and {limit} files may be open: raise the limit (ulimit -n, LimitNOFILE)"
+        ))
+    }
+}
+
+/// Whether an error of a listener is about the one who came, and others may wait.
+fn is_newcomers(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Files that the process of a test may have.
+    const FEW: u64 = 64;
+
+    /// Nine come, three of them while there are files.
+    fn come_when_no_file_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut spare = Spare::new();
+        let mut newcomers: Vec<TcpStream> =
+            (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let limit = Rlimit { current: Some(FEW), maximum: getrlimit(Resource::Nofile).maximum };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut fill = Vec::new();
+        while let Ok(file) = eventfd(0, EventfdFlags::empty()) {
+            fill.push(file);
+        }
+        fill.truncate(fill.len() - 3);
+        let taken: Vec<_> = std::iter::from_fn(|| spare.accept(&listener)).collect();
+        assert_eq!((taken.len(), spare.turned_away()), (3, 5));
+        fill.truncate(fill.len() - 1);
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody waits");
+        for away in &mut newcomers[3..] {
+            assert!(matches!(away.read(&mut [0]), Ok(0) | Err(_)), "its connection is closed");
+        }
+        drop(fill);
+        let late = TcpStream::connect(at).unwrap();
+        let (_, from) = spare.accept(&listener).unwrap();
+        assert_eq!(from, late.local_addr().unwrap(), "with files there are places again");
+    }
+
+    #[test]
+    fn who_comes_when_no_file_is_left_is_turned_away() {
+        // The limit is the process's: the test runs itself in one of its own.
+        const ALONE: &str = "ANABRANCH_TEST_FILES_ALONE";
+        const NAME: &str = "who_comes_when_no_file_is_left_is_turned_away";
+        if std::env::var_os(ALONE).is_some() {
+            return come_when_no_file_is_left();
+        }
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let done = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"));
+    }
+
+    #[test]
+    fn a_want_of_files_is_told_with_its_numbers_and_not_each_second() {
+        let (mut watch, at) = (FileWatch::default(), |s| Time::ZERO + Duration::from_secs(s));
+        assert_eq!(watch.look(at(1), 0, 9), None);
+        let told = watch.look(at(2), 5, 9).unwrap();
+        assert!(told.contains("5 connections were closed") && told.contains("9 already"), "{told}");
+        assert_eq!(watch.look(at(30), 8, 9), None);
+        assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 connections"));
+        assert_eq!(watch.look(at(200), 8, 9), None);
+    }
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        raise_limit();
+        assert_eq!(Some(limit()), getrlimit(Resource::Nofile).maximum.or(Some(u64::MAX)));
+    }
+
+    #[test]
+    fn a_want_of_files_is_no_fault_of_the_path() {
+        assert!(ran_out(&io::Error::from_raw_os_error(libc::EMFILE)));
+        assert!(ran_out(&io::Error::from_raw_os_error(libc::ENFILE)));
+        assert!(!ran_out(&io::Error::from_raw_os_error(libc::ENOBUFS)));
+    }
+}

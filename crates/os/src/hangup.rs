@@ -1,0 +1,73 @@
+//! SIGHUP as a request to read the settings again.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use signal_hook::consts::SIGHUP;
+use signal_hook::low_level::pipe;
+
+/// SIGHUP where it asks for the settings to be read again. It also comes when the terminal goes.
+#[derive(Debug)]
+pub struct Hangup {
+    signalled: UnixStream,
+    /// The run began on a terminal, and who began it wanted it to end with that.
+    on_terminal: bool,
+}
+
+impl Hangup {
+    /// Takes SIGHUP from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch() -> io::Result<Hangup> {
+        let on_terminal = !is_ignored(SIGHUP) && terminal().is_ok();
+        let (signalled, handler) = UnixStream::pair()?;
+        signalled.set_nonblocking(true)?;
+        pipe::register(SIGHUP, handler)?;
+        Ok(Hangup { signalled, on_terminal })
+    }
+
+    /// Takes all signals so far, and returns true if the terminal has gone.
+    pub fn take(&mut self) -> bool {
+        let mut taken = [0; 64];
+        while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
+        self.on_terminal && terminal().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
+    }
+}
+
+impl AsFd for Hangup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signalled.as_fd()
+    }
+}
+
+/// The terminal that controls this process; ENXIO where there is none (tty(4)).
+fn terminal() -> io::Result<File> {
+    File::open("/dev/tty")
+}
+
+/// Returns true if `signal` was ignored when the program began.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    fs::read_to_string("/proc/self/status")
+        .is_ok_and(|status| ignored_signals(&status) >> (signal - 1) & 1 == 1)
+}
+
+/// The mask of ignored signals in what proc_pid_status(5) describes; lowest bit: signal 1.
+fn ignored_signals(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored_signals("Name:\tx\nSigBlk:\t01\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored_signals(""), 0);
+    }
+}

@@ -1,0 +1,265 @@
+//! As much of an HTTP server as Prometheus needs (RFC 9112): one page, one request a connection.
+//!
+//! What anybody can take up is bounded: so many connections, so many bytes of a request, so much
+//! time for all of it. Who comes when all places are taken is turned away at once.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::format::Format;
+
+/// Connections at once.
+const PLACES: usize = 8;
+/// From a connection's beginning to its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a request, and its header lines.
+const REQUEST: (usize, usize) = (8 << 10, 64);
+/// After the system had no connection to give.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Makes the page anew for each who asks.
+type Page = dyn Fn() -> String + Send + Sync;
+
+/// A server on a thread of its own, until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Serves `page` at `/metrics`.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be had.
+    pub fn start(
+        address: SocketAddr,
+        page: impl Fn() -> String + Send + Sync + 'static,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let over = Arc::new(AtomicBool::new(false));
+        let (until, page): (_, Arc<Page>) = (Arc::clone(&over), Arc::new(page));
+        let work = move || serve(&listener, &page, &until);
+        thread::Builder::new().name("metrics".to_owned()).spawn(work)?;
+        Ok(Server { address, over })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What to warn of if other machines can reach it: that they read `what`, and when.
+    pub fn exposure(&self, what: &str) -> Option<String> {
+        let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
+        Some(format!(
+            "metrics are served on {at}: anyone who reaches that address can read \
+                      {what}, and when"
+        ))
+    }
+}
+
+impl Drop for Server {
+    /// The thread waits for the next connection; it gets one.
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect_timeout(&self.address, PAUSE);
+    }
+}
+
+fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
+    // Each connection's thread holds one more.
+    let places = Arc::new(());
+    for connection in listener.incoming() {
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(connection) = connection else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        if Arc::strong_count(&places) > PLACES {
+            continue;
+        }
+        let (page, place) = (Arc::clone(page), Arc::clone(&places));
+        let work = move || {
+            // Whoever does not ask properly, or leaves, has himself to blame.
+            let _ = Talk::new(connection).and_then(|talk| talk.answer(&*page));
+            drop(place);
+        };
+        // No thread, no answer: it is dropped, and with it the connection.
+        let _ = thread::Builder::new().name("scrape".to_owned()).spawn(work);
+    }
+}
+
+/// One connection.
+struct Talk {
+    stream: TcpStream,
+    end: Instant,
+}
+
+impl Talk {
+    fn new(stream: TcpStream) -> io::Result<Talk> {
+        stream.set_nodelay(true)?;
+        Ok(Talk { stream, end: Instant::now() + PATIENCE })
+    }
+
+    fn answer(mut self, page: &Page) -> io::Result<()> {
+        let plain = Format::Text.content_type();
+        let (status, kind, body) = match self.request()? {
+            Request::Page(format) => {
+                ("200 OK", format.content_type(), format.of(&page()).into_owned())
+            }
+            Request::Head(format) => ("200 OK", format.content_type(), String::new()),
+            Request::Elsewhere => ("404 Not Found", plain, "see /metrics\n".to_owned()),
+            Request::Otherwise => ("405 Method Not Allowed", plain, "GET only\n".to_owned()),
+            Request::Unreadable => ("400 Bad Request", plain, "no request\n".to_owned()),
+        };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Vary: Accept\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
+        );
+        self.write(&(head + &body).into_bytes())
+    }
+
+    fn request(&mut self) -> io::Result<Request> {
+        let mut bytes = Vec::new();
+        while bytes.len() < REQUEST.0 {
+            let mut part = [0; 1024];
+            self.stream.set_read_timeout(Some(self.left()?))?;
+            let length = self.stream.read(&mut part)?;
+            bytes.extend_from_slice(&part[..length]);
+            match Request::of(&bytes) {
+                Some(request) => return Ok(request),
+                None if length == 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                None => {}
+            }
+        }
+        Ok(Request::Unreadable)
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(self.left()?))?;
+            let written = self.stream.write(bytes)?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// The time that is left, above zero.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Page(Format),
+    /// What a page would be like, without it.
+    Head(Format),
+    Elsewhere,
+    Otherwise,
+    Unreadable,
+}
+
+impl Request {
+    /// What is asked for; `None` where the request is not complete yet.
+    fn of(bytes: &[u8]) -> Option<Request> {
+        let mut headers = [httparse::EMPTY_HEADER; REQUEST.1];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(bytes) {
+            Ok(httparse::Status::Partial) => return None,
+            Ok(httparse::Status::Complete(_)) => {}
+            Err(_) => return Some(Request::Unreadable),
+        }
+        let path = request.path.unwrap_or_default();
+        let is_page = path.split('?').next() == Some("/metrics");
+        let format = format_of(request.headers);
+        Some(match request.method {
+            Some("GET") if is_page => Request::Page(format),
+            Some("HEAD") if is_page => Request::Head(format),
+            Some("GET" | "HEAD") => Request::Elsewhere,
+            _ => Request::Otherwise,
+        })
+    }
+}
+
+/// The format that these headers ask for; what is not text asks for nothing.
+fn format_of(headers: &[httparse::Header<'_>]) -> Format {
+    let accepts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+    Format::wanted(accepts.filter_map(|header| std::str::from_utf8(header.value).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> Server {
+        Server::start("127.0.0.1:0".parse().unwrap(), || "page 1\n".to_owned()).unwrap()
+    }
+
+    fn ask(server: &Server, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        // A server that turns somebody away may do so with a reset.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn there_is_one_page_and_all_else_is_an_error() {
+        let server = server();
+        let page = ask(&server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("\r\n\r\npage 1\n"));
+        assert!(page.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{page}");
+        let asked = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+        let page = ask(&server, asked);
+        assert!(page.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0;"));
+        let head = ask(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        for (request, status) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "400"),
+            (&[b'A'; REQUEST.0], "400"),
+        ] {
+            let answer = ask(&server, request);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
+    }
+
+    #[test]
+    fn those_who_say_nothing_hold_a_few_places_for_a_while_and_no_more() {
+        let server = server();
+        let silent: Vec<_> =
+            (0..3 * PLACES).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let start = Instant::now();
+        let page = b"GET /metrics HTTP/1.0\r\n\r\n";
+        while !ask(&server, page).starts_with("HTTP/1.1 200") {
+            assert!(start.elapsed() < 3 * PATIENCE, "nobody is served any more");
+            thread::sleep(PAUSE);
+        }
+        assert!(start.elapsed() >= PATIENCE / 2, "all places were taken");
+        drop(silent);
+    }
+
+    #[test]
+    fn a_dropped_server_gives_its_port_back() {
+        let server = server();
+        let address = server.address();
+        drop(server);
+        let start = Instant::now();
+        while TcpListener::bind(address).is_err() {
+            assert!(start.elapsed() < PATIENCE);
+            thread::sleep(PAUSE);
+        }
+    }
+}

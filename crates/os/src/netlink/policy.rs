@@ -1,0 +1,464 @@
+//! Policy routing: rules by mark, tables of their own, and the virtual cables between namespaces.
+//! All changes need `CAP_NET_ADMIN`.
+//!
+//! Rules and routes made here carry a protocol number ([`OURS`]), so that they are known again
+//! after a crash.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::{Prefix, socket};
+
+/// The protocol number of our rules and routes (`proto 171` for `ip`): nobody else's in the
+/// registries of iproute2, FRRouting and systemd.
+pub const OURS: u8 = 171;
+/// The number of the main table.
+const MAIN: u32 = 254;
+/// The metric of a table's last resort, larger than any other.
+const LAST: u32 = u32::MAX - 1;
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    Four,
+    /// IPv6.
+    Six,
+}
+
+impl Family {
+    /// Both.
+    pub const BOTH: [Family; 2] = [Family::Four, Family::Six];
+
+    /// That of an address.
+    pub fn of(ip: IpAddr) -> Family {
+        if ip.is_ipv4() { Family::Four } else { Family::Six }
+    }
+
+    fn kernel(self) -> AddressFamily {
+        match self {
+            Family::Four => AddressFamily::Inet,
+            Family::Six => AddressFamily::Inet6,
+        }
+    }
+}
+
+/// A rule for packets with a mark, or of some origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whose packets.
+    pub family: Family,
+    /// The smaller is asked first.
+    pub priority: u32,
+    /// The mark, and which of its bits count; `None` for packets with any.
+    pub mark: Option<(u32, u32)>,
+    /// The interface that they come in by, "lo" for those of this machine; `None` for any.
+    pub from: Option<String>,
+    /// The table to look in.
+    pub table: u32,
+    /// Whether a default route in that table does not count (`suppress_prefixlength 0`).
+    pub only_specific: bool,
+}
+
+/// A rule that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundRule {
+    /// Whose packets.
+    pub family: Family,
+    /// Its priority.
+    pub priority: u32,
+    /// The mark that it is for, and which of its bits count.
+    pub mark: Option<(u32, u32)>,
+    /// The table that it names.
+    pub table: u32,
+    /// Whether it bears our protocol number.
+    pub ours: bool,
+}
+
+impl FoundRule {
+    /// Whether it is in the place of `rule`.
+    pub fn stands_for(&self, rule: &Rule) -> bool {
+        let place = (self.family, self.priority, self.table);
+        self.mark == rule.mark && place == (rule.family, rule.priority, rule.table)
+    }
+}
+
+/// Adds a rule. One like it that is there already is no error.
+///
+/// # Errors
+/// `EPERM` without the right to.
+pub fn add_rule(rule: &Rule) -> io::Result<()> {
+    let mut message = RuleMessage::default();
+    message.header.family = rule.family.kernel();
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Priority(rule.priority),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Protocol(RouteProtocol::Other(OURS)),
+    ];
+    if let Some((mark, mask)) = rule.mark {
+        message.attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]);
+    }
+    message.attributes.extend(rule.from.clone().map(RuleAttribute::Iifname));
+    if rule.only_specific {
+        message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
+    }
+    match socket::order(Message::NewRule(message), NLM_F_CREATE | NLM_F_EXCL) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// All rules of this namespace.
+pub fn rules() -> io::Result<Vec<FoundRule>> {
+    let mut found = Vec::new();
+    for family in Family::BOTH {
+        found.extend(rule_messages(family)?.iter().map(|message| found_rule(family, message)));
+    }
+    Ok(found)
+}
+
+/// Removes our rules whose priorities lie in `priorities`. Others' stay.
+pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
+    remove_rules_but(priorities, |_| false)
+}
+
+/// The same, but for those to `keep`.
+pub fn remove_rules_but(
+    priorities: std::ops::Range<u32>,
+    keep: impl Fn(&FoundRule) -> bool,
+) -> io::Result<()> {
+    for family in Family::BOTH {
+        for message in rule_messages(family)? {
+            let found = found_rule(family, &message);
+            if found.ours && priorities.contains(&found.priority) && !keep(&found) {
+                gone(socket::order(Message::DelRule(message), 0))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rule_messages(family: Family) -> io::Result<Vec<RuleMessage>> {
+    let mut request = RuleMessage::default();
+    request.header.family = family.kernel();
+    let answers = socket::dump(Message::GetRule(request))?;
+    let rules = answers.into_iter().filter_map(|answer| match answer {
+        Message::NewRule(message) => Some(message),
+        _ => None,
+    });
+    Ok(rules.collect())
+}
+
+fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
+    let table = u32::from(message.header.table);
+    let mut found = FoundRule { family, priority: 0, mark: None, table, ours: false };
+    let (mut mark, mut mask) = (None, u32::MAX);
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => found.priority = *priority,
+            RuleAttribute::Table(table) => found.table = *table,
+            RuleAttribute::FwMark(value) => mark = Some(*value),
+            RuleAttribute::FwMask(bits) => mask = *bits,
+            RuleAttribute::Protocol(protocol) => {
+                found.ours = *protocol == RouteProtocol::Other(OURS);
+            }
+            _ => {}
+        }
+    }
+    FoundRule { mark: mark.map(|mark| (mark, mask)), ..found }
+}
+
+/// Where the default route of a table leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Out of an interface, by its index, to a router or (`None`) to the link itself.
+    Out(u32, Option<IpAddr>),
+    /// Nowhere: senders are told so. A last resort, behind any other route of the table.
+    Nowhere,
+}
+
+/// Sets the default route of `table` (256 or more), in place of the one of the same kind that was
+/// there.
+pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family.kernel();
+    message.header.protocol = RouteProtocol::Other(OURS);
+    message.header.scope = RouteScope::Universe;
+    message.attributes.push(RouteAttribute::Table(table));
+    match way {
+        Way::Out(oif, gateway) => {
+            message.header.kind = RouteType::Unicast;
+            if gateway.is_none() && family == Family::Four {
+                message.header.scope = RouteScope::Link;
+            }
+            message.attributes.push(RouteAttribute::Oif(oif));
+            message.attributes.extend(gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+            message.attributes.push(RouteAttribute::Priority(1));
+        }
+        Way::Nowhere => {
+            message.header.kind = RouteType::Unreachable;
+            message.attributes.push(RouteAttribute::Priority(LAST));
+        }
+    }
+    socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+}
+
+/// A route that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundRoute {
+    /// Whose packets.
+    pub family: Family,
+    /// Its table.
+    pub table: u32,
+    /// Where it leads.
+    pub way: Way,
+    /// Whether it bears our protocol number.
+    pub ours: bool,
+}
+
+/// The routes of the tables in `tables`.
+pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
+    let mut found = Vec::new();
+    for family in Family::BOTH {
+        for message in route_messages(family)? {
+            let (table, way, ours) = (its_table(&message), its_way(&message), is_ours(&message));
+            if tables.contains(&table) {
+                found.push(FoundRoute { family, table, way, ours });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Removes our default routes from `table`, all but the last resort.
+pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
+    for message in route_messages(family)? {
+        let leads_out =
+            is_ours(&message) && its_table(&message) == table && its_way(&message) != Way::Nowhere;
+        if leads_out {
+            gone(socket::order(Message::DelRoute(message), 0))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the main table has a route to the network of `ip`, and not by default.
+pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
+    let family = Family::of(ip);
+    let contains = |message: &RouteMessage| {
+        let len = message.header.destination_prefix_length;
+        len > 0 && destination(message).is_some_and(|to| Prefix { ip: to, len }.contains(ip))
+    };
+    let messages = route_messages(family)?;
+    Ok(messages.iter().any(|message| its_table(message) == MAIN && contains(message)))
+}
+
+/// Removes our routes from the tables in `tables`.
+pub fn remove_routes(tables: std::ops::Range<u32>) -> io::Result<()> {
+    remove_routes_but(tables, |_| false)
+}
+
+/// The same, but for tables to `keep`.
+pub fn remove_routes_but(
+    tables: std::ops::Range<u32>,
+    keep: impl Fn(u32) -> bool,
+) -> io::Result<()> {
+    for family in Family::BOTH {
+        for message in route_messages(family)? {
+            let table = its_table(&message);
+            if is_ours(&message) && tables.contains(&table) && !keep(table) {
+                gone(socket::order(Message::DelRoute(message), 0))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn route_messages(family: Family) -> io::Result<Vec<RouteMessage>> {
+    let mut request = RouteMessage::default();
+    request.header.address_family = family.kernel();
+    let answers = socket::dump(Message::GetRoute(request))?;
+    let routes = answers.into_iter().filter_map(|answer| match answer {
+        Message::NewRoute(message) => Some(message),
+        _ => None,
+    });
+    Ok(routes.collect())
+}
+
+fn destination(message: &RouteMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(IpAddr::from(*ip)),
+        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(IpAddr::from(*ip)),
+        _ => None,
+    })
+}
+
+fn its_way(message: &RouteMessage) -> Way {
+    let (mut oif, mut gateway) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => oif = Some(*index),
+            RouteAttribute::Gateway(RouteAddress::Inet(ip)) => gateway = Some(IpAddr::from(*ip)),
+            RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => gateway = Some(IpAddr::from(*ip)),
+            _ => {}
+        }
+    }
+    let leads_out = message.header.kind == RouteType::Unicast;
+    oif.filter(|_| leads_out).map_or(Way::Nowhere, |oif| Way::Out(oif, gateway))
+}
+
+pub(super) fn its_table(message: &RouteMessage) -> u32 {
+    let attribute = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    attribute.unwrap_or(message.header.table.into())
+}
+
+fn is_ours(message: &RouteMessage) -> bool {
+    message.header.protocol == RouteProtocol::Other(OURS)
+}
+
+/// Lays a virtual cable: its end `here` in this namespace, its end `there` in that of the
+/// descriptor.
+///
+/// # Errors
+/// `EEXIST` if a name is taken.
+pub fn add_cable(here: &str, there: &str, namespace: BorrowedFd<'_>, mtu: u32) -> io::Result<()> {
+    let mut peer = LinkMessage::default();
+    peer.attributes = vec![
+        LinkAttribute::IfName(there.to_owned()),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::NetNsFd(namespace.as_raw_fd()),
+    ];
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(here.to_owned()),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]),
+    ];
+    socket::order(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Removes the interface `index`; one that is gone already is no error.
+pub fn remove_link(index: u32) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    gone(socket::order(Message::DelLink(message), 0))
+}
+
+/// What is gone already need not be removed.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT)) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::namespace::Namespace;
+    use crate::netlink::{configure, link_named};
+    use crate::tun::Tun;
+
+    /// Runs `work` in a namespace of its own, or says that none can be had.
+    fn alone(work: impl FnOnce() + Send) {
+        let outcome = Namespace::new().and_then(|namespace| {
+            namespace.run(|| {
+                work();
+                Ok(())
+            })
+        });
+        if let Err(error) = outcome {
+            println!("skipped: {error}");
+        }
+    }
+
+    #[test]
+    fn our_rules_are_told_from_others_and_removed_alone() {
+        alone(|| {
+            let before = rules().unwrap();
+            assert!(before.iter().all(|rule| !rule.ours));
+            for family in Family::BOTH {
+                let (table, mark) = (0xab_0001, Some((0xab_0001, 0xffff_ffff)));
+                let (from, only_specific) = (None, false);
+                let rule = Rule { family, priority: 1001, mark, from, table, only_specific };
+                for _ in 0..2 {
+                    add_rule(&rule).unwrap();
+                }
+                let main = Rule { table: 254, only_specific: true, ..rule.clone() };
+                add_rule(&Rule { priority: 1000, ..main }).unwrap();
+                add_rule(&Rule { priority: 2000, from: Some("lo".into()), mark: None, ..rule })
+                    .unwrap();
+            }
+            let ours: Vec<_> = rules().unwrap().into_iter().filter(|rule| rule.ours).collect();
+            assert_eq!(ours.len(), 6, "the same twice is one");
+            assert!(ours.iter().any(|rule| (rule.priority, rule.table) == (1001, 0xab_0001)));
+            remove_rules_but(1000..1010, |rule| rule.table == 254).unwrap();
+            assert_eq!(rules().unwrap().len(), before.len() + 4);
+            remove_rules(1000..1010).unwrap();
+            remove_rules(1000..1010).unwrap();
+            assert_eq!(rules().unwrap().len(), before.len() + 2);
+        });
+    }
+
+    #[test]
+    fn a_table_has_one_way_out_and_a_last_resort() {
+        alone(|| {
+            let tun = Tun::create("wide").unwrap();
+            configure::set_up(tun.index(), true).unwrap();
+            for family in Family::BOTH {
+                set_default(family, 0xab_0001, Way::Nowhere).unwrap();
+                for _ in 0..2 {
+                    set_default(family, 0xab_0001, Way::Out(tun.index(), None)).unwrap();
+                }
+            }
+            let tables = 0xab_0000..0xab_0100;
+            let found = routes_in(tables.clone()).unwrap();
+            assert!(found.len() == 4 && found.iter().all(|it| it.ours && it.table == 0xab_0001));
+            set_default(Family::Six, 0xab_0002, Way::Nowhere).unwrap();
+            remove_routes_but(tables.clone(), |table| table == 0xab_0001).unwrap();
+            assert_eq!(routes_in(tables.clone()).unwrap(), found);
+            drop(tun);
+            assert_eq!(routes_in(tables.clone()).unwrap().len(), 2, "nothing leads out any more");
+            remove_routes(tables.clone()).unwrap();
+            assert_eq!(routes_in(tables).unwrap(), []);
+        });
+    }
+
+    #[test]
+    fn a_cable_joins_two_namespaces_and_goes_with_one_end() {
+        alone(|| {
+            let there = Namespace::new().unwrap();
+            add_cable("here0", "there0", there.as_fd(), 1400).unwrap();
+            let link = link_named("here0").unwrap().unwrap();
+            assert_eq!(link.mtu, 1400);
+            assert!(there.run(|| link_named("there0")).unwrap().is_some());
+            remove_link(link.index).unwrap();
+            remove_link(link.index).unwrap();
+            assert!(there.run(|| link_named("there0")).unwrap().is_none());
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! TOML files whose mistakes are told with file, line and the nearest right key.
+//!
+//! A caller lists the keys of each section; [`read`] refuses every other key, then gives the text
+//! to serde. Values that serde refuses are told with their line too.
+//!
+//! ```
+//! use anabranch_os::toml_keys::{Section, read};
+//!
+//! #[derive(Debug, serde::Deserialize)]
+//! struct Config { path: Vec<Path> }
+//! #[derive(Debug, serde::Deserialize)]
+//! struct Path { name: String }
+//!
+//! const KEYS: &[Section] =
+//!     &[Section { path: "", keys: &["path"] }, Section { path: "path", keys: &["name"] }];
+//! let error = read::<Config>("[[path]]\nnmae = 'a'\n", "split.toml", KEYS).unwrap_err();
+//! assert_eq!(error.to_string(), "split.toml:2: unknown key `nmae` in [path]; did you mean `name`?");
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+
+/// The keys that one kind of table may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'s> {
+    /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place
+    /// of each of its tables. `*` in place of a key stands for any.
+    pub path: &'s str,
+    /// The keys it may have; a single `*` allows all.
+    pub keys: &'s [&'s str],
+}
+
+/// A mistake in a file, shown as `FILE:LINE: MESSAGE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TomlError {
+    /// The file as the user named it.
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong, in one line.
+    pub message: String,
+}
+
+impl TomlError {
+    /// A mistake at the bytes `span` of `text`.
+    pub fn at(text: &str, file: &str, span: Range<usize>, message: impl Into<String>) -> TomlError {
+        let before = &text.as_bytes()[..span.start.min(text.len())];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        TomlError { file: file.to_owned(), line, message: plain(&message.into()) }
+    }
+
+    fn from_toml(text: &str, file: &str, error: &toml::de::Error) -> TomlError {
+        let message = error.message().trim().replace('\n', "; ");
+        TomlError::at(text, file, error.span().unwrap_or_default(), message)
+    }
+}
+
+impl fmt::Display for TomlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+impl std::error::Error for TomlError {}
+
+/// Reads `text`, the content of `file`, into a `T`, after [`check`].
+pub fn read<T: DeserializeOwned>(
+    text: &str,
+    file: &str,
+    sections: &[Section<'_>],
+) -> Result<T, TomlError> {
+    check(text, file, sections)?;
+    toml::from_str(text).map_err(|error| {
+        let told = TomlError::from_toml(text, file, &error);
+        TomlError { message: with_key(text, &error, told.message), ..told }
+    })
+}
+
+/// Refuses what is not TOML, and the first key that `sections` does not list.
+///
+/// Tables whose place no section names are not looked into.
+pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
+    let document =
+        DeTable::parse(text).map_err(|error| TomlError::from_toml(text, file, &error))?;
+    let walk = Walk { text, file, sections };
+    walk.table(&mut Vec::new(), document.get_ref())
+}
+
+/// The candidate that `word` is most likely a mistyped form of; `None` if it is unlike all.
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
+}
+
+/// "; did you mean `X`?", or nothing.
+pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
+    nearest(word, candidates).map_or_else(String::new, |c| format!("; did you mean `{c}`?"))
+}
+
+struct Walk<'w> {
+    text: &'w str,
+    file: &'w str,
+    sections: &'w [Section<'w>],
+}
+
+impl Walk<'_> {
+    fn table(&self, place: &mut Vec<String>, table: &DeTable<'_>) -> Result<(), TomlError> {
+        let Some(section) = self.sections.iter().find(|s| matches(s.path, place)) else {
+            return Ok(());
+        };
+        // In the order of the file, so that the first mistake is told.
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let name = key.get_ref().as_ref();
+            if section.keys != ["*"] && !section.keys.contains(&name) {
+                let message = unknown(name, place, section.keys);
+                return Err(TomlError::at(self.text, self.file, key.span(), message));
+            }
+            place.push(name.to_owned());
+            self.value(place, value.get_ref())?;
+            place.pop();
+        }
+        Ok(())
+    }
+
+    fn value(&self, place: &mut Vec<String>, value: &DeValue<'_>) -> Result<(), TomlError> {
+        match value {
+            DeValue::Table(table) => self.table(place, table),
+            DeValue::Array(items) => {
+                items.iter().try_for_each(|item| self.value(place, item.get_ref()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with a value, with the key that it stands behind unless the words name it, and the
+/// form of a list where one is wanted.
+fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
+    let of_value = !message.starts_with("missing field");
+    let Some(at) = error.span().filter(|_| of_value) else { return message };
+    let Ok(document) = DeTable::parse(text) else { return message };
+    match key_at(document.get_ref(), at.start) {
+        Some((key, DeValue::String(value))) if message.ends_with("expected a sequence") => {
+            format!("`{key}` is a list: write {key} = ['{value}']")
+        }
+        Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
+            format!("`{key}`: write [[{key}]], in double brackets, before each")
+        }
+        Some((key, _)) if !message.contains(&format!("`{key}`")) => format!("`{key}`: {message}"),
+        _ => message,
+    }
+}
+
+/// The innermost key whose value holds the byte `at`, and that value.
+fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
+    let holds = |span: Range<usize>| span.contains(&at);
+    let inner = |value: &'t DeValue<'t>| match value {
+        DeValue::Table(table) => key_at(table, at),
+        DeValue::Array(items) => items.iter().find_map(|item| match item.get_ref() {
+            DeValue::Table(table) => key_at(table, at),
+            _ => None,
+        }),
+        _ => None,
+    };
+    table.iter().find_map(|(key, value)| {
+        let own = || holds(value.span()).then(|| (key.get_ref().as_ref(), value.get_ref()));
+        inner(value.get_ref()).or_else(own)
+    })
+}
+
+/// `text` in one line that does nothing to a terminal: a quoted key may hold any character.
+fn plain(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect()
+}
+
+fn matches(path: &str, place: &[String]) -> bool {
+    let wanted: Vec<&str> = path.split('.').filter(|key| !key.is_empty()).collect();
+    let same = |(want, have): (&&str, &String)| *want == "*" || *want == have.as_str();
+    wanted.len() == place.len() && wanted.iter().zip(place).all(same)
+}
+
+/// Returns the message for a key that is none of `keys`, with the nearest of them.
+#[must_use]
+pub fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
+    let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };
+    let near = hint(name, keys.iter().copied());
+    let rest = if near.is_empty() { format!("; known: {}", keys.join(", ")) } else { near };
+    format!("unknown key `{name}`{table}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Config {
+        #[serde(default)]
+        path: Vec<Path>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Path {
+        name: String,
+        weight: Option<f64>,
+    }
+
+    const KEYS: &[Section] = &[
+        Section { path: "", keys: &["path", "free", "by_name"] },
+        Section { path: "path", keys: &["name", "weight"] },
+        Section { path: "by_name.*", keys: &["port"] },
+        Section { path: "by_name", keys: &["*"] },
+    ];
+
+    fn mistake(text: &str) -> String {
+        read::<Config>(text, "f.toml", KEYS).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_good_file_is_read() {
+        let text = "[[path]]\nname = 'a'\nweight = 1\n[free]\nanything = 1\n[by_name.x]\nport = 1";
+        let config: Config = read(text, "f.toml", KEYS).unwrap();
+        assert_eq!((config.path[0].name.as_str(), config.path[0].weight), ("a", Some(1.0)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_line_and_the_nearest_key() {
+        let near = "f.toml:3: unknown key `wieght` in [path]; did you mean `weight`?";
+        assert_eq!(mistake("[[path]]\nname = 'a'\nwieght = 1\n"), near);
+        assert_eq!(
+            mistake("\npaths = []\n"),
+            "f.toml:2: unknown key `paths`; did you mean `path`?"
+        );
+        assert!(mistake("[by_name.x]\npotr = 1").starts_with("f.toml:2: unknown key `potr`"));
+        assert!(mistake("zzz = 1").ends_with("known: path, free, by_name"));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_told_with_its_line() {
+        let message = mistake("[[path]]\nname = 'a'\nweight = 'x'\n");
+        assert!(message.starts_with("f.toml:3: `weight`: invalid type"), "{message}");
+        assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn a_list_is_shown_where_one_value_stands() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Lists {
+            #[serde(rename = "exit", default)]
+            _exit: Vec<String>,
+            #[serde(rename = "path", default)]
+            _path: Vec<Path>,
+        }
+        const LISTS: &[Section] = &[
+            Section { path: "", keys: &["exit", "path"] },
+            Section { path: "path", keys: &["name", "weight"] },
+        ];
+        let mistake = |text| read::<Lists>(text, "f.toml", LISTS).unwrap_err().to_string();
+        let exit = "f.toml:2: `exit` is a list: write exit = ['accept *:443']";
+        assert_eq!(mistake("\nexit = 'accept *:443'\n"), exit);
+        let path = "f.toml:1: `path`: write [[path]], in double brackets, before each";
+        assert_eq!(mistake("[path]\nname = 'a'\n"), path);
+    }
+
+    #[test]
+    fn the_first_mistake_of_a_file_is_told() {
+        assert!(mistake("zebra = 1\nant = 2\n").starts_with("f.toml:1: unknown key `zebra`"));
+    }
+
+    #[test]
+    fn what_is_not_toml_is_told_with_its_line() {
+        let message = mistake("[[path]]\nname = \n");
+        assert!(message.starts_with("f.toml:2: "), "{message}");
+    }
+
+    #[test]
+    fn what_a_quoted_key_hides_is_shown_escaped() {
+        let message = mistake("\"a\\n\\u001b[2J\" = 1");
+        assert!(message.contains("`a\\n\\u{1b}[2J`"), "{message:?}");
+    }
+
+    #[test]
+    fn a_missing_key_is_told_with_the_line_of_its_table() {
+        let message = mistake("\n[[path]]\nweight = 1\n");
+        assert!(message.starts_with("f.toml:2: missing field `name`"), "{message}");
+    }
+}

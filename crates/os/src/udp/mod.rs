@@ -1,0 +1,60 @@
+//! Batched UDP: many datagrams a system call, and no copy between reception and sending.
+//!
+//! * [`UdpSocket`] is a non-blocking socket, either *bound* (a listener that answers from the
+//!   address it was spoken to) or *connected* (a path, whose errors surface).
+//! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
+//!   one [`Received`] is a run of up to 64 datagrams of one sender.
+//! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and hands
+//!   them to the kernel with one `sendmmsg`. Runs leave as one segmented send (UDP GSO). Adjacent
+//!   single datagrams of one size are gathered into such a run too, so that a peer which knows
+//!   nothing of GSO profits as well.
+//!
+//! None of them blocks, panics on input, or allocates once warm.
+//!
+//! ```no_run
+//! use anabranch_os::udp::{RecvBatch, SendQueue, UdpOptions, UdpSocket};
+//! # fn main() -> std::io::Result<()> {
+//! let listener = UdpSocket::bind("127.0.0.1:5000".parse().unwrap(), &UdpOptions::default())?;
+//! let path = UdpSocket::connect(None, "127.0.0.1:6000".parse().unwrap(), &UdpOptions::default())?;
+//! let (mut received, mut queue) = (RecvBatch::new(32), SendQueue::new());
+//! let mut out = queue.batch(&path);
+//! for run in received.recv(&listener)? {
+//!     out.push(run.onward());
+//! }
+//! let report = out.send();
+//! println!("{} sent, {} failed", report.sent, report.failed());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Why the *don't fragment* bit is always set, and the path MTU not obeyed
+//!
+//! All sockets use `IP_PMTUDISC_PROBE` (and its IPv6 twin). Fragments would be wrong: a fragment
+//! without ports is dropped by many NATs, fragments give a session away, and QUIC forbids them.
+//! Between the two modes that set the bit, `DO` also refuses what exceeds the path MTU that ICMP
+//! has claimed. Such a claim needs no more than a guessed port from anyone on the Internet, lasts
+//! ten minutes, and may go down to 552 bytes over IPv4, below QUIC's smallest packet: an off-path
+//! attacker could silence a path. `PROBE` refuses only what exceeds the *interface's* MTU, with
+//! `EMSGSIZE` ([`Fault::TooBig`]); a router's claim surfaces in the error queue
+//! ([`UdpSocket::take_error`]) and in [`UdpSocket::mtu`], to be counted and shown, and QUIC's own
+//! probing (RFC 9000, 14.2.1) goes on above us undisturbed.
+
+mod error;
+mod recv;
+mod send;
+mod socket;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Fault, Origin, QueuedError};
+pub use recv::{Batch, Received, RecvBatch};
+pub use send::{Datagrams, SendBatch, SendFailure, SendQueue, SendReport};
+pub use socket::{Memory, UdpOptions, UdpSocket};
+
+/// Segments that go into one segmented send at most: `UDP_MAX_SEGMENTS` of the kernels before 6.9,
+/// which later ones only raised.
+pub const MAX_SEGMENTS: usize = 64;
+
+/// Bytes that go into one send at most: what an IPv4 packet holds beside its header and UDP's.
+pub const MAX_BYTES: usize = 65_507;

@@ -1,0 +1,89 @@
+//! Reasons of failure, with their codes in SOCKS5 and HTTP.
+
+/// Why a request failed: the exit's reason, by its name in tor-spec ("Closing streams"), or one of
+/// the client itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// MISC: none of the others.
+    General,
+    /// RESOLVEFAILED: the name has no address.
+    ResolveFailed,
+    /// CONNECTREFUSED: the host refused the connection.
+    Refused,
+    /// EXITPOLICY: no exit that was tried allows this address.
+    ExitPolicy,
+    /// DESTROY: the circuit was torn down.
+    Destroyed,
+    /// DONE: the stream was closed before it was open.
+    Done,
+    /// TIMEOUT: the host did not answer in time.
+    TimedOut,
+    /// NOROUTE: no route to the host.
+    NoRoute,
+    /// HIBERNATING: the exit is about to rest.
+    Hibernating,
+    /// INTERNAL: a fault of the exit.
+    Internal,
+    /// RESOURCELIMIT: the exit has no resources left.
+    ResourceLimit,
+    /// CONNRESET: the connection was reset.
+    Reset,
+    /// TORPROTOCOL: a violation of the Tor protocol.
+    Protocol,
+    /// NOTDIRECTORY: the relay is no directory cache.
+    NotDirectory,
+    /// The client knows no exit that allows the port.
+    NoExit,
+    /// The client knows no three relays that make a path.
+    NoPath,
+    /// The client had no circuit in time.
+    NoCircuit,
+    /// An onion service, which this client does not reach.
+    NoService,
+}
+
+/// A reason in each protocol.
+pub(crate) struct Codes {
+    /// The reply code of SOCKS5 (RFC 1928, section 6).
+    pub(crate) socks: u8,
+    /// The status of HTTP, without a reason phrase of Tor's.
+    pub(crate) status: &'static str,
+    /// The token of `Tor-Request-Failed`: `end/` and the name of an exit's reason, as C tor sends
+    /// it, or `anabranch/` and one of ours.
+    pub(crate) token: &'static str,
+}
+
+const FORBIDDEN: &str = "403 Forbidden";
+const INTERNAL: &str = "500 Internal Server Error";
+const NOT_IMPLEMENTED: &str = "501 Not Implemented";
+const BAD_GATEWAY: &str = "502 Bad Gateway";
+const UNAVAILABLE: &str = "503 Service Unavailable";
+const TIMEOUT: &str = "504 Gateway Timeout";
+
+impl Reason {
+    /// Returns the codes: the statuses of Tor's HTTP CONNECT specification ("Error codes"), and
+    /// C tor's codes of SOCKS5.
+    pub(crate) fn codes(self) -> Codes {
+        let (socks, status, token) = match self {
+            Reason::General => (1, INTERNAL, "end/MISC"),
+            Reason::ResolveFailed => (4, UNAVAILABLE, "end/RESOLVEFAILED"),
+            Reason::Refused => (5, FORBIDDEN, "end/CONNECTREFUSED"),
+            Reason::ExitPolicy => (2, UNAVAILABLE, "end/EXITPOLICY"),
+            Reason::Destroyed => (1, BAD_GATEWAY, "end/DESTROY"),
+            Reason::Done => (1, BAD_GATEWAY, "end/DONE"),
+            Reason::TimedOut => (6, TIMEOUT, "end/TIMEOUT"),
+            Reason::NoRoute => (4, UNAVAILABLE, "end/NOROUTE"),
+            Reason::Hibernating => (1, BAD_GATEWAY, "end/HIBERNATING"),
+            Reason::Internal => (1, BAD_GATEWAY, "end/INTERNAL"),
+            Reason::ResourceLimit => (1, BAD_GATEWAY, "end/RESOURCELIMIT"),
+            Reason::Reset => (5, UNAVAILABLE, "end/CONNRESET"),
+            Reason::Protocol => (1, BAD_GATEWAY, "end/TORPROTOCOL"),
+            Reason::NotDirectory => (1, INTERNAL, "end/NOTDIRECTORY"),
+            Reason::NoExit => (2, UNAVAILABLE, "anabranch/NO_EXIT"),
+            Reason::NoPath => (1, UNAVAILABLE, "anabranch/NO_PATH"),
+            Reason::NoCircuit => (6, TIMEOUT, "anabranch/NO_CIRCUIT"),
+            Reason::NoService => (1, NOT_IMPLEMENTED, "anabranch/NO_ONION_SERVICES"),
+        };
+        Codes { socks, status, token }
+    }
+}

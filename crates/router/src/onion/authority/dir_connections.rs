@@ -1,0 +1,169 @@
+//! Connections of those who come in the clear: one request, one answer, all bounded.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::directory::http::RequestReader;
+use anabranch_onion::directory::reply::{Reply, Spoken};
+use anabranch_os::poller::{Interest, Poller, Ready};
+
+use crate::onion::answers::{Answers, PendingRequest};
+use crate::onion::conn::is_passing;
+use crate::onion::dirclient::unix;
+use crate::onion::station::STREAMS;
+
+/// Connections at once, and of one address: beyond, they are closed unanswered.
+const MOST: usize = 2_000;
+const MOST_OF_ONE: usize = 200;
+/// Who moves no byte for so long is gone; nobody takes longer in all.
+const SILENCE: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(600);
+const PIECE: usize = 16 << 10;
+
+/// All connections, by their numbers.
+#[derive(Default)]
+pub(super) struct DirConnections {
+    visitors: BTreeMap<u64, Visitor>,
+    last: u64,
+}
+
+struct Visitor {
+    socket: TcpStream,
+    peer: IpAddr,
+    stage: Stage,
+    begun: Time,
+    moved: Time,
+}
+
+enum Stage {
+    /// The request is not whole.
+    Asking(RequestReader),
+    /// The answer is worth waiting for.
+    Waiting(PendingRequest),
+    /// The answer is being said.
+    Answered(Spoken),
+    /// All is said. What still comes is read, or the kernel would take the answer back.
+    Leaving,
+}
+
+impl DirConnections {
+    /// Takes a connection.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn enter(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        (socket, peer): (TcpStream, SocketAddr),
+        longest: usize,
+    ) -> io::Result<()> {
+        let peer = peer.ip();
+        let same = self.visitors.values().filter(|visitor| visitor.peer == peer).count();
+        if self.visitors.len() >= MOST || same >= MOST_OF_ONE {
+            return Ok(());
+        }
+        socket.set_nonblocking(true)?;
+        self.last += 1;
+        poller.add(&socket, STREAMS + self.last)?;
+        let stage = Stage::Asking(RequestReader::new(longest));
+        self.visitors.insert(self.last, Visitor { socket, peer, stage, begun: now, moved: now });
+        Ok(())
+    }
+
+    /// Goes on with a connection that is ready.
+    pub(super) fn serve(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        number: u64,
+        ready: Ready,
+        answers: &dyn Answers,
+    ) {
+        let Some(visitor) = self.visitors.get_mut(&number) else { return };
+        visitor.moved = now;
+        let goes_on = visitor.go_on(ready, answers).unwrap_or(false);
+        let interest = visitor.interest();
+        if !goes_on || poller.change(&visitor.socket, STREAMS + number, interest).is_err() {
+            self.visitors.remove(&number);
+        }
+    }
+
+    /// Answers those who wait, if there is something new for them.
+    pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
+        let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
+        let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));
+        let numbers: Vec<u64> = waiting.map(|(number, _)| *number).collect();
+        let nothing = Ready { token: 0, read: false, write: false, error: false };
+        for number in numbers {
+            self.serve(now, poller, number, nothing, answers);
+        }
+    }
+
+    /// Closes connections on which nothing moves.
+    pub(super) fn expire(&mut self, now: Time) {
+        self.visitors.retain(|_, visitor| {
+            let waits = matches!(visitor.stage, Stage::Waiting(_));
+            let silent = !waits && now.since(visitor.moved) >= SILENCE;
+            !silent && now.since(visitor.begun) < LONGEST
+        });
+    }
+}
+
+impl Visitor {
+    fn interest(&self) -> Interest {
+        let answered = matches!(self.stage, Stage::Answered(..));
+        Interest { read: !answered, write: answered }
+    }
+
+    /// Moves what can be moved; false at the end.
+    fn go_on(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
+        if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.hear()? {
+            return Ok(false);
+        }
+        if let Stage::Waiting(waiting) = &mut self.stage
+            && let Some(reply) = waiting.look(answers, Some(self.peer), unix())
+        {
+            self.stage = Stage::Answered(reply.spoken());
+        }
+        self.say()?;
+        Ok(true)
+    }
+
+    /// Reads once; false if the visitor has gone.
+    fn hear(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; PIECE];
+        let count = match self.socket.read(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(error) if is_passing(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let Stage::Asking(reader) = &mut self.stage else { return Ok(true) };
+        match reader.push(&buffer[..count]) {
+            Ok(None) => {}
+            Ok(Some(request)) => self.stage = Stage::Waiting(PendingRequest::new(request)),
+            Err(error) => {
+                let reply = Reply::new(400, &error.to_string()).told(unix(), Some(self.peer));
+                self.stage = Stage::Answered(reply.spoken());
+            }
+        }
+        Ok(true)
+    }
+
+    fn say(&mut self) -> io::Result<()> {
+        let Stage::Answered(answer) = &mut self.stage else { return Ok(()) };
+        while !answer.next().is_empty() {
+            match self.socket.write(answer.next()) {
+                Ok(count) => answer.said(count),
+                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.stage = Stage::Leaving;
+        self.socket.shutdown(Shutdown::Write)
+    }
+}

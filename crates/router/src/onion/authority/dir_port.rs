@@ -1,0 +1,155 @@
+//! The thread of an authority's directory port and of its probes. It moves bytes, and waits for
+//! nothing else.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::Ready;
+
+use super::dir_connections::DirConnections;
+use super::shared_answers::{Letter, SharedAnswers};
+use crate::onion::answers::Answers;
+use crate::onion::dirclient::{DirClient, unix};
+use crate::onion::mptcp::TcpKind;
+use crate::onion::station::{Station, TICK, Token};
+
+/// Relays that are probed at once: half of these links are kept for those that run, so that the
+/// others have to be enough for many that do not.
+const PROBES: usize = 400;
+/// A relay's port has so long to answer.
+const OPENING: Duration = Duration::from_secs(10);
+/// The token of the bell that is rung when there is something new.
+const BELL: u64 = 0;
+
+/// The thread's state.
+pub(super) struct DirPort {
+    station: Station<Reachability>,
+    dir_connections: DirConnections,
+    shared_answers: Arc<SharedAnswers>,
+    /// Where the bell is.
+    news: DirClient,
+    /// Whom to probe.
+    probes: Receiver<Vec<Probe>>,
+    ticked: Time,
+}
+
+impl DirPort {
+    /// Listens at these addresses; with those that are listened at.
+    ///
+    /// # Errors
+    /// An address cannot be listened on, or the kernel has nothing left.
+    pub(super) fn new(
+        listen: &[SocketAddr],
+        shared_answers: Arc<SharedAnswers>,
+        news: DirClient,
+        probes: Receiver<Vec<Probe>>,
+    ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
+        let context = Context::new(unix()).map_err(io::Error::other)?;
+        let reachability = Reachability::new(PROBES, Box::new(anabranch_os::entropy::generator()?));
+        let mut station = Station::new(
+            Clock::start(),
+            reachability,
+            context,
+            (TcpKind::Single, listen),
+            Vec::new(),
+        )?;
+        station.links.patience = OPENING;
+        station.watch(news.waker(), BELL)?;
+        let at = station.addresses()?;
+        let (dir_connections, ticked) = (DirConnections::default(), Time::ZERO);
+        Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
+    }
+
+    /// Works until the registry is gone.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.shared_answers.write(Letter::Ends(error.to_string())),
+            }
+        }
+    }
+
+    fn turn(&mut self) -> io::Result<bool> {
+        let ready = self.station.wait(None)?;
+        let now = self.station.clock.now();
+        for event in ready {
+            self.take(now, event);
+        }
+        self.station.resume(now);
+        if self.station.is_due(now) {
+            self.station.core.expire(now);
+        }
+        let goes_on = self.take_probes();
+        self.obey(now);
+        if now.since(self.ticked) >= TICK {
+            self.ticked = now;
+            self.dir_connections.expire(now);
+            self.shared_answers.write(Letter::Room(self.station.core.room()));
+        }
+        Ok(goes_on)
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match Token::of(ready.token) {
+            Token::File(_) => {
+                // That there is something new is all that we want to know.
+                self.news.take();
+                self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
+            }
+            Token::Listener(place) => self.accept(now, place),
+            Token::Link(link) => self.station.take_link(now, link, ready),
+            // Probes are made by TLS.
+            Token::Quic(_) => {}
+            Token::Stream(number) => {
+                self.dir_connections.serve(
+                    now,
+                    &self.station.poller,
+                    number,
+                    ready,
+                    &*self.shared_answers,
+                );
+            }
+        }
+        self.obey(now);
+    }
+
+    fn accept(&mut self, now: Time, place: usize) {
+        while let Some(visitor) = self.station.accept(place) {
+            let poller = &self.station.poller;
+            // One that the kernel cannot watch is closed.
+            let _ = self.dir_connections.enter(now, poller, visitor, self.shared_answers.longest());
+        }
+    }
+
+    /// Begins the probes that the registry wants; false once it is gone.
+    fn take_probes(&mut self) -> bool {
+        loop {
+            match self.probes.try_recv() {
+                Ok(probes) => probes.into_iter().for_each(|probe| self.station.core.probe(probe)),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Does what the reachability test says.
+    fn obey(&mut self, now: Time) {
+        while let Some(output) = self.station.core.poll() {
+            match output {
+                Output::Link(output) => self.station.obey(now, output),
+                Output::Probed { target, answers } => {
+                    self.shared_answers.write(Letter::Probed { target, answers, at: unix() });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! An authority's long-term keys on disk, in C tor's files: the identity, which may lie elsewhere,
+//! the signing key and its certificate.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, SignatureError};
+use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
+use rand_core::CryptoRng;
+
+use crate::onion::kept::{Kept, read_text};
+use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
+
+const IDENTITY: &str = "authority_identity_key";
+const SIGNING: &str = "authority_signing_key";
+const CERTIFICATE: &str = "authority_certificate";
+/// The certificate before: the last consensus is signed by its key.
+const BEFORE: &str = "authority_certificate.old";
+/// A certificate whose signing key is about to take its place.
+const COMING: &str = "authority_certificate.coming";
+/// Before its end a certificate is renewed by so much, or a third of its time if that is less
+/// (seconds).
+const EARLY: u64 = 30 * 86_400;
+/// Clocks of others may be behind ours by so much.
+const SKEW: u64 = 600;
+
+/// The keys in the folder `keys` of an authority's data.
+pub struct Cabinet {
+    folder: PathBuf,
+    /// Not there if its owner keeps it elsewhere.
+    identity: Option<IdentityKey>,
+    certified_for: u64,
+    present: AuthorityCert,
+    before: Option<AuthorityCert>,
+}
+
+impl Cabinet {
+    /// Reads the keys, and makes those that are not there. With `certified_for` seconds a signing
+    /// key is certified.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, is none, or does not fit the others: all is left as it is.
+    pub fn open<R: CryptoRng>(
+        data: &Path,
+        rng: &mut R,
+        unix_now: u64,
+        certified_for: u64,
+    ) -> Result<(Cabinet, AuthorityKeys), StoreError> {
+        let folder = data.join("keys");
+        private_folder(&folder)?;
+        let identity = match is_any_there(&folder, &[IDENTITY, SIGNING, CERTIFICATE])? {
+            true => identity(&folder)?,
+            false => Some(make_identity(&folder, rng)?),
+        };
+        let keys = match (is_any_there(&folder, &[SIGNING, CERTIFICATE])?, &identity) {
+            (false, Some(identity)) => certify(&folder, identity, rng, [unix_now, certified_for])?,
+            _ => signing(&folder)?,
+        };
+        let id = keys.cert().keys().0;
+        if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
+            return Err(strange(&folder.join(CERTIFICATE), "it is of another identity"));
+        }
+        let (present, before) = (keys.cert().clone(), before(&folder)?);
+        Ok((Cabinet { folder, identity, certified_for, present, before }, keys))
+    }
+
+    /// For how many seconds the next signing key is certified.
+    pub fn set_certified_for(&mut self, seconds: u64) {
+        self.certified_for = seconds;
+    }
+
+    /// The name in `DirAuthority` lines: `v3ident`.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 20] {
+        self.present.keys().0
+    }
+
+    /// The certificates that clients may need: the present one first.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<AuthorityCert> {
+        [self.present.clone()].into_iter().chain(self.before.clone()).collect()
+    }
+
+    /// Whether the present certificate is about to end, or has.
+    #[must_use]
+    pub fn is_old(&self, unix_now: u64) -> bool {
+        let (from, until) = self.present.holds();
+        unix_now + EARLY.min(until.saturating_sub(from) / 3) >= until
+    }
+
+    /// When the present certificate ends, in seconds since 1970.
+    #[must_use]
+    pub fn ends(&self) -> u64 {
+        self.present.holds().1
+    }
+
+    /// Makes a signing key anew and certifies it.
+    ///
+    /// # Errors
+    /// The identity is not here, or a file cannot be written: the present keys stay.
+    pub fn renew<R: CryptoRng>(
+        &mut self,
+        rng: &mut R,
+        unix_now: u64,
+    ) -> Result<AuthorityKeys, StoreError> {
+        let Some(identity) = &self.identity else {
+            let told = "it is kept elsewhere: have it certify a signing key, and put key and \
+                        certificate here";
+            return Err(strange(&self.folder.join(IDENTITY), told));
+        };
+        replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
+        let keys = certify(&self.folder, identity, rng, [unix_now, self.certified_for])?;
+        self.before = Some(std::mem::replace(&mut self.present, keys.cert().clone()));
+        Ok(keys)
+    }
+}
+
+fn strange(path: &Path, what: impl ToString) -> StoreError {
+    StoreError::File(path.to_owned(), io::Error::other(what.to_string()))
+}
+
+fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
+    let path = folder.join(IDENTITY);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::File(path, error)),
+        Ok(text) => IdentityKey::from_pem(&text).map(Some).map_err(|bad| strange(&path, bad)),
+    }
+}
+
+fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey, StoreError> {
+    let path = folder.join(IDENTITY);
+    let told = |error: SignatureError| strange(&path, error);
+    let identity = IdentityKey::generate(rng).map_err(told)?;
+    replace(&path, identity.to_pem().map_err(told)?.as_bytes())?;
+    Ok(identity)
+}
+
+/// Makes and writes a signing key. Whatever happens meanwhile, key and certificate belong together,
+/// or [`signing`] brings them together.
+fn certify(
+    folder: &Path,
+    identity: &IdentityKey,
+    rng: &mut impl CryptoRng,
+    [now, seconds]: [u64; 2],
+) -> Result<AuthorityKeys, StoreError> {
+    let told = |error: SignatureError| strange(&folder.join(SIGNING), error);
+    let keys = identity.certify(rng, now.saturating_sub(SKEW), now + seconds).map_err(told)?;
+    let coming = folder.join(COMING);
+    replace(&coming, keys.certificate().as_bytes())?;
+    let pem = keys.to_pem().map_err(told)?;
+    if let Err(error) = replace(&folder.join(SIGNING), pem.as_bytes()) {
+        let _ = fs::remove_file(&coming);
+        return Err(error);
+    }
+    rename(folder)?;
+    Ok(keys)
+}
+
+fn rename(folder: &Path) -> Result<(), StoreError> {
+    let path = folder.join(CERTIFICATE);
+    fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
+}
+
+/// The signing key and its certificate.
+fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))
+    };
+    let key = read(SIGNING)?;
+    if let Kept::Whole(certificate) = read_text(&folder.join(COMING))?
+        && let Ok(keys) = AuthorityKeys::from_files(&key, &certificate)
+    {
+        rename(folder)?;
+        return Ok(keys);
+    }
+    let told = |bad: BadKeys| {
+        let remedy = format!(
+            "{bad}; with {IDENTITY} there, remove {SIGNING} and {CERTIFICATE} so that new ones \
+             are made"
+        );
+        strange(&folder.join(SIGNING), remedy)
+    };
+    AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
+}
+
+/// The certificate before the present one. One that is damaged is made again with the next key.
+fn before(folder: &Path) -> Result<Option<AuthorityCert>, StoreError> {
+    let Kept::Whole(text) = read_text(&folder.join(BEFORE))? else { return Ok(None) };
+    Ok(parse_certs(&text).ok().and_then(|mut certs| certs.0.pop()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rand_chacha::ChaCha20Rng;
+    use rand_chacha::rand_core::SeedableRng;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+    const YEAR: u64 = 365 * 86_400;
+
+    fn open(data: &Path) -> Result<(Cabinet, AuthorityKeys), StoreError> {
+        Cabinet::open(data, &mut ChaCha20Rng::seed_from_u64(1), NOW, YEAR)
+    }
+
+    #[test]
+    fn keys_are_made_once_renewed_in_time_and_survive_what_is_cut_short() {
+        let data = tempfile::tempdir().unwrap();
+        let (mut cabinet, first) = open(data.path()).unwrap();
+        let folder = data.path().join("keys");
+        for file in fs::read_dir(&folder).unwrap() {
+            let mode = file.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "only its owner reads it");
+        }
+        let (again, same) = open(data.path()).unwrap();
+        assert_eq!(again.identity(), cabinet.identity());
+        assert_eq!(same.certificate(), first.certificate());
+        assert!(!cabinet.is_old(NOW) && cabinet.is_old(NOW + YEAR - EARLY));
+        let mut rng = ChaCha20Rng::seed_from_u64(2);
+        let second = cabinet.renew(&mut rng, NOW + YEAR - EARLY).unwrap();
+        assert_ne!(second.certificate(), first.certificate());
+        assert!(!cabinet.is_old(NOW + YEAR - EARLY));
+        let texts = |cabinet: &Cabinet| -> Vec<String> {
+            cabinet.certificates().iter().map(|cert| cert.text().to_owned()).collect()
+        };
+        assert_eq!(texts(&cabinet), [second.certificate(), first.certificate()]);
+        // A renewal that was cut short between its two files.
+        fs::rename(folder.join(CERTIFICATE), folder.join(COMING)).unwrap();
+        fs::copy(folder.join(BEFORE), folder.join(CERTIFICATE)).unwrap();
+        let (again, keys) = open(data.path()).unwrap();
+        assert_eq!(keys.certificate(), second.certificate());
+        assert_eq!(texts(&again), texts(&cabinet));
+        half_a_key_and_strangers_keys_are_told(data.path(), &folder);
+    }
+
+    fn half_a_key_and_strangers_keys_are_told(data: &Path, folder: &Path) {
+        let path = folder.join(SIGNING);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let error = open(data).err().unwrap().to_string();
+        assert!(error.contains(SIGNING) && error.contains("remove"), "{error}");
+        assert_eq!(fs::read(&path).unwrap().len(), whole.len() / 2, "it is left as it is");
+        fs::write(&path, &whole).unwrap();
+        let identity = fs::read(folder.join(IDENTITY)).unwrap();
+        fs::remove_file(folder.join(IDENTITY)).unwrap();
+        let (mut cabinet, _) = open(data).unwrap();
+        let error = cabinet.renew(&mut ChaCha20Rng::seed_from_u64(3), NOW).err().unwrap();
+        assert!(error.to_string().contains("kept elsewhere"), "{error}");
+        fs::write(folder.join(IDENTITY), &identity[..identity.len() / 2]).unwrap();
+        let error = open(data).err().unwrap().to_string();
+        assert!(error.contains(IDENTITY), "{error}");
+        let mut rng = ChaCha20Rng::seed_from_u64(4);
+        let other = IdentityKey::generate(&mut rng).unwrap().to_pem().unwrap();
+        fs::write(folder.join(IDENTITY), other).unwrap();
+        let error = open(data).err().unwrap().to_string();
+        assert!(error.contains("another identity"), "{error}");
+    }
+}

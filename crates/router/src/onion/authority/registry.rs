@@ -1,0 +1,315 @@
+//! The authority's registry: a thread that owns all that changes, takes one letter after another,
+//! and does what is due. It alone waits for the disk and for packing.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::authority::reachability::Probe;
+use anabranch_onion::authority::{Refusal, UploadOutcome, measured};
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
+use anabranch_onion::directory::reply::Reply;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_os::clock::Clock;
+use rand_core::Rng;
+
+use super::keys::Cabinet;
+use super::ledger::Ledger;
+use super::shared_answers::{Letter, SharedAnswers};
+use super::wall_clock::{Step, WallClock, steady};
+use super::{AuthorityEvent, Changes};
+use crate::onion::answers::Promise;
+use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
+
+/// Between two looks at what is due.
+const TICK: Duration = Duration::from_secs(1);
+/// Between two tries of what did not work, in seconds.
+const RETRY: u64 = 60;
+/// Letters that are opened before what has changed is given out, and their writers answered.
+const BATCH: usize = 100;
+
+/// Where what the registry does begins and ends.
+pub(super) struct Ends {
+    pub(super) letters: Receiver<Letter>,
+    pub(super) orders: Receiver<DirCommand>,
+    pub(super) probes: Sender<Vec<Probe>>,
+}
+
+/// The thread's state.
+pub(super) struct Registry {
+    ledger: Ledger,
+    shared_answers: Arc<SharedAnswers>,
+    ends: Ends,
+    cabinet: Cabinet,
+    relay: Arc<RelayKeys>,
+    bandwidths: Option<PathBuf>,
+    /// What is published of us, and when it was.
+    description: Option<Description>,
+    published: u64,
+    /// Whether we are listed: a consensus of nobody at all is malformed.
+    listed: bool,
+    /// When what failed is tried again.
+    retry: u64,
+    clock: Clock,
+    ticked: Time,
+    wall: WallClock,
+    /// Answers that are given once what has changed is.
+    verdicts: Vec<(Promise, Reply)>,
+}
+
+impl Registry {
+    /// Of an authority with consensuses of this interval, that is this relay as well.
+    pub(super) fn new(
+        ledger: Ledger,
+        shared_answers: Arc<SharedAnswers>,
+        ends: Ends,
+        cabinet: Cabinet,
+        settings: &super::Settings,
+    ) -> Registry {
+        let clock = Clock::start();
+        let wall = WallClock::new(clock.now(), steady(), unix(), settings.core.interval);
+        let mut registry = Registry {
+            ledger,
+            shared_answers,
+            ends,
+            cabinet,
+            relay: Arc::clone(&settings.relay),
+            bandwidths: settings.bandwidths.clone(),
+            description: None,
+            published: 0,
+            listed: false,
+            retry: 0,
+            clock,
+            ticked: Time::ZERO,
+            wall,
+            verdicts: Vec::new(),
+        };
+        registry.give_out();
+        registry
+    }
+
+    /// Works until the relay's side is gone; then all is written.
+    pub(super) fn run(mut self) {
+        loop {
+            let passed = self.clock.now().since(self.ticked);
+            let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
+            // Before anything is noted by a clock that was set.
+            self.note_steps(self.clock.now(), unix());
+            match letter {
+                Ok(letter) => self.open_some(letter),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = self.clock.now();
+            if now.since(self.ticked) >= TICK {
+                self.ticked = now;
+                if !self.take_orders() {
+                    break;
+                }
+                self.tick(unix());
+            }
+            self.give_out();
+        }
+        self.ledger.keep(unix());
+    }
+
+    fn open_some(&mut self, first: Letter) {
+        self.open(first);
+        for _ in 1..BATCH {
+            let Ok(letter) = self.ends.letters.try_recv() else { return };
+            self.open(letter);
+        }
+    }
+
+    fn open(&mut self, letter: Letter) {
+        match letter {
+            Letter::Upload { body, from, promise } => {
+                let reply = match std::str::from_utf8(&body) {
+                    Ok(text) => verdict(&self.ledger.upload(unix(), text, from)),
+                    Err(_) => Reply::new(400, "A descriptor is text"),
+                };
+                self.verdicts.push((promise, reply));
+            }
+            Letter::Probed { target, answers, at } => {
+                self.ledger.authority.probed(at, &target, answers);
+            }
+            Letter::Room(room) => {
+                let probes = self.ledger.authority.probes(unix(), room);
+                // The directory port's thread looks there when it is rung.
+                if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
+                    self.shared_answers.ring();
+                }
+            }
+            Letter::Settings(changes) => self.adopt(*changes, unix()),
+            Letter::Ends(why) => {
+                self.ledger
+                    .tell(AuthorityEvent::Trouble(format!("the directory port is closed: {why}")));
+            }
+        }
+    }
+
+    fn adopt(&mut self, changes: Changes, unix: u64) {
+        let Changes { core, contact, bandwidths, certified_for } = changes;
+        self.bandwidths = bandwidths;
+        self.cabinet.set_certified_for(certified_for);
+        self.ledger.adopt(unix, core, contact);
+    }
+
+    /// Gives out what has changed, and then tells those who wait for that.
+    fn give_out(&mut self) {
+        let changed = self.ledger.changed();
+        let anything = changed.is_some() || !self.verdicts.is_empty();
+        changed.into_iter().for_each(|cache| self.shared_answers.show(cache));
+        self.verdicts.drain(..).for_each(|(promise, reply)| promise.keep(reply));
+        if anything {
+            self.shared_answers.ring();
+        }
+    }
+
+    /// What the relay's side wants; false once it is gone.
+    fn take_orders(&mut self) -> bool {
+        loop {
+            match self.ends.orders.try_recv() {
+                Ok(DirCommand::Publish(description)) => {
+                    let old = self.description.replace(*description);
+                    let new = self.description.as_ref();
+                    if old.zip(new).is_none_or(|(old, new)| new.differs_from(&old)) {
+                        self.published = 0;
+                    }
+                }
+                Ok(DirCommand::Sign(keys)) => (self.relay, self.published) = (keys, 0),
+                // We run no directory requests, have no bridges, and trust ourselves.
+                Ok(DirCommand::Report(_) | DirCommand::Trust(..) | DirCommand::AskBridges) => {}
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn tick(&mut self, unix: u64) {
+        // What bears a time that may be wrong is not made.
+        if !self.wall.is_trusted(steady()) {
+            return;
+        }
+        if unix >= self.retry || self.retry > unix + RETRY {
+            self.renew_keys(unix);
+            self.publish_ourselves(unix);
+        }
+        if self.listed && self.retry <= unix && self.ledger.authority.due(unix) <= unix {
+            self.measure(unix);
+            self.publish(unix);
+        }
+    }
+
+    /// A clock that was set anew makes nobody older.
+    fn note_steps(&mut self, now: Time, unix: u64) {
+        let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
+        (self.published, self.retry) = (0, 0);
+        self.ledger.shift(unix, by);
+        if set != 0 {
+            let way = if set > 0 { "forward" } else { "back" };
+            let wait = self.wall.settling();
+            self.ledger.tell(AuthorityEvent::Trouble(format!(
+                "the machine's clock was set {way} by {} s: no consensus for {wait} s, or until \
+                 it is set back",
+                set.abs()
+            )));
+        }
+    }
+
+    fn publish(&mut self, unix: u64) {
+        // Without it there is no new shared random value, and all else is as it should be.
+        if let Ok(mut rng) = anabranch_os::entropy::generator() {
+            let mut random = [0; 32];
+            rng.fill_bytes(&mut random);
+            self.ledger.authority.stir(random);
+        }
+        if let Err(error) = self.ledger.publish(unix) {
+            self.fail(unix, &format!("no consensus: {error}"));
+        }
+    }
+
+    fn renew_keys(&mut self, unix: u64) {
+        if !self.cabinet.is_old(unix) {
+            return;
+        }
+        let renewed =
+            anabranch_os::entropy::generator().map_err(|error| error.to_string()).and_then(
+                |mut rng| self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string()),
+            );
+        match renewed {
+            Ok(keys) => {
+                self.ledger.authority.set_keys(keys);
+                self.ledger.certify(self.cabinet.certificates());
+                // What lies on disk for a restart is signed by the key that is there then.
+                if self.ledger.authority.documents().times.is_some() {
+                    self.publish(unix);
+                }
+            }
+            Err(error) => {
+                let left = self.cabinet.ends().saturating_sub(unix) / 86_400;
+                let told =
+                    format!("the certificate ends in {left} days and is not renewed: {error}");
+                self.fail(unix, &told);
+            }
+        }
+    }
+
+    /// Publishes our own descriptor where that is due.
+    fn publish_ourselves(&mut self, unix: u64) {
+        let Some(description) = &self.description else { return };
+        if self.published <= unix && unix - self.published < REPUBLISH_S {
+            return;
+        }
+        let taken = match description.publish(&self.relay, unix) {
+            Ok(RelayDocuments { server, extra }) => {
+                match self.ledger.upload(unix, &(server + &extra), None) {
+                    // It was published before the clock was set back, and still holds.
+                    Err(refusal) if refusal.is_no_news() => Ok(UploadOutcome::Known),
+                    taken => taken.map_err(|refusal| refusal.to_string()),
+                }
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match taken {
+            Ok(_) => (self.published, self.listed) = (unix, true),
+            Err(error) => self.fail(unix, &format!("our own descriptor: {error}")),
+        }
+    }
+
+    fn measure(&mut self, unix: u64) {
+        let Some(path) = &self.bandwidths else { return };
+        let read = fs::read_to_string(path).map_err(|error| error.to_string());
+        let read =
+            read.and_then(|text| measured::read(&text, unix).map_err(|error| error.to_string()));
+        match read {
+            Ok(measured) => self.ledger.authority.measure(measured),
+            Err(error) => {
+                let told =
+                    format!("{}: {error}; the earlier measurements stay valid", path.display());
+                self.ledger.tell(AuthorityEvent::Trouble(told));
+            }
+        }
+    }
+
+    fn fail(&mut self, unix: u64, what: &str) {
+        self.retry = unix + RETRY;
+        self.ledger.tell(AuthorityEvent::Trouble(what.to_owned()));
+    }
+}
+
+/// What a relay is told.
+fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
+    // The words that C tor's relays know.
+    let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");
+    match taken {
+        Ok(UploadOutcome::New(_)) => Reply::new(200, "OK"),
+        Ok(UploadOutcome::Known) => no_news(),
+        Err(refusal) if refusal.is_no_news() => no_news(),
+        Err(refusal) => Reply::new(400, &refusal.to_string()),
+    }
+}

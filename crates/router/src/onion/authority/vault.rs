@@ -1,0 +1,207 @@
+//! What an authority keeps from one run to the next: descriptors (a file each), what is known of
+//! relays besides, the last consensus.
+//!
+//! Each file is whole or not there ([`kept`](crate::onion::kept)). A damaged one costs its content
+//! and is named: a descriptor comes again from its relay, and a consensus is made again. The file
+//! that cannot be had again, with the pinned identities and how reliable relays were, ends the
+//! start.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
+use anabranch_onion::wire::text::{bytes, hex, twenty};
+use serde::{Deserialize, Serialize};
+
+use crate::onion::kept::{Kept, Unknown, damaged, read_json, read_text, set_aside};
+use crate::onion::store::{StoreError, private_folder, replace};
+
+const RELAYS: &str = "relays";
+const PASTS: &str = "relays.json";
+const NS: &str = "consensus";
+const MICRODESC: &str = "consensus-microdesc";
+const MICRODESCS: &str = "microdescriptors";
+
+/// The files.
+pub(super) struct Vault {
+    folder: PathBuf,
+    /// Fields of a later version in [`PASTS`], by relay.
+    unknown: BTreeMap<[u8; 20], Unknown>,
+}
+
+/// A relay in [`PASTS`]; times in seconds since 1970.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    ed25519: String,
+    history: Fields,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<u64>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl Vault {
+    /// The files of this folder.
+    ///
+    /// # Errors
+    /// A folder cannot be made, or is open to others.
+    pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
+        private_folder(&data.join(RELAYS))?;
+        Ok(Vault { folder: data.to_owned(), unknown: BTreeMap::new() })
+    }
+
+    /// Takes up the state of an earlier run; what was lost of it, for the operator.
+    ///
+    /// # Errors
+    /// A file cannot be read, or [`PASTS`] is damaged: it is left as it is.
+    pub(super) fn restore(
+        &mut self,
+        authority: &mut Authority,
+        unix_now: u64,
+    ) -> Result<Vec<String>, StoreError> {
+        let mut troubles = Vec::new();
+        for (id, past) in self.pasts()? {
+            if !authority.remember(unix_now, &id, past) {
+                troubles.push(format!("{}: {PASTS} has its keys twice", hex(&id)));
+            }
+        }
+        troubles.extend(self.relays(authority, unix_now)?);
+        troubles.extend(self.consensus(authority, unix_now)?);
+        Ok(troubles)
+    }
+
+    /// Keeps what a relay published.
+    ///
+    /// # Errors
+    /// The disk is full, or the like: the old file stays.
+    pub(super) fn put(
+        &self,
+        id: [u8; 20],
+        server: &str,
+        extra: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let text = [server, extra.unwrap_or_default()].concat();
+        replace(&self.place(&id), text.as_bytes())
+    }
+
+    /// Forgets what a relay published.
+    pub(super) fn remove(&self, id: &[u8; 20]) {
+        // A file that stays is taken up by the next start, and given up again.
+        let _ = fs::remove_file(self.place(id));
+    }
+
+    /// Keeps everything else.
+    ///
+    /// # Errors
+    /// As [`Vault::put`].
+    pub(super) fn keep(&self, authority: &Authority) -> Result<(), StoreError> {
+        let Documents { ns, microdesc, microdescs, times } = authority.documents();
+        if times.is_some() {
+            let microdescs: String = microdescs.values().map(|(text, _)| &text[..]).collect();
+            for (file, text) in [(NS, ns), (MICRODESC, microdesc), (MICRODESCS, &microdescs)] {
+                replace(&self.folder.join(file), text.as_bytes())?;
+            }
+        }
+        let pasts: BTreeMap<String, Written> =
+            authority.pasts().map(|(id, past)| (hex(&id), self.written(&id, past))).collect();
+        let text = serde_json::to_vec_pretty(&pasts).expect("numbers and text are JSON");
+        replace(&self.folder.join(PASTS), &text)?;
+        Ok(())
+    }
+
+    fn place(&self, id: &[u8; 20]) -> PathBuf {
+        self.folder.join(RELAYS).join(hex(id))
+    }
+
+    fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
+        let path = self.folder.join(PASTS);
+        let strange = |why: &str| {
+            let cure =
+                "put back a copy, or move it away to begin without relays' pasts and pinned keys";
+            damaged(&path, why, cure)
+        };
+        let written: BTreeMap<String, Written> = match read_json(&path)? {
+            Kept::Absent => return Ok(Vec::new()),
+            Kept::Damaged(why) => return Err(strange(&why)),
+            Kept::Whole(written) => written,
+        };
+        let mut pasts = Vec::new();
+        for (id, written) in written {
+            let read = written.read(&id);
+            let told = || strange(&format!("'{}' is no relay's past", id.escape_debug()));
+            let (id, past, unknown) = read.ok_or_else(told)?;
+            if !unknown.is_empty() {
+                self.unknown.insert(id, unknown);
+            }
+            pasts.push((id, past));
+        }
+        Ok(pasts)
+    }
+
+    fn relays(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
+        let folder = self.folder.join(RELAYS);
+        let told = |error| StoreError::File(folder.clone(), error);
+        let mut troubles = Vec::new();
+        for file in fs::read_dir(&folder).map_err(told)? {
+            let path = file.map_err(told)?.path();
+            let id = path.file_name().and_then(|name| twenty(name.to_str()?));
+            if id.is_none() {
+                continue;
+            }
+            let told = "the relay publishes it again";
+            let text = match read_text(&path)? {
+                Kept::Whole(text) => text,
+                Kept::Damaged(why) => {
+                    troubles.push(set_aside(&path, &why, told)?);
+                    continue;
+                }
+                Kept::Absent => continue,
+            };
+            // The relay publishes it again, and that takes the file's place.
+            if let Err(refusal) = authority.take_up(now, &text) {
+                troubles.push(format!("{}: {refusal}", path.display()));
+            }
+        }
+        Ok(troubles)
+    }
+
+    /// Serves the last consensus again; why not, if that cannot be.
+    fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
+        let mut troubles = Vec::new();
+        let mut texts = Vec::new();
+        for name in [NS, MICRODESC, MICRODESCS] {
+            let path = self.folder.join(name);
+            texts.push(match read_text(&path)? {
+                Kept::Absent => None,
+                Kept::Whole(text) => Some(text),
+                Kept::Damaged(why) => {
+                    troubles.push(set_aside(&path, &why, "a new one is made")?);
+                    None
+                }
+            });
+        }
+        let [Some(ns), Some(microdesc), microdescs] = &texts[..] else { return Ok(troubles) };
+        let microdescs = microdescs.as_deref().unwrap_or_default();
+        let told = "the last consensus has expired, is not whole, or is signed by another key: a new one is made";
+        if !authority.restore(now, [ns, microdesc], microdescs) {
+            troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
+        }
+        Ok(troubles)
+    }
+
+    fn written(&self, id: &[u8; 20], past: Past) -> Written {
+        let ed25519 = hex(&past.edwards);
+        let unknown = self.unknown.get(id).cloned().unwrap_or_default();
+        Written { ed25519, history: past.history.fields(), answered: past.answered, unknown }
+    }
+}
+
+impl Written {
+    fn read(self, id: &str) -> Option<([u8; 20], Past, Unknown)> {
+        let Written { ed25519, history, answered, unknown } = self;
+        let edwards = bytes(&ed25519)?;
+        let history = History::from_fields(history)?;
+        Some((twenty(id)?, Past { edwards, history, answered }, unknown))
+    }
+}

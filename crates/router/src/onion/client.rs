@@ -1,0 +1,835 @@
+//! A client on real sockets: programs come by SOCKS or HTTP CONNECT, and leave by circuits.
+//!
+//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]),
+//! which says what circuits are built and which stream goes by which.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_links::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
+use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
+use anabranch_onion::clocks::{Clocks, PeerTime};
+use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::directory::network::{Network, Path, Position, Target, Wishes};
+use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::text::hex;
+use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
+use anabranch_os::clock::Clock;
+use anabranch_os::files;
+use anabranch_os::manager::tell;
+use anabranch_os::poller::Ready;
+use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
+
+use super::authorities::Authority;
+use super::dirclient::{DirClient, Fetched, News, unix};
+use super::mptcp::TcpKind;
+use super::quic::QuicLinking;
+use super::reload::{Asked, Outcome, Reload, Renewed};
+use super::skew::Skew;
+use super::state::{ClientState, UnknownState};
+use super::station::{Station, TAP, TICK, Token};
+use super::tap::Tap;
+use super::ways::{BridgeWays, TransportNews};
+use dir_requests::{At, DirRequests, Done};
+pub use metrics::ClientMetrics;
+use programs::Programs;
+pub use refused::{Exits, Lack, Refused, Why};
+use sets::SetBook;
+pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
+use trace::CellTrace;
+
+mod dir_requests;
+mod metrics;
+mod names;
+mod programs;
+mod refused;
+mod sets;
+mod status;
+mod trace;
+
+/// Tokens of the single files.
+const STOP: u64 = 0;
+const NEWS: u64 = 1;
+const HANGUP: u64 = 2;
+const TRANSPORTS: u64 = 3;
+
+/// How a client is to run.
+pub struct Settings {
+    /// Where programs come in; SOCKS and HTTP are told apart by their first byte.
+    pub listen: Vec<SocketAddr>,
+    /// Who talks to authorities.
+    pub dirclient: DirClient,
+    /// Where guards and build times are kept.
+    pub data: PathBuf,
+    /// Which relays the user wants, and which not.
+    pub wishes: Wishes,
+    /// The bridges by which alone the network is entered, if it is: those that `dirclient` asks.
+    pub ways: Option<BridgeWays>,
+    /// Whether SOCKS5 is answered in Tor's own codes where something is wrong with an onion
+    /// service.
+    pub extended_errors: bool,
+    /// How much padding the user wants.
+    pub padding: Amount,
+    /// Limit of queued cells, in bytes.
+    pub memory: usize,
+    /// The order among the circuits of a link.
+    pub circuitmux: circuitmux::Kind,
+    /// Legs of a circuit; `None`: as many as the network wants.
+    pub legs: Option<usize>,
+    /// Which design circuits of several legs are of.
+    pub design: Design,
+    /// How what programs send is dealt among legs; `None`: as the exit wishes.
+    pub dealing: Option<Dealing>,
+    /// Tap that shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
+    /// guard that knows such links sees that this client asks for them.
+    pub tap: Option<Tap>,
+    /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
+    /// ones, too.
+    pub quic: Option<QuicLinking>,
+    /// Where what each guard sees is written, if anywhere.
+    pub trace: Option<PathBuf>,
+}
+
+/// What a client was told anew.
+#[derive(Debug)]
+pub struct Changes {
+    /// Which relays the user wants, and which not.
+    pub wishes: Wishes,
+    /// How much padding the user wants.
+    pub padding: Amount,
+    /// Legs of a circuit, as in [`Settings`].
+    pub legs: Option<usize>,
+    /// Limit of queued cells, in bytes.
+    pub memory: usize,
+    /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
+    pub trust: Option<(Vec<Authority>, bool)>,
+}
+
+/// What a person, or a machine, may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// Programs may come, at these addresses.
+    Listening(Vec<SocketAddr>),
+    /// Circuits can be built: how many relays are known.
+    Ready(usize),
+    /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
+    /// uses Counter Galois Onion.
+    Built(u64, Vec<String>, bool),
+    /// A circuit is a leg of a set now: its number, the set's design, and how long its last relay
+    /// took to say so.
+    Linked(u64, Design, Duration),
+    /// A circuit is gone: its number, and why.
+    Closed(u64, String),
+    /// What there is to see, each second.
+    Status(Box<Status>),
+    /// A link is open, or a relay broke the rules.
+    Core(Event),
+    /// A program's wish could not be met.
+    Refused(Refused),
+    /// A directory request was made.
+    Fetched(Fetched),
+    /// SIGHUP has come, and settings were read again.
+    Reloaded(Outcome),
+    /// A clock is wrong, or ours is right again.
+    Clock(Skew),
+    /// Something did not work; it will be tried again.
+    Trouble(String),
+}
+
+/// Runs a client until `stop` is readable.
+///
+/// # Errors
+/// An address cannot be listened on, the state that was kept cannot be read, the kernel has no
+/// files left at the start, or the trace cannot be written.
+pub fn run(
+    settings: Settings,
+    rng: ChaCha20Rng,
+    stop: &UnixStream,
+    watch: &mut dyn FnMut(ClientEvent),
+) -> io::Result<()> {
+    run_rereading(settings, rng, stop, None, watch)
+}
+
+/// The same for a client that reads its settings again on SIGHUP. Streams go on under the new ones.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(
+    settings: Settings,
+    rng: ChaCha20Rng,
+    stop: &UnixStream,
+    reload: Option<Reload<'_, Changes>>,
+    watch: &mut dyn FnMut(ClientEvent),
+) -> io::Result<()> {
+    files::raise_limit();
+    let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
+    let listening = desk.station.addresses()?;
+    let open = listening.iter().filter(|at| !at.ip().is_loopback()).map(open_to_others);
+    open.map(ClientEvent::Trouble).for_each(&mut *watch);
+    watch(ClientEvent::Listening(listening));
+    tell(&[NotifyState::Ready]);
+    while desk.turn(watch)? {}
+    desk.keep(watch);
+    desk.trace.map_or(Ok(()), CellTrace::finish)
+}
+
+/// Why no path of a network can be built, whatever its exit lets out.
+fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
+    let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
+    matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
+}
+
+/// A line for a user whose proxy is within reach of others.
+fn open_to_others(at: &SocketAddr) -> String {
+    format!(
+        "--listen {at}: whoever reaches this address uses the network in your name, and SOCKS and \
+         HTTP go there in the clear: 127.0.0.1 is a good choice"
+    )
+}
+
+/// The two cores, their sockets, and the programs.
+struct ClientLoop<'r> {
+    station: Station<Client>,
+    circmgr: CircuitManager,
+    programs: Programs,
+    dir_requests: DirRequests,
+    clocks: Clocks,
+    sets: SetBook,
+    trace: Option<CellTrace>,
+    rng: ChaCha20Rng,
+    network: Option<Arc<Network>>,
+    /// Relays that it lists, and those that can be used.
+    relays: [usize; 2],
+    /// Relays that the user names and it does not list, by the option, as was last said.
+    unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
+    settings: Settings,
+    reload: Option<Reload<'r, Changes>>,
+    /// SIGHUP asked for the end.
+    ends: bool,
+    unkept: bool,
+    /// No path could be built of the relays that were known last.
+    pathless: bool,
+    file_watch: FileWatch,
+    /// Fields of the state's file that this version does not know.
+    unknown: UnknownState,
+    ticked: Time,
+}
+
+impl<'r> ClientLoop<'r> {
+    fn new(
+        mut settings: Settings,
+        mut rng: ChaCha20Rng,
+        stop: &UnixStream,
+        reload: Option<Reload<'r, Changes>>,
+    ) -> io::Result<ClientLoop<'r>> {
+        let kept = ClientState::read(&settings.data).map_err(io::Error::other)?;
+        let config = Config {
+            params: Arc::default(),
+            policy: settings.circuitmux,
+            padding: settings.padding,
+            max_cells: settings.memory / CELL,
+            design: settings.design,
+            dealing: settings.dealing.clone(),
+        };
+        let mut core = Client::new(config, Box::new(fork(&mut rng)));
+        let clock = Clock::start();
+        let trace = settings.trace.as_ref().map(|target| {
+            core.watch_cells();
+            CellTrace::create(target, &clock, settings.dealing.as_ref())
+        });
+        let context = Context::new(unix()).map_err(io::Error::other)?;
+        // A client tells nobody its addresses.
+        let mut station =
+            Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
+        settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
+        if let Some(linking) = settings.quic {
+            station.open_quic(linking, None);
+        }
+        station.watch(stop, STOP)?;
+        station.watch(settings.dirclient.waker(), NEWS)?;
+        reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
+        let wishes = settings.wishes.clone();
+        let authorities = settings.dirclient.authorities().iter();
+        let ClientState { guards, build_times, unknown } = kept;
+        let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
+        circmgr.set_design(settings.design);
+        circmgr.set_legs(settings.legs);
+        if let Some(ways) = &settings.ways {
+            circmgr.set_bridges(ways.bridges().iter().map(|bridge| bridge.rsa).collect());
+            station.watch(ways.transports().waker(), TRANSPORTS)?;
+            station.links.set_ways(ways.clone());
+        }
+        Ok(ClientLoop {
+            station,
+            circmgr,
+            programs: Programs::new(settings.extended_errors),
+            dir_requests: DirRequests::default(),
+            clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
+            sets: SetBook::default(),
+            trace: trace.transpose()?,
+            rng,
+            network: None,
+            relays: [0; 2],
+            unlisted: Vec::new(),
+            settings,
+            reload,
+            ends: false,
+            unkept: false,
+            pathless: false,
+            file_watch: FileWatch::default(),
+            unknown,
+            ticked: Time::ZERO,
+        })
+    }
+
+    /// Waits, takes what is ready to the cores, does what they say; false if it is time to end.
+    fn turn(&mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<bool> {
+        let ready = self.station.wait(self.circmgr.next_timeout())?;
+        let now = self.station.clock.now();
+        for event in &ready {
+            self.take(now, *event, watch);
+        }
+        self.station.resume(now);
+        if self.station.is_due(now) {
+            self.station.core.handle(now, Input::Timeout);
+        }
+        self.obey(now, watch);
+        if now.since(self.ticked) >= TICK {
+            self.ticked = now;
+            self.tick(now, watch);
+            self.obey(now, watch);
+        }
+        Ok(!self.ends && ready.iter().all(|event| event.token != STOP))
+    }
+
+    fn tick(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
+        watch(ClientEvent::Status(Box::new(self.status(now))));
+        let (turned_away, have) = (self.station.turned_away(), self.programs.len());
+        let want = self.file_watch.look(now, turned_away, have);
+        want.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
+        if self.unkept {
+            self.keep(watch);
+        }
+        self.at_dir_requests(now, DirRequests::expire);
+        if self.network.is_none() {
+            self.programs.give_up(now, &mut self.circmgr);
+        }
+    }
+
+    fn status(&self, now: Time) -> Status {
+        let named = |id: &[u8; 20]| self.name(id).unwrap_or_else(|| "?".to_owned());
+        let circuits = self.circmgr.overview().map(|seen| CircuitStatus {
+            number: seen.key.0,
+            path: seen.path.iter().map(named).collect(),
+            age: now.since(seen.begun),
+            stage: seen.stage,
+            streams: seen.streams,
+            // What a set carried is told once, with its first circuit.
+            carried: match seen.set.is_none_or(|head| head == seen.key) {
+                true => self.station.core.carried(seen.key),
+                false => [0; 2],
+            },
+        });
+        let circuits = circuits.collect();
+        let guards = self.circmgr.entries();
+        let [waiting, reordered, most_reordered] = self.station.core.waiting();
+        Status {
+            now,
+            relays: self.relays,
+            guards: guards.into_iter().map(|(id, reach)| (named(&id), reach)).collect(),
+            circuits,
+            sets: self.set_status(),
+            design: self.settings.design,
+            programs: self.programs.len(),
+            streams: self.programs.streams(),
+            links: self.station.link_count(),
+            wire: self.station.carried(),
+            padding: self.station.core.padding(),
+            waiting: [waiting, reordered],
+            most_reordered,
+            memory: self.settings.memory,
+            tap: self.station.links.tap(),
+            early: self.station.links.early(),
+            quic: self.station.quic_counts().map(|_| self.station.core.quic()),
+        }
+    }
+
+    fn set_status(&self) -> Vec<SetStatus> {
+        let overview = self.circmgr.overview().map(|seen| (seen.key.0, seen.path));
+        let paths: BTreeMap<u64, Path> = overview.collect();
+        let place = |circuit: u64| {
+            let place = self.sets.get(CircuitKey(circuit))?;
+            let relays = paths.get(&circuit)?.iter().map(|id| self.relay_name(id)).collect();
+            Some((place.set, LegPlace { leg: place.leg, relays }))
+        };
+        let of_set = |mut seen: SetNumbers| {
+            let known = |leg: &LegNumbers| leg.circuit.and_then(place);
+            // What is gone for the circuit manager is being closed.
+            seen.legs.retain(|leg| known(leg).is_some());
+            let (numbers, places): (Vec<u64>, _) = seen.legs.iter().filter_map(known).unzip();
+            Some(SetStatus { number: *numbers.first()?, seen, places })
+        };
+        let sets = self.station.core.fullest_sets(usize::MAX).into_iter();
+        let mut sets: Vec<SetStatus> = sets.filter_map(of_set).collect();
+        sets.sort_by_key(|set| set.number);
+        sets
+    }
+
+    fn relay_name(&self, id: &[u8; 20]) -> RelayName {
+        let nickname = self.name(id).unwrap_or_else(|| "?".to_owned());
+        RelayName { nickname, fingerprint: hex(id).to_uppercase() }
+    }
+
+    /// Writes the cells that were seen to the trace, if there is one.
+    fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let Some(trace) = &mut self.trace else { return };
+        let seen = self.station.core.take_seen();
+        let mut placed = seen.iter().filter_map(|cell| Some((cell, self.sets.get(cell.circuit)?)));
+        if let Err(error) = placed.try_for_each(|(cell, place)| trace.push(cell, place)) {
+            self.trace = None;
+            let told = format!("the trace ends early and is discarded: {error}");
+            watch(ClientEvent::Trouble(told));
+        }
+    }
+
+    fn keep(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let guards = self.circmgr.guards();
+        let build_times = self.circmgr.build_times().collect();
+        let kept = ClientState { guards, build_times, unknown: self.unknown.clone() };
+        self.unkept = false;
+        if let Err(error) = kept.write(&self.settings.data) {
+            watch(ClientEvent::Trouble(error.to_string()));
+        }
+    }
+
+    fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(ClientEvent)) {
+        let ClientLoop { station, circmgr, programs, .. } = self;
+        match Token::of(ready.token) {
+            Token::File(NEWS) => self.take_news(now, watch),
+            Token::File(HANGUP) => self.on_hangup(watch),
+            Token::File(TAP) => station.look_ahead(now),
+            Token::File(TRANSPORTS) => self.on_transports(watch),
+            Token::File(_) => {}
+            Token::Listener(place) => {
+                if let Err(error) = programs.accept(station, place) {
+                    watch(ClientEvent::Trouble(format!("a program was lost: {error}")));
+                }
+            }
+            Token::Link(link) => station.take_link(now, link, ready),
+            Token::Quic(place) => station.take_quic(now, place),
+            Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
+        }
+        self.obey(now, watch);
+    }
+
+    /// A transport has come up, or there is something to say of one.
+    fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let Some(ways) = &self.settings.ways else { return };
+        let TransportNews { has_come_up, said } = ways.transports().news();
+        said.into_iter().map(ClientEvent::Trouble).for_each(watch);
+        if has_come_up {
+            self.settings.dirclient.ask_bridges();
+            self.circmgr.retry_now();
+        }
+    }
+
+    /// SIGHUP has come.
+    fn on_hangup(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let Some(reload) = &mut self.reload else { return };
+        let outcome = match reload.take() {
+            Asked::End => return self.ends = true,
+            Asked::Keep(why) => Err(why),
+            Asked::Adopt(Renewed { settings, names }) => {
+                self.adopt(settings, watch);
+                Ok(names)
+            }
+        };
+        tell(&[NotifyState::Ready]);
+        watch(ClientEvent::Reloaded(outcome));
+    }
+
+    fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(ClientEvent)) {
+        let Changes { wishes, padding, legs, memory, trust } = changes;
+        if let Some((authorities, share_subnets)) = trust {
+            self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
+            self.settings.dirclient.trust(authorities, share_subnets);
+        }
+        self.station.core.set_amount(padding);
+        self.settings.wishes.clone_from(&wishes);
+        self.circmgr.set_wishes(wishes);
+        self.circmgr.set_legs(legs);
+        self.settings.memory = memory;
+        self.station.core.set_max_cells(memory / CELL);
+        if let Some(network) = self.network.clone() {
+            self.tell_unlisted(&network, watch);
+        }
+    }
+
+    fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
+        for news in self.settings.dirclient.take() {
+            match news {
+                News::Network(network) => {
+                    self.station.core.set_params(super::params(&network));
+                    self.station.core.set_padding(network.params().padding);
+                    self.circmgr.set_network(Arc::clone(&network));
+                    self.relays = [network.consensus().relays.len(), network.relays().count()];
+                    self.tell_unlisted(&network, watch);
+                    self.network = Some(network);
+                    if self.pathless {
+                        self.on_ready(watch);
+                    }
+                }
+                News::Bridge(place, bridge) => self.circmgr.learn_bridge(place, *bridge),
+                News::Ready => self.on_ready(watch),
+                News::DirRequest(dir_request) => {
+                    self.at_dir_requests(now, |dir_requests, at| {
+                        dir_requests.begin(at, dir_request)
+                    });
+                }
+                News::Fetched(fetched) => watch(ClientEvent::Fetched(fetched)),
+                News::Trouble(text) => watch(ClientEvent::Trouble(text)),
+                News::Cache(_) | News::Published(_) => {}
+            }
+        }
+    }
+
+    /// Enough relays are known: reports that, or that no three of them make a path.
+    fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let bridges = self.settings.ways.is_some();
+        let network = self.network.as_ref().filter(|_| !bridges);
+        let Some(why) = network.and_then(|network| pathless(network, &self.settings.wishes)) else {
+            self.pathless = false;
+            return watch(ClientEvent::Ready(self.relays[1]));
+        };
+        if !std::mem::replace(&mut self.pathless, true) {
+            watch(ClientEvent::Trouble(format!("not ready: {why}")));
+        }
+    }
+
+    /// Says which relays that the user names there are none of, if that has changed.
+    fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
+        let unlisted = self.settings.wishes.unlisted(network);
+        if unlisted == self.unlisted {
+            return;
+        }
+        for (option, ids) in &unlisted {
+            let names: Vec<String> = ids.iter().map(|id| hex(id).to_uppercase()).collect();
+            let which = names.join(", ");
+            let text =
+                format!("--{option}: no relay of the consensus has this fingerprint: {which}");
+            watch(ClientEvent::Trouble(text));
+        }
+        self.unlisted = unlisted;
+    }
+
+    /// Does what both cores say, until neither has anything to say.
+    fn obey(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
+        loop {
+            let at = self.station.moment(now);
+            self.circmgr.work(at, &mut self.rng);
+            let mut quiet = true;
+            while let Some(order) = self.circmgr.poll() {
+                quiet = false;
+                self.follow(now, order, watch);
+            }
+            while let Some(output) = self.station.core.poll() {
+                quiet = false;
+                self.carry_out(now, output, watch);
+            }
+            if quiet {
+                self.trace_cells(watch);
+                let advice = self.programs.advice().map(str::to_owned);
+                advice.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
+                return self
+                    .programs
+                    .refused()
+                    .into_iter()
+                    .map(ClientEvent::Refused)
+                    .for_each(watch);
+            }
+        }
+    }
+
+    /// Which exits circuits may end at.
+    fn exits(&self) -> Exits {
+        let Settings { design, wishes, .. } = &self.settings;
+        match (self.circmgr.needs_able_exits(), wishes.exit.is_empty()) {
+            (true, _) => Exits::Linking(*design),
+            (false, false) => Exits::Named,
+            (false, true) => Exits::Any,
+        }
+    }
+
+    /// Why a program's wish is refused.
+    fn why(&self, refusal: Refusal, unix: u64) -> Why {
+        let lack = match self.network.as_deref() {
+            None => Lack::Consensus,
+            Some(known) if !known.consensus().is_reasonably_live(unix) => Lack::LiveConsensus,
+            Some(known) if !known.is_enough() => Lack::Relays,
+            Some(_) => Lack::Circuit,
+        };
+        match refusal {
+            Refusal::NoPath(none) => Why::no_path(none, self.exits()),
+            Refusal::TimedOut => Why::TimedOut(lack),
+            Refusal::Unanswered => Why::Unanswered,
+        }
+    }
+
+    fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(ClientEvent)) {
+        let ClientLoop { station, circmgr, programs, .. } = self;
+        match order {
+            Order::Build(circuit, hops) => {
+                self.sets.begin(circuit, circmgr.head(circuit));
+                station.core.handle(now, Input::Build { circuit, hops });
+            }
+            Order::Destroy(circuit) => station.core.handle(now, Input::Destroy { circuit }),
+            Order::Link(circuit, with) => {
+                if station.core.link(now, circuit, with).is_err() {
+                    circmgr.not_linked(circuit);
+                }
+            }
+            Order::Merge(circuit, beyond) => {
+                if station.core.merge(now, circuit, beyond).is_err() {
+                    circmgr.not_linked(circuit);
+                }
+            }
+            Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
+                "circuits have {found} of {wanted} legs: no unrelated relays are left"
+            ))),
+            Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
+            Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
+                "circuits have {bridges} of {wanted} legs: each needs its own bridge"
+            ))),
+            Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
+                "circuits can join at only {count} relays of the consensus: each often sees your \
+                 entry relays"
+            ))),
+            Order::Attach(program, circuit) => {
+                programs.attach(now, station, circmgr, program, circuit);
+            }
+            Order::Detach(program) => programs.detach(now, station, program),
+            Order::Refuse(program, refusal) => {
+                let why = self.why(refusal, self.station.unix(now));
+                self.programs.refuse(program, why);
+            }
+            Order::Keep => self.unkept = true,
+            Order::FewGuards(count) => watch(ClientEvent::Trouble(format!(
+                "--entry and --exclude leave only {count} entry relays: so few identify you"
+            ))),
+        }
+    }
+
+    /// Does something about directory requests, and reports what came of them.
+    fn at_dir_requests<T>(
+        &mut self,
+        now: Time,
+        act: impl FnOnce(&mut DirRequests, &mut At<'_>) -> T,
+    ) -> T {
+        let unix = self.station.unix(now);
+        let ClientLoop { station, circmgr, rng, .. } = self;
+        let mut at = At { now, unix, core: &mut station.core, circmgr, rng };
+        let done = act(&mut self.dir_requests, &mut at);
+        for Done { number, relay, outcome } in self.dir_requests.done() {
+            let from = relay.and_then(|id| self.name(&id));
+            self.settings.dirclient.report(number, from, outcome);
+        }
+        done
+    }
+
+    fn carry_out(&mut self, now: Time, output: Output, watch: &mut dyn FnMut(ClientEvent)) {
+        if self.dir_requests.concerns(&output) {
+            return self.at_dir_requests(now, |dir_requests, at| dir_requests.take(at, output));
+        }
+        let ClientLoop { station, circmgr, programs, .. } = self;
+        match output {
+            Output::Link(output) => station.obey(now, output),
+            Output::Stream(output) => programs.stir(now, station, circmgr, output),
+            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
+            Output::Built { circuit, cgo } => {
+                watch(ClientEvent::Built(circuit.0, self.names(circuit), cgo));
+                let at = self.station.moment(now);
+                self.circmgr.built(at, circuit, &mut self.rng);
+            }
+            Output::Silent { circuit } => circmgr.silent(circuit),
+            Output::Linked { circuit, rtt } => {
+                let at = station.moment(now);
+                self.circmgr.linked(at, circuit, &mut self.rng);
+                watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
+            }
+            Output::CircuitClosed { circuit, cause, .. } => {
+                if circmgr.path(circuit).is_some() {
+                    watch(ClientEvent::Closed(circuit.0, cause.to_string()));
+                }
+                circmgr.closed(station.moment(now), circuit, cause);
+                self.trace_cells(watch);
+                self.sets.end(circuit);
+            }
+            Output::Connected { stream } => programs.connected(now, station, circmgr, stream),
+            Output::Resolved { stream, answers } => {
+                programs.resolved(now, circmgr, stream, &answers);
+            }
+            Output::Event(event) => {
+                self.look_at_clocks(now, &event, watch);
+                watch(ClientEvent::Core(event));
+            }
+        }
+    }
+
+    /// A relay may have said its time.
+    fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
+        let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
+        else {
+            return;
+        };
+        let said = PeerTime { relay: identity.rsa, skew, dialled };
+        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), said) {
+            watch(ClientEvent::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
+        }
+    }
+
+    /// A relay's nickname, or else its fingerprint.
+    fn name_of(&self, relay: &[u8; 20]) -> String {
+        let authority =
+            self.settings.dirclient.authorities().iter().find(|one| one.fingerprint == *relay);
+        let named = self.name(relay).or_else(|| Some(authority?.name.clone()));
+        named.unwrap_or_else(|| hex(relay))
+    }
+
+    /// The nicknames of a circuit's relays.
+    fn names(&self, circuit: CircuitKey) -> Vec<String> {
+        let path = self.circmgr.path(circuit).unwrap_or_default();
+        path.iter().map(|id| self.name(id).unwrap_or_else(|| "?".to_owned())).collect()
+    }
+
+    /// The nickname of a relay.
+    fn name(&self, id: &[u8; 20]) -> Option<String> {
+        self.circmgr.nickname(id).map(str::to_owned)
+    }
+}
+
+/// Why no circuit can be linked by this design.
+fn no_able_relay(design: Design) -> String {
+    let what = match design.is_merged() {
+        true => "usable middle relay of the consensus joins circuits",
+        false => "usable exit of the consensus supports this",
+    };
+    let version = design.protocol().unwrap_or_default();
+    format!(
+        "--multipath {design}: no {what}; it needs one of Anabranch's (Anabranch={version} among \
+         its protocols)"
+    )
+}
+
+/// A generator of its own, seeded by another.
+fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
+    use rand_chacha::rand_core::SeedableRng;
+    ChaCha20Rng::from_rng(rng)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, SystemTime};
+
+    use anabranch_onion::wire::extend::Target;
+
+    use super::*;
+    use crate::onion::authorities::Authority;
+    use crate::onion::dirclient;
+
+    /// A client of an authority that is not there.
+    fn desk(data: &std::path::Path, stop: &UnixStream) -> ClientLoop<'static> {
+        let line =
+            format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
+        let dirclient = dirclient::Settings {
+            authorities: vec![Authority::parse(&line).unwrap()],
+            data: data.to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            dir_requests: true,
+            bridges: Vec::new(),
+            unpublished: false,
+        };
+        let settings = Settings {
+            tap: None,
+            quic: None,
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap())
+                .unwrap(),
+            data: data.to_owned(),
+            wishes: Wishes::default(),
+            ways: None,
+            extended_errors: false,
+            padding: Amount::Full,
+            memory: 1 << 20,
+            circuitmux: circuitmux::Kind::default(),
+            legs: None,
+            design: Design::default(),
+            dealing: None,
+            trace: None,
+        };
+        ClientLoop::new(settings, anabranch_os::entropy::generator().unwrap(), stop, None).unwrap()
+    }
+
+    #[test]
+    fn the_time_that_is_told_is_that_of_a_clock_that_was_set_meanwhile() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
+        let told = desk.station.unix(desk.station.clock.now());
+        assert!(told.abs_diff(unix()) <= 1, "{told}");
+    }
+
+    #[test]
+    fn a_program_waits_fifteen_seconds_for_the_first_consensus_and_hears_that_there_is_none() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        let mut program = TcpStream::connect(desk.station.addresses().unwrap()[0]).unwrap();
+        program.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50").unwrap();
+        while desk.programs.waiting() == 0 {
+            desk.turn(&mut |_| {}).unwrap();
+        }
+        let asked = desk.station.clock.now();
+        desk.programs.give_up(asked + Duration::from_secs(14), &mut desk.circmgr);
+        assert_eq!(desk.programs.waiting(), 1);
+        let (mut said, late) = (Vec::new(), asked + Duration::from_secs(15));
+        let mut watch = |event| {
+            if let ClientEvent::Refused(refused) = event {
+                said.push(refused.to_string());
+            }
+        };
+        desk.tick(late, &mut watch);
+        desk.obey(late, &mut watch);
+        assert_eq!(said, ["a stream to port 80 was refused: no consensus came in time"]);
+        let mut heard = [0; 12];
+        program.read_exact(&mut heard).unwrap();
+        assert_eq!(heard[..4], [5, 0, 5, 6], "greeting, then a refusal by SOCKS's code");
+    }
+
+    #[test]
+    fn a_relay_that_takes_a_connection_and_says_nothing_is_given_up() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = vec![silent.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        desk.station.links.dial(&desk.station.poller, target).unwrap();
+        let begun = Time::from_secs(10);
+        desk.station.resume(begun);
+        desk.station.resume(begun + Duration::from_secs(59));
+        assert_eq!(desk.station.links.len(), 1);
+        desk.station.resume(begun + Duration::from_secs(61));
+        assert_eq!(desk.station.links.len(), 0);
+    }
+}

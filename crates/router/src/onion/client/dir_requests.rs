@@ -1,0 +1,233 @@
+//! Directory requests by circuits of one hop: each has a circuit, and a stream to the directory at
+//! its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::circmgr::CircuitManager;
+use anabranch_onion::client::{CircuitKey, Client, Hop, HopKey, Input, Output};
+use anabranch_onion::directory::fetch::Failure;
+use anabranch_onion::directory::http::ResponseReader;
+use anabranch_onion::{Core, StreamKey, StreamOutput};
+use rand_chacha::ChaCha20Rng;
+
+use crate::onion::dirclient::DirRequest;
+
+/// A circuit must be built within this time, and something must come within that.
+const PATIENCE: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(30);
+/// A directory that sends less than so many bytes each second, beyond that patience, is given up:
+/// it would hold the directory request for hours.
+const SLOWEST: u64 = 1000;
+
+/// What directory requests are run with.
+pub(super) struct At<'a> {
+    pub(super) now: Time,
+    /// Seconds since 1970.
+    pub(super) unix: u64,
+    pub(super) core: &'a mut Client,
+    pub(super) circmgr: &'a mut CircuitManager,
+    pub(super) rng: &'a mut ChaCha20Rng,
+}
+
+/// What came of an directory request.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Its number.
+    pub(super) number: u64,
+    /// The relay that was asked.
+    pub(super) relay: Option<[u8; 20]>,
+    /// The answer, not looked at.
+    pub(super) outcome: Result<ResponseReader, Failure>,
+}
+
+/// Errands that are under way, by their circuits.
+#[derive(Default)]
+pub(super) struct DirRequests {
+    out: BTreeMap<CircuitKey, Out>,
+    streams: BTreeMap<StreamKey, CircuitKey>,
+    done: Vec<Done>,
+}
+
+/// One of them.
+struct Out {
+    dir_request: DirRequest,
+    relay: [u8; 20],
+    /// Bytes of the request that found room.
+    said: usize,
+    answer: ResponseReader,
+    begun: Time,
+    /// Bytes that came.
+    got: u64,
+    /// By then something must have happened.
+    deadline: Time,
+}
+
+impl Out {
+    /// Something happened: it may be silent for a while again, if it is not too slow as a whole.
+    fn moved(&mut self, now: Time) {
+        let whole = PATIENCE + SILENCE + Duration::from_secs(self.got / SLOWEST);
+        self.deadline = (now + SILENCE).min(self.begun + whole);
+    }
+}
+
+impl DirRequests {
+    /// What came of directory requests since the last call.
+    pub(super) fn done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Sets out: to the authority or bridge that is named, or to one of the guards.
+    pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
+        let whom = match &dir_request.to {
+            Some(target) => {
+                let hop = Hop { target: target.clone(), key: HopKey::Fast };
+                Some((at.circmgr.key(), hop))
+            }
+            None => at.circmgr.cache(at.unix, at.rng),
+        };
+        let Some((circuit, hop)) = whom else {
+            let (number, outcome) = (dir_request.number, Err(Failure::Unreachable));
+            return self.done.push(Done { number, relay: None, outcome });
+        };
+        let answer = ResponseReader::new(dir_request.limit);
+        let (relay, deadline) = (hop.target.rsa, at.now + PATIENCE);
+        let out = Out { dir_request, relay, said: 0, answer, begun: at.now, got: 0, deadline };
+        self.out.insert(circuit, out);
+        at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
+    }
+
+    /// Whether an output is about an directory request.
+    pub(super) fn concerns(&self, output: &Output) -> bool {
+        match output {
+            Output::Built { circuit, .. } | Output::CircuitClosed { circuit, .. } => {
+                self.out.contains_key(circuit)
+            }
+            Output::Connected { stream } => self.streams.contains_key(stream),
+            Output::Stream(output) => self.streams.contains_key(&stream_of(*output)),
+            _ => false,
+        }
+    }
+
+    /// Does what an output asks for that is about an directory request.
+    pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
+        match output {
+            Output::Built { circuit, .. } => self.built(at, circuit),
+            Output::CircuitClosed { circuit, hops, .. } => {
+                if hops == 0 {
+                    at.circmgr.cache_failed(at.unix, circuit);
+                }
+                self.finish(at, circuit, Some(Failure::Unreachable));
+            }
+            Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
+            Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
+            Output::Stream(StreamOutput::Ended { stream, .. }) => {
+                // Whether the answer is whole is for its reader to say.
+                if let Some(circuit) = self.streams.get(&stream).copied() {
+                    self.finish(at, circuit, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives up what takes too long.
+    pub(super) fn expire(&mut self, at: &mut At<'_>) {
+        let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
+        let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
+        for circuit in over {
+            // One that was built is no longer to blame for being out of reach.
+            let failure = match self.streams.values().any(|other| *other == circuit) {
+                true => Failure::Silent,
+                false => {
+                    at.circmgr.cache_failed(at.unix, circuit);
+                    Failure::Unreachable
+                }
+            };
+            self.finish(at, circuit, Some(failure));
+        }
+    }
+
+    fn built(&mut self, at: &mut At<'_>, circuit: CircuitKey) {
+        at.circmgr.cache_reached(at.unix, circuit, at.rng);
+        match at.core.begin_directory(at.now, circuit) {
+            Ok(stream) => {
+                self.streams.insert(stream, circuit);
+                self.say(at, stream);
+            }
+            Err(_) => self.finish(at, circuit, Some(Failure::Unreachable)),
+        }
+    }
+
+    /// Says as much of the request as there is room for.
+    fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
+        let circuit = self.streams.get(&stream);
+        let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
+        out.said += at.core.write(at.now, stream, &out.dir_request.request[out.said..]);
+        out.moved(at.now);
+    }
+
+    fn read(&mut self, at: &mut At<'_>, stream: StreamKey) {
+        let Some(&circuit) = self.streams.get(&stream) else { return };
+        let Some(out) = self.out.get_mut(&circuit) else { return };
+        let (first, second) = at.core.read(stream);
+        let taken = out.answer.push(first).and_then(|()| out.answer.push(second));
+        let bytes = first.len() + second.len();
+        at.core.consume(at.now, stream, bytes);
+        out.got += bytes as u64;
+        out.moved(at.now);
+        if let Err(error) = taken {
+            self.finish(at, circuit, Some(Failure::Http(error)));
+        }
+    }
+
+    /// An directory request is over, well or not.
+    fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
+        let Some(out) = self.out.remove(&circuit) else { return };
+        self.streams.retain(|_, other| *other != circuit);
+        at.circmgr.cache_left(circuit);
+        let outcome = failure.map_or(Ok(out.answer), Err);
+        self.done.push(Done { number: out.dir_request.number, relay: Some(out.relay), outcome });
+        at.core.handle(at.now, Input::Destroy { circuit });
+    }
+}
+
+fn stream_of(output: StreamOutput) -> StreamKey {
+    match output {
+        StreamOutput::Readable { stream }
+        | StreamOutput::Room { stream }
+        | StreamOutput::Ended { stream, .. } => stream,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after which an directory request was given up whose answer comes in pieces of so
+    /// many bytes each 20 s; at most 1,000.
+    fn lasts(bytes: u64) -> u64 {
+        let dir_request = DirRequest { number: 1, to: None, request: Vec::new(), limit: 1 << 20 };
+        let (answer, begun) = (ResponseReader::new(dir_request.limit), Time::from_secs(7));
+        let deadline = begun + PATIENCE;
+        let mut out = Out { dir_request, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };
+        (0..1000)
+            .step_by(20)
+            .find(|&after| {
+                let now = begun + Duration::from_secs(after);
+                let over = out.deadline <= now;
+                out.got += bytes;
+                out.moved(now);
+                over
+            })
+            .unwrap_or(1000)
+    }
+
+    #[test]
+    fn a_directory_that_drips_is_given_up_and_a_slow_one_is_not() {
+        assert_eq!(lasts(1), 60);
+        assert_eq!(lasts(10_000), 100);
+        assert_eq!(lasts(25_000), 1000);
+    }
+}

@@ -1,0 +1,194 @@
+//! A client's counters for Prometheus, on a port of their own. Sets and legs go by their numbers:
+//! nothing that is told names a relay or a destination.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::{Event, LegNumbers};
+use anabranch_os::metrics::{Page, Server, count, counter_family, counts, level, levels};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+
+use super::{ClientEvent, SetStatus, Status};
+
+/// Shows what happens to a client to Prometheus too.
+pub struct ClientMetrics {
+    numbers: Arc<Mutex<ClientNumbers>>,
+    server: Server,
+}
+
+#[derive(Debug, Default)]
+struct ClientNumbers {
+    status: Status,
+    out_of_memory: u64,
+}
+
+impl ClientMetrics {
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be had.
+    pub fn new(address: SocketAddr, version: &'static str) -> io::Result<ClientMetrics> {
+        let numbers = Arc::new(Mutex::new(ClientNumbers::default()));
+        let page = Page::new(Box::new(ClientPage(Arc::clone(&numbers))), version);
+        let server = Server::start(address, move || page.text())?;
+        Ok(ClientMetrics { numbers, server })
+    }
+
+    /// Records an event. Returns a warning once programs can connect: others can read the numbers.
+    pub fn note(&self, event: &ClientEvent) -> Option<String> {
+        // Numbers are never left half changed.
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            ClientEvent::Listening(_) => return self.server.exposure("how much you send"),
+            ClientEvent::Status(status) => numbers.status.clone_from(status),
+            ClientEvent::Core(Event::OutOfMemory) => numbers.out_of_memory += 1,
+            _ => {}
+        }
+        None
+    }
+}
+
+#[derive(Debug)]
+struct ClientPage(Arc<Mutex<ClientNumbers>>);
+
+impl Collector for ClientPage {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (status, encoder) = (&numbers.status, &mut encoder);
+        level(encoder, "client_links", "Links to relays", status.links)?;
+        level(encoder, "client_circuits", "Built circuits", status.circuits().0)?;
+        level(encoder, "client_programs", "Connected programs", status.programs)?;
+        level(encoder, "client_streams", "Streams of programs", status.streams)?;
+        let ways = both(status.wire);
+        counts(encoder, "client_link_bytes", "Bytes of links", "direction", &ways)?;
+        let ways = both(status.padding);
+        counts(encoder, "client_padding_cells", "Cells of padding", "direction", &ways)?;
+        let help = "Circuits and sets closed for lack of memory";
+        count(encoder, "client_out_of_memory", help, numbers.out_of_memory)?;
+        memory(encoder, status)?;
+        sets(encoder, status)?;
+        legs(encoder, status)
+    }
+}
+
+fn both([received, sent]: [u64; 2]) -> [(&'static str, u64); 2] {
+    [("received", received), ("sent", sent)]
+}
+
+fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let [waiting, reordered] = status.waiting;
+    level(encoder, "client_memory_bytes", "Limit of queued cells, in bytes", status.memory)?;
+    level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
+    let help = "Bytes waiting in sets for bytes of other legs";
+    level(encoder, "client_reordered_bytes", help, reordered)?;
+    let help = "Most bytes that ever waited in one set";
+    level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
+}
+
+fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    level(encoder, "client_sets", "Sets that several circuits can join", status.sets.len())?;
+    let of_sets = |number: fn(&SetStatus) -> usize| -> Vec<_> {
+        let sets = status.sets.iter();
+        sets.map(|set| ([("set", set.number.to_string())], number(set) as f64)).collect()
+    };
+    let help = "Streams of a set";
+    levels(encoder, "client_set_streams", help, None, &of_sets(|set| set.seen.streams))?;
+    let help = "Bytes waiting in a set for bytes of other legs";
+    let reordered = of_sets(|set| set.seen.reordered);
+    levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
+    let help = "Limit of bytes waiting in a set";
+    let budget = of_sets(|set| set.seen.budget);
+    levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
+}
+
+/// A leg by its set's number and its own.
+type LegLabels = [(&'static str, String); 2];
+
+fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let legs = || {
+        status.sets.iter().flat_map(|set| {
+            let numbered = set.places.iter().zip(&set.seen.legs);
+            numbered.map(|(place, leg)| (labels(set, place.leg), leg))
+        })
+    };
+    let ways = legs().flat_map(|(labels, leg)| {
+        let [set, number] = labels;
+        both(leg.cells).map(|(way, cells)| {
+            let way = ("direction", way.to_owned());
+            ([set.clone(), number.clone(), way], cells * CELL as u64)
+        })
+    });
+    let help = "Bytes of a leg's cells, as its guard sees them";
+    counter_family(encoder, "client_leg_bytes", help, &ways.collect::<Vec<_>>())?;
+    let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
+        let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));
+        levels(encoder, name, help, unit, &values.collect::<Vec<(LegLabels, f64)>>())
+    };
+    gauge("client_leg_up", "Whether a leg is linked", None, |leg| {
+        Some(f64::from(u8::from(leg.is_linked)))
+    })?;
+    gauge("client_leg_window_cells", "A leg's congestion window", None, |leg| {
+        Some(leg.window as f64)
+    })?;
+    gauge("client_leg_inflight_cells", "Cells of it in flight", None, |leg| {
+        Some(leg.inflight as f64)
+    })?;
+    let seconds = Some(&Unit::Seconds);
+    gauge("client_leg_rtt", "A leg's round-trip time, smoothed", seconds, |leg| {
+        leg.rtt.map(|rtt| rtt.as_secs_f64())
+    })?;
+    gauge("client_leg_least_rtt", "Its minimum", seconds, |leg| {
+        leg.least_rtt.map(|rtt| rtt.as_secs_f64())
+    })
+}
+
+fn labels(set: &SetStatus, leg: usize) -> LegLabels {
+    [("set", set.number.to_string()), ("leg", leg.to_string())]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anabranch_onion::SetNumbers;
+
+    use super::super::LegPlace;
+    use super::*;
+
+    #[test]
+    fn each_leg_has_its_numbers_and_no_relay_is_named() {
+        let leg = |cells, rtt: Option<u64>| LegNumbers {
+            cells,
+            rtt: rtt.map(Duration::from_millis),
+            is_linked: rtt.is_some(),
+            ..LegNumbers::default()
+        };
+        let legs = vec![leg([4, 2], Some(40)), leg([1, 1], None)];
+        let seen = SetNumbers { legs, reordered: 9, streams: 1, ..SetNumbers::default() };
+        let places = [0, 2].map(|leg| LegPlace { leg, ..LegPlace::default() }).to_vec();
+        let sets = vec![SetStatus { number: 7, seen, places }];
+        let status = Status { sets, wire: [5, 6], waiting: [20, 9], ..Status::default() };
+        let numbers = ClientNumbers { status, out_of_memory: 3 };
+        let page = Page::new(Box::new(ClientPage(Arc::new(Mutex::new(numbers)))), "1.2.3").text();
+        for line in [
+            "anabranch_client_link_bytes_total{direction=\"sent\"} 6",
+            "anabranch_client_out_of_memory_total 3",
+            "anabranch_client_waiting_bytes 20",
+            "anabranch_client_sets 1",
+            "anabranch_client_set_reordered_bytes{set=\"7\"} 9.0",
+            "anabranch_client_leg_bytes_total{set=\"7\",leg=\"0\",direction=\"received\"} 2056",
+            "anabranch_client_leg_bytes_total{set=\"7\",leg=\"2\",direction=\"sent\"} 514",
+            "anabranch_client_leg_up{set=\"7\",leg=\"2\"} 0.0",
+            "anabranch_client_leg_rtt_seconds{set=\"7\",leg=\"0\"} 0.04",
+        ] {
+            assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line}\n{page}");
+        }
+        assert!(!page.contains("rtt_seconds{set=\"7\",leg=\"2\"}"), "not measured, not told");
+    }
+}

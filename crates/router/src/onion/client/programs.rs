@@ -1,0 +1,578 @@
+//! The programs of a client, from their first word to their last.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
+use anabranch_onion::client::{CircuitKey, Client, Input};
+use anabranch_onion::directory::network::Target;
+use anabranch_onion::wire::message::{
+    Answer, Begin, EndReason, IPV4_NOT_OKAY, IPV6_OKAY, IPV6_PREFERRED,
+};
+use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_os::poller::{Interest, Ready};
+use anabranch_proxy::{Dialogue, Family, Hangup, Outcome, ProxyRequest, Reason, Service};
+
+use super::names::{arpa, is_onion};
+use super::refused::{Lack, Refused, Why};
+use crate::onion::conn::is_passing;
+use crate::onion::outside::{Outside, OutsideEvent, Stir};
+use crate::onion::station::{STREAMS, Station};
+
+/// How often a stream is tried on another circuit.
+const TRIES: u32 = 3;
+/// Programs that may be connected at a time.
+const MOST: usize = 4096;
+/// How long a program waits for the first consensus. A first start on a slow line has it by then;
+/// where authorities are out of reach it would not help to wait as long as for a circuit.
+const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
+
+/// A program.
+enum Program {
+    /// It has not said what it wants.
+    Asking(TcpStream, Dialogue),
+    /// It waits for a circuit, or for the exit's answer.
+    Waiting(Box<PendingProgram>),
+    /// Its stream is open.
+    Streaming(StreamKey, Outside),
+}
+
+struct PendingProgram {
+    since: Time,
+    socket: TcpStream,
+    dialogue: Dialogue,
+    request: ProxyRequest,
+    tries: u32,
+    /// Exits whose policy refused it.
+    avoid: Vec<[u8; 20]>,
+    /// Exits that failed it otherwise.
+    shun: Vec<[u8; 20]>,
+}
+
+impl PendingProgram {
+    fn new(
+        since: Time,
+        socket: TcpStream,
+        dialogue: Dialogue,
+        request: ProxyRequest,
+    ) -> PendingProgram {
+        let (avoid, shun) = (Vec::new(), Vec::new());
+        PendingProgram { since, socket, dialogue, request, tries: 0, avoid, shun }
+    }
+}
+
+/// All programs, by numbers that are not used again.
+#[derive(Default)]
+pub(super) struct Programs {
+    programs: BTreeMap<u64, Program>,
+    last: u64,
+    /// Whose stream it is, and the circuit that it goes by.
+    streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
+    service: Service,
+    refused: Vec<Refused>,
+    advice: Option<&'static str>,
+    /// Whether that was given once.
+    is_advised: bool,
+}
+
+impl Programs {
+    /// None yet. `extended` as in [`Service::Tor`].
+    pub(super) fn new(extended: bool) -> Programs {
+        Programs { service: Service::Tor { extended }, ..Programs::default() }
+    }
+
+    /// Returns advice for a program's author, once.
+    pub(super) fn advice(&mut self) -> Option<&'static str> {
+        let advice = self.advice.take().filter(|_| !self.is_advised);
+        self.is_advised |= advice.is_some();
+        advice
+    }
+
+    /// Wishes that could not be met since the last call, as the user is told of them.
+    pub(super) fn refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// How many streams they have.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// How many wait for a circuit, or for an exit's answer.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        let waits = |program: &&Program| matches!(program, Program::Waiting(_));
+        self.programs.values().filter(waits).count()
+    }
+
+    /// Takes all who come by a listener. Those for whom there is no place hear it at once.
+    ///
+    /// # Errors
+    /// The kernel's: one was lost.
+    pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
+        while let Some((socket, _)) = station.accept(place) {
+            if self.programs.len() >= MOST {
+                continue;
+            }
+            self.last += 1;
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+            station.poller.add(&socket, STREAMS + self.last)?;
+            let dialogue = Dialogue::new(self.service);
+            self.programs.insert(self.last, Program::Asking(socket, dialogue));
+        }
+        Ok(())
+    }
+
+    /// A program's socket is ready.
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        ready: Ready,
+    ) {
+        match self.programs.get_mut(&number) {
+            Some(Program::Asking(..)) => self.listen_to(now, station, circmgr, number),
+            Some(Program::Waiting(_)) if ready.error || ready.read => {
+                self.leave(now, station, circmgr, number);
+            }
+            Some(Program::Streaming(..)) => {
+                self.move_bytes(now, station, circmgr, number, Stir::Socket(ready));
+            }
+            _ => {}
+        }
+    }
+
+    /// The core says something of a stream.
+    pub(super) fn stir(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        output: StreamOutput,
+    ) {
+        let (stream, what) = match output {
+            StreamOutput::Readable { stream } => (stream, Stir::Readable),
+            StreamOutput::Room { stream } => (stream, Stir::Room),
+            StreamOutput::Ended { stream, reason, refused } => {
+                return self.ended(now, circmgr, stream, (reason, refused));
+            }
+        };
+        if let Some(&(number, _)) = self.streams.get(&stream) {
+            self.move_bytes(now, station, circmgr, number, what);
+        }
+    }
+
+    /// Opens a program's stream on the circuit that was found for it.
+    pub(super) fn attach(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        circuit: CircuitKey,
+    ) {
+        let Some(Program::Waiting(waiting)) = self.programs.get(&number) else {
+            return circmgr.stream_ended(circuit);
+        };
+        let core = &mut station.core;
+        let opened = match &waiting.request {
+            ProxyRequest::Connect { host, port } => {
+                let flags = circmgr.begin_flags(circuit, *port);
+                let flags = allowed(flags, waiting.dialogue.family());
+                core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
+            }
+            ProxyRequest::Resolve(name) => core.resolve(now, circuit, name),
+            ProxyRequest::Name(address) => core.resolve(now, circuit, &arpa(*address)),
+        };
+        match opened {
+            Ok(stream) => {
+                // What the program said already goes along: a fresh stream has room for what one
+                // read brought.
+                core.write(now, stream, waiting.dialogue.rest());
+                self.streams.insert(stream, (number, circuit));
+            }
+            Err(_) => self.again(now, circmgr, number, (circuit, false), Reason::General),
+        }
+    }
+
+    /// Takes a program's stream off its circuit, which does not answer: another is being found.
+    pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
+        if let Some(stream) = self.stream_of(number) {
+            self.streams.remove(&stream);
+            station.core.handle(now, Input::Ended { stream });
+        }
+    }
+
+    fn stream_of(&self, number: u64) -> Option<StreamKey> {
+        self.streams.iter().find(|(_, (owner, _))| *owner == number).map(|(stream, _)| *stream)
+    }
+
+    /// No circuit leads where a program wants to go: it is told, and so is the user.
+    pub(super) fn refuse(&mut self, number: u64, why: Why) {
+        let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
+        let port = match waiting.request {
+            ProxyRequest::Connect { port, .. } => Some(port),
+            ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
+        };
+        // Where all exits have refused it, none is left that would take it.
+        let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
+        let why = if by_policy { Why::Policy } else { why };
+        self.refused.push(Refused { port, why, cure: None });
+        self.fail(number, why.reason());
+    }
+
+    /// No consensus is known: who has waited long enough for the first is told so.
+    pub(super) fn give_up(&mut self, now: Time, circmgr: &mut CircuitManager) {
+        let late = |program: &Program| match program {
+            Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
+            Program::Asking(..) | Program::Streaming(..) => false,
+        };
+        let programs = self.programs.iter().filter(|(_, program)| late(program));
+        let numbers: Vec<u64> = programs.map(|(&number, _)| number).collect();
+        for number in numbers {
+            circmgr.withdraw(number);
+            self.refuse(number, Why::TimedOut(Lack::Consensus));
+        }
+    }
+
+    /// A stream's destination is reached.
+    pub(super) fn connected(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        stream: StreamKey,
+    ) {
+        let Some(&(number, _)) = self.streams.get(&stream) else { return };
+        circmgr.answered(number);
+        let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
+        let PendingProgram { mut socket, dialogue, .. } = *waiting;
+        let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
+        match greeted.and_then(|()| Outside::of(stream, socket)) {
+            Ok(outside) => {
+                let interest = outside.interest();
+                let _ = station.poller.change(outside.socket(), STREAMS + number, interest);
+                self.programs.insert(number, Program::Streaming(stream, outside));
+            }
+            Err(_) => station.core.handle(now, Input::Ended { stream }),
+        }
+    }
+
+    /// A question was answered.
+    pub(super) fn resolved(
+        &mut self,
+        now: Time,
+        circmgr: &mut CircuitManager,
+        stream: StreamKey,
+        answers: &[(Answer, u32)],
+    ) {
+        let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        circmgr.answered(number);
+        if is_for_now(answers) {
+            return self.again(now, circmgr, number, (circuit, true), Reason::Unreachable);
+        }
+        circmgr.stream_ended(circuit);
+        let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) else { return };
+        let found = answers.iter().find_map(|(answer, _)| match answer {
+            Answer::Address(address) => Some(Outcome::Address(*address)),
+            Answer::Name(name) => Some(Outcome::Name(name.clone())),
+            Answer::Later | Answer::Never => None,
+        });
+        let outcome = found.unwrap_or(Outcome::Failed(Reason::ResolveFailed));
+        let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
+    }
+
+    /// Reads a program's words until it has said what it wants.
+    fn listen_to(
+        &mut self,
+        now: Time,
+        station: &Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+    ) {
+        let Some(Program::Asking(socket, dialogue)) = self.programs.get_mut(&number) else {
+            return;
+        };
+        let (mut buffer, mut replies) = ([0; 4096], Vec::new());
+        let taken = match socket.read(&mut buffer) {
+            Ok(0) => Err(Hangup(Vec::new())),
+            Ok(count) => dialogue.take(&buffer[..count], &mut replies),
+            Err(error) if is_passing(&error) => return,
+            Err(_) => Err(Hangup(Vec::new())),
+        };
+        let (request, last) = match taken {
+            Ok(request) => (request, None),
+            Err(Hangup(answer)) => (None, Some(answer)),
+        };
+        replies.extend(last.as_deref().unwrap_or_default());
+        // Replies are short, and the socket is new: it takes them whole, or the program has gone.
+        if socket.write_all(&replies).is_err() || last.is_some() {
+            self.programs.remove(&number);
+            return;
+        }
+        if let Some(request) = request {
+            self.want(now, station, circmgr, number, request);
+        }
+    }
+
+    /// Has a circuit found for a program's request.
+    fn want(
+        &mut self,
+        now: Time,
+        station: &Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        request: ProxyRequest,
+    ) {
+        let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
+        self.advice = self.advice.or(dialogue.advice());
+        // Until it is answered, only its end is of interest.
+        let quiet = Interest { read: false, write: false };
+        let _ = station.poller.change(&socket, STREAMS + number, quiet);
+        let waiting = PendingProgram::new(now, socket, dialogue, request);
+        self.programs.insert(number, Program::Waiting(Box::new(waiting)));
+        self.seek(now, circmgr, number);
+    }
+
+    fn seek(&mut self, now: Time, circmgr: &mut CircuitManager, number: u64) {
+        let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
+        waiting.tries += 1;
+        let target = match &waiting.request {
+            // Onion services are another network, and their names are no one else's business.
+            ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host) if is_onion(host) => {
+                return self.refuse(number, Why::Onion);
+            }
+            ProxyRequest::Connect { host, port } => {
+                let only_v6 = waiting.dialogue.family() == Some(Family::OnlyV6);
+                Target { port: *port, v6: only_v6 || host.parse::<Ipv6Addr>().is_ok() }
+            }
+            ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => target_of_names(),
+        };
+        let isolation = Isolation(waiting.dialogue.isolation().to_vec());
+        let (since, avoid, shun) = (waiting.since, waiting.avoid.clone(), waiting.shun.clone());
+        circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
+    }
+
+    /// Tries another circuit, to another exit if it is by this one that it failed, unless that was
+    /// done often enough.
+    fn again(
+        &mut self,
+        now: Time,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        (circuit, by_exit): (CircuitKey, bool),
+        reason: Reason,
+    ) {
+        circmgr.answered(number);
+        circmgr.stream_ended(circuit);
+        circmgr.retire(circuit);
+        let exit = circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
+        if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
+            waiting.shun.extend(exit);
+        }
+        if self.may_try_again(number) {
+            self.seek(now, circmgr, number);
+        } else {
+            self.fail(number, reason);
+        }
+    }
+
+    /// Tries another exit, unless that was done often enough: the policy of this one refuses the
+    /// stream. The circuit serves others on, if the exit says that it is about this address alone.
+    fn elsewhere(
+        &mut self,
+        now: Time,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        circuit: CircuitKey,
+        address: Option<IpAddr>,
+    ) {
+        circmgr.stream_ended(circuit);
+        if address.is_none() {
+            circmgr.retire(circuit);
+        }
+        if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
+            waiting.avoid.extend(circmgr.path(circuit).map(|path| path[2]));
+        }
+        if self.may_try_again(number) {
+            self.seek(now, circmgr, number);
+        } else {
+            self.refuse(number, Why::Policy);
+        }
+    }
+
+    fn may_try_again(&self, number: u64) -> bool {
+        let program = self.programs.get(&number);
+        matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
+    }
+
+    /// Tells a program that its request cannot be met.
+    fn fail(&mut self, number: u64, reason: Reason) {
+        if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
+            let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
+            let _ = waiting.socket.write_all(&answer);
+        }
+    }
+
+    fn move_bytes(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        what: Stir,
+    ) {
+        let Some(Program::Streaming(stream, outside)) = self.programs.get_mut(&number) else {
+            return;
+        };
+        let stream = *stream;
+        if let OutsideEvent::Ended(_) = station.stir(now, number, outside, what) {
+            self.leave_stream(now, station, circmgr, number, stream);
+        }
+    }
+
+    /// A program has ended its stream.
+    fn leave_stream(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+        stream: StreamKey,
+    ) {
+        self.programs.remove(&number);
+        if let Some((_, circuit)) = self.streams.remove(&stream) {
+            circmgr.stream_ended(circuit);
+        }
+        station.core.handle(now, Input::Ended { stream });
+    }
+
+    /// A program has gone before it was answered.
+    fn leave(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        circmgr: &mut CircuitManager,
+        number: u64,
+    ) {
+        self.programs.remove(&number);
+        circmgr.withdraw(number);
+        if let Some(stream) = self.stream_of(number) {
+            self.leave_stream(now, station, circmgr, number, stream);
+        }
+    }
+
+    /// The exit ended a stream, or its circuit is gone.
+    fn ended(
+        &mut self,
+        now: Time,
+        circmgr: &mut CircuitManager,
+        stream: StreamKey,
+        (reason, refused): (EndReason, Option<IpAddr>),
+    ) {
+        let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        circmgr.answered(number);
+        match self.programs.get_mut(&number) {
+            Some(Program::Waiting(_)) if reason == EndReason::EXIT_POLICY => {
+                self.elsewhere(now, circmgr, number, circuit, refused);
+            }
+            Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
+                let by_exit = reason != EndReason::DESTROY;
+                self.again(now, circmgr, number, (circuit, by_exit), told(reason));
+            }
+            Some(Program::Waiting(_)) => {
+                circmgr.stream_ended(circuit);
+                self.fail(number, told(reason));
+            }
+            _ => {
+                circmgr.stream_ended(circuit);
+                let program = self.programs.remove(&number);
+                if let Some(Program::Streaming(_, outside)) = program
+                    && reason != EndReason::DONE
+                {
+                    outside.cut();
+                }
+            }
+        }
+    }
+}
+
+/// Whether it may be the exit's fault rather than the destination's. C tor counts the same, and
+/// asks three exits, too.
+fn is_worth_another_try(reason: EndReason) -> bool {
+    [
+        EndReason::DESTROY,
+        EndReason::RESOURCES,
+        EndReason::HIBERNATING,
+        EndReason::INTERNAL,
+        EndReason::MISC,
+        EndReason::PROTOCOL,
+        EndReason::RESOLVE_FAILED,
+        EndReason::TIMEOUT,
+        EndReason::NO_ROUTE,
+    ]
+    .contains(&reason)
+}
+
+/// BEGIN's flags for a program that names the IP versions it allows; `flags` are those for one
+/// that names none, which depend on what the exit does.
+fn allowed(flags: u32, family: Option<Family>) -> u32 {
+    match family {
+        None => flags,
+        Some(Family::PreferV4) => flags & IPV6_OKAY,
+        Some(Family::PreferV6) => IPV6_OKAY | IPV6_PREFERRED,
+        Some(Family::OnlyV4) => 0,
+        Some(Family::OnlyV6) => IPV6_OKAY | IPV4_NOT_OKAY,
+    }
+}
+
+/// Whether a question may be answered elsewhere: the exit's name servers failed it.
+fn is_for_now(answers: &[(Answer, u32)]) -> bool {
+    !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
+}
+
+fn told(reason: EndReason) -> Reason {
+    match reason {
+        EndReason::RESOLVE_FAILED => Reason::ResolveFailed,
+        EndReason::REFUSED => Reason::Refused,
+        EndReason::EXIT_POLICY => Reason::ExitPolicy,
+        EndReason::DESTROY => Reason::Destroyed,
+        EndReason::DONE => Reason::Done,
+        EndReason::TIMEOUT => Reason::TimedOut,
+        EndReason::NO_ROUTE => Reason::NoRoute,
+        EndReason::HIBERNATING => Reason::Hibernating,
+        EndReason::INTERNAL => Reason::Internal,
+        EndReason::RESOURCES => Reason::ResourceLimit,
+        EndReason::RESET => Reason::Reset,
+        EndReason::PROTOCOL => Reason::Protocol,
+        EndReason::NOT_DIRECTORY => Reason::NotDirectory,
+        _ => Reason::General,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_names_ip_versions_gets_those_and_no_others() {
+        let both = IPV6_OKAY | IPV6_PREFERRED;
+        assert_eq!((allowed(0, None), allowed(both, None)), (0, both));
+        assert_eq!(allowed(both, Some(Family::PreferV4)), IPV6_OKAY);
+        assert_eq!(allowed(0, Some(Family::PreferV4)), 0, "the exit has no IPv6");
+        assert_eq!(allowed(0, Some(Family::PreferV6)), both);
+        assert_eq!(allowed(both, Some(Family::OnlyV4)), 0);
+        assert_eq!(allowed(0, Some(Family::OnlyV6)), IPV6_OKAY | IPV4_NOT_OKAY);
+    }
+}

@@ -1,0 +1,683 @@
+//! Who talks to authorities and keeps what they say: a thread, because its requests block, and
+//! because checking a consensus takes longer than a cell may wait.
+//!
+//! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
+//! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go
+//! by circuits are directory requests of that loop ([`News::DirRequest`], [`DirClient::report`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anabranch_onion::Moment;
+use anabranch_onion::directory::bridges::BridgeIdentity;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
+use anabranch_onion::directory::fetch::{
+    AuthorityIdentity, Directory, Event, Failure, Job, Source, Want,
+};
+use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::text::signed_digest;
+use anabranch_os::clock::Clock;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+
+use copies::Copies;
+use due::Due;
+pub(super) use news::NewsSender;
+pub use news::{DirRequest, Fetched, News};
+use texts::Texts;
+
+use super::authorities::Authority;
+use super::kept::{Kept, check_readable, read_text, set_aside};
+use super::library::Library;
+use super::store::{StoreError, private_folder, replace};
+
+pub(super) use due::REPUBLISH_S;
+
+mod copies;
+mod due;
+pub(super) mod news;
+mod texts;
+
+const CERTS: &str = "cached-certs";
+const CONSENSUS: &str = "cached-microdesc-consensus";
+const MICRODESCS: &str = "cached-microdescs";
+/// The files of every directory client.
+const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
+const CONNECT: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(30);
+/// The longest answer to a descriptor.
+const VERDICT: usize = 64 << 10;
+
+/// What the directory client is to do.
+pub struct Settings {
+    /// Whom to ask and whom to tell.
+    pub authorities: Vec<Authority>,
+    /// Where it keeps what it learns; the folder is made.
+    pub data: PathBuf,
+    /// Whether relays of one path may share a subnet.
+    pub share_subnets: bool,
+    /// The keys that sign descriptors, for a relay.
+    pub keys: Option<Arc<RelayKeys>>,
+    /// Whether a cache is to be kept, for answering clients.
+    pub cache: bool,
+    /// Whether the owner makes circuits and runs directory requests by them.
+    pub dir_requests: bool,
+    /// By whom alone everything is asked for, if there are any.
+    pub bridges: Vec<BridgeIdentity>,
+    /// Whether descriptors are kept from authorities: those of a bridge.
+    pub unpublished: bool,
+}
+
+/// What the thread is told.
+pub(super) enum DirCommand {
+    Publish(Box<Description>),
+    Sign(Arc<RelayKeys>),
+    Trust(Vec<Authority>, bool),
+    Report(Report),
+    AskBridges,
+}
+
+/// What came of an directory request.
+pub(super) struct Report {
+    number: u64,
+    from: Option<String>,
+    outcome: Result<ResponseReader, Failure>,
+}
+
+/// The thread, as its owner sees it. It ends with its owner.
+pub struct DirClient {
+    authorities: Vec<Authority>,
+    orders: Sender<DirCommand>,
+    news: Receiver<News>,
+    waker: UnixStream,
+}
+
+impl DirClient {
+    /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's
+    /// asks nothing before [`DirClient::publish`].
+    ///
+    /// # Errors
+    /// The folder cannot be had, or the kernel gives no thread.
+    pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
+        private_folder(&settings.data)?;
+        let caches = if settings.cache { &copies::FILES[..] } else { &[] };
+        let files = FILES.iter().chain(caches);
+        files.map(|name| check_readable(&settings.data.join(name))).collect::<Result<(), _>>()?;
+        let path = settings.data.clone();
+        let (mut dirclient, desk, ordered) =
+            DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
+        dirclient.authorities.clone_from(&settings.authorities);
+        let clerk = DirThread::new(settings, rng, desk);
+        let thread = thread::Builder::new().name("directory".into());
+        let started = thread.spawn(move || clerk.run(&ordered));
+        started.map_err(|error| StoreError::File(path, error))?;
+        Ok(dirclient)
+    }
+
+    /// Both sides of an directory client whose thread somebody else runs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
+        let (waker, bell) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let bell = Arc::new(bell);
+        let ((orders, ordered), (sender, news)) = (channel(), channel());
+        let authorities = Vec::new();
+        Ok((
+            DirClient { authorities, orders, news, waker },
+            NewsSender { news: sender, bell },
+            ordered,
+        ))
+    }
+
+    /// Whom it asks and tells.
+    #[must_use]
+    pub fn authorities(&self) -> &[Authority] {
+        &self.authorities
+    }
+
+    /// Readable when there are news.
+    #[must_use]
+    pub fn waker(&self) -> &UnixStream {
+        &self.waker
+    }
+
+    /// What happened since the last call.
+    pub fn take(&mut self) -> Vec<News> {
+        let mut rung = [0; 64];
+        while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        self.news.try_iter().collect()
+    }
+
+    /// Has this published, now and whenever it is due.
+    pub fn publish(&self, description: Description) {
+        // The thread lives as long as we hold its queue.
+        let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
+    }
+
+    /// Brings what came of an directory request: the answer, of the relay of this name, if one was
+    /// asked.
+    pub fn report(
+        &self,
+        number: u64,
+        from: Option<String>,
+        outcome: Result<ResponseReader, Failure>,
+    ) {
+        let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
+    }
+
+    /// The way to bridges may have come up: those that are not known are asked now.
+    pub fn ask_bridges(&self) {
+        let _ = self.orders.send(DirCommand::AskBridges);
+    }
+
+    /// Has descriptors signed with these keys from now on: what is published is published anew.
+    pub fn sign_with(&self, keys: Arc<RelayKeys>) {
+        let _ = self.orders.send(DirCommand::Sign(keys));
+    }
+}
+
+impl DirClient {
+    /// Asks and tells these authorities from now on, and builds paths with or without relays of one
+    /// subnet. What is known of the network stays as far as they vouch for it; until they do for
+    /// something newer, its owner goes on with what it has.
+    pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
+        self.authorities.clone_from(&authorities);
+        let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
+    }
+}
+
+/// The state of the thread.
+struct DirThread {
+    settings: Settings,
+    directory: Directory,
+    /// Who answers from it has another pointer to it, and sees no change.
+    cache: Arc<Cache>,
+    library: Arc<Library>,
+    copies: Copies,
+    /// Texts of microdescriptors that are known, to be kept.
+    microdescs: Texts,
+    description: Option<Description>,
+    /// Jobs whose directory requests are out.
+    out: BTreeMap<u64, Job>,
+    /// For each authority: when to publish next.
+    due: Vec<Due>,
+    clock: Clock,
+    rng: ChaCha20Rng,
+    desk: NewsSender,
+}
+
+impl DirThread {
+    fn new(settings: Settings, rng: ChaCha20Rng, desk: NewsSender) -> DirThread {
+        let mut directory = Directory::new(identities(&settings), settings.share_subnets);
+        let mut cache = Cache::default();
+        if !settings.bridges.is_empty() {
+            directory.by_bridges(settings.bridges.clone());
+        }
+        if settings.cache {
+            directory.for_a_cache();
+            settings.keys.iter().for_each(|keys| cache.we_are(keys.rsa_identity()));
+        }
+        DirThread {
+            directory,
+            cache: Arc::new(cache),
+            library: Library::new(desk.clone()),
+            copies: Copies::new(settings.authorities.iter().map(|one| one.v3).collect()),
+            due: vec![Due::now(); settings.authorities.len()],
+            settings,
+            microdescs: Texts::default(),
+            description: None,
+            out: BTreeMap::new(),
+            clock: Clock::start(),
+            rng,
+            desk,
+        }
+    }
+
+    fn run(mut self, orders: &Receiver<DirCommand>) {
+        self.restore();
+        if self.settings.keys.is_some() {
+            // A relay publishes before it asks: an authority may have those who ask wait until
+            // relays have published.
+            let Ok(order) = orders.recv() else { return };
+            self.follow(order);
+        }
+        self.publish();
+        // There may be much of it, and nobody waits for it.
+        self.restore_copies();
+        loop {
+            self.publish();
+            while let Some(job) = self.directory.poll(self.moment(), &mut self.rng) {
+                self.carry(job);
+            }
+            let pause = if self.copy_some() { Duration::ZERO } else { self.pause() };
+            match orders.recv_timeout(pause) {
+                Ok(order) => self.follow(order),
+                Err(RecvTimeoutError::Timeout) => self.keep_microdescs(false),
+                Err(RecvTimeoutError::Disconnected) => return self.keep_microdescs(true),
+            }
+        }
+    }
+
+    fn follow(&mut self, order: DirCommand) {
+        match order {
+            DirCommand::Publish(description) => self.describe(*description),
+            DirCommand::Sign(keys) => {
+                self.settings.keys = Some(keys);
+                self.due.fill(Due::now());
+            }
+            DirCommand::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
+            DirCommand::Report(report) => self.reported(report),
+            DirCommand::AskBridges => self.directory.ask_bridges(),
+        }
+    }
+
+    /// Begins anew with other authorities, from what is on disk. An authority that stays is not
+    /// told again what it has taken.
+    fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
+        let before = self.settings.authorities.iter().zip(&self.due);
+        let due = |one: &Authority| {
+            let same = before.clone().find(|(old, _)| *old == one);
+            same.map_or_else(Due::now, |(_, due)| due.clone())
+        };
+        self.due = authorities.iter().map(due).collect();
+        (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
+        self.directory.begin_anew(identities(&self.settings), share_subnets);
+        self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
+        // What comes of requests for others is nothing to these, but bridges are as they were.
+        self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
+        self.restore();
+        self.restore_copies();
+    }
+
+    fn pause(&self) -> Duration {
+        let at = self.moment();
+        let fetch = self.directory.next_timeout(at).since(at.now).as_millis() as u64;
+        let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
+        let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
+        let keep = self.microdescs.wait(self.millis()).unwrap_or(u64::MAX);
+        let wait = fetch.min(publish).min(keep).min(self.copies_wait());
+        Duration::from_millis(wait.clamp(20, 60_000))
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.clock.now(), unix: unix() }
+    }
+
+    fn millis(&self) -> u64 {
+        self.clock.now().nanos() / 1_000_000
+    }
+
+    fn restore(&mut self) {
+        let kept = FILES.map(|name| self.kept_text(name));
+        let [certs, consensus, microdescs] = &kept;
+        let events = self.directory.restore(certs, consensus, microdescs, unix(), &mut self.rng);
+        self.take(events);
+    }
+
+    /// The text of a document on disk. One that is damaged, or cannot be read any more, comes
+    /// again.
+    fn kept_text(&mut self, name: &str) -> String {
+        let path = self.settings.data.join(name);
+        let told = match read_text(&path) {
+            Ok(Kept::Whole(text)) => return text,
+            Ok(Kept::Absent) => return String::new(),
+            Ok(Kept::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
+            Err(error) => Err(error),
+        };
+        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
+        String::new()
+    }
+
+    fn cache_mut(&mut self) -> &mut Cache {
+        Arc::make_mut(&mut self.cache)
+    }
+
+    fn describe(&mut self, description: Description) {
+        let news = self.description.as_ref().is_none_or(|old| description.differs_from(old));
+        if news {
+            self.due.fill(Due::now());
+        }
+        self.description = Some(description);
+    }
+
+    /// Makes a request, or has it made.
+    fn carry(&mut self, job: Job) {
+        let authorities = &self.settings.authorities;
+        let place = match job.source {
+            Source::Plain(place) => place,
+            // Who makes no circuits asks authorities for what caches have.
+            Source::Cache if !self.settings.dir_requests => {
+                (self.rng.next_u64() % authorities.len().max(1) as u64) as usize
+            }
+            Source::Authority(place) => {
+                return self.send_out(job, authorities.get(place).and_then(Authority::target));
+            }
+            Source::Bridge(place) => {
+                let bridge = self.settings.bridges.get(place).map(BridgeIdentity::target);
+                return self.send_out(job, bridge);
+            }
+            Source::Cache => return self.send_out(job, None),
+        };
+        let Some(authority) = authorities.get(place) else {
+            return self.done(&job, None, false, Err(Failure::Unreachable));
+        };
+        let name = authority.name.clone();
+        let outcome = ask(authority.directory, &get(&job.path), job.limit);
+        self.done(&job, Some(name), false, outcome);
+    }
+
+    fn send_out(&mut self, job: Job, to: Option<Target>) {
+        let (number, request, limit) = (job.number, get(&job.path), job.limit);
+        self.out.insert(number, job);
+        self.desk.tell(News::DirRequest(DirRequest { number, to, request, limit }));
+    }
+
+    fn reported(&mut self, report: Report) {
+        let Some(job) = self.out.remove(&report.number) else { return };
+        let named = match job.source {
+            Source::Authority(place) => {
+                self.settings.authorities.get(place).map(|one| one.name.clone())
+            }
+            Source::Bridge(place) => self.bridge(place),
+            Source::Plain(_) | Source::Cache => report.from,
+        };
+        let outcome = report.outcome.and_then(|reader| reader.finish().map_err(Failure::Http));
+        self.done(&job, named, true, outcome);
+    }
+
+    /// A bridge's address, by which its line names it.
+    fn bridge(&self, place: usize) -> Option<String> {
+        let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
+        addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
+    }
+
+    fn called(&self, want: &Want) -> String {
+        let bridge = match want {
+            Want::Bridge(place) => self.bridge(*place),
+            _ => None,
+        };
+        bridge.map_or_else(|| want.name().to_owned(), |at| format!("descriptor of bridge {at}"))
+    }
+
+    fn done(
+        &mut self,
+        job: &Job,
+        from: Option<String>,
+        by_circuit: bool,
+        outcome: Result<Response, Failure>,
+    ) {
+        let at = self.moment();
+        let events = self.directory.done(job.number, outcome, at, &mut self.rng);
+        let is_good = !events.iter().any(|event| matches!(event, Event::Failed(..)));
+        let what = job.want.name();
+        self.desk.tell(News::Fetched(Fetched { what, from, by_circuit, is_good }));
+        self.take(events);
+    }
+
+    /// Keeps, hands on and tells what came of a job.
+    fn take(&mut self, events: Vec<Event>) {
+        let (mut known, mut ready) = (false, false);
+        for event in events {
+            match event {
+                Event::Consensus(text, signers) => {
+                    self.keep(CONSENSUS, &text);
+                    // Packed in all encodings, with the ways from those before: for nobody, if
+                    // nobody is answered.
+                    if self.settings.cache {
+                        self.cache_mut().consensus(&text, signers);
+                    }
+                    self.look_for_us();
+                    known = true;
+                }
+                Event::Certificates(text) => self.keep(CERTS, &text),
+                Event::Microdesc(digest, text) => {
+                    if self.settings.cache {
+                        self.cache_mut().microdesc_text(digest, &text);
+                    }
+                    self.microdescs.put(digest, text);
+                    known = true;
+                }
+                Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
+                Event::Ready => ready = true,
+                Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
+                Event::Failed(want, _, failure) => self.complain(&self.called(&want), &failure),
+            }
+        }
+        self.keep_microdescs(false);
+        if known {
+            self.hand_out();
+        }
+        if ready {
+            self.desk.tell(News::Ready);
+        }
+    }
+
+    /// What a relay published is lost if those who took it lose it: the consensus shows that.
+    fn look_for_us(&mut self) {
+        let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
+            return;
+        };
+        let (consensus, us) = (network.consensus(), keys.rsa_identity());
+        if consensus.relays.binary_search_by_key(&us, |relay| relay.rsa_identity).is_err() {
+            let interval = consensus.fresh_until.saturating_sub(consensus.valid_after);
+            let missed = |due: &mut Due| due.missed(unix(), consensus.valid_after, interval);
+            self.due.iter_mut().for_each(missed);
+        }
+    }
+
+    fn complain(&mut self, what: &str, failure: &Failure) {
+        self.desk.tell(News::Trouble(format!("could not fetch {what}: {failure}; trying again")));
+    }
+
+    fn tell_late(&mut self, seconds: u64, is_used: bool) {
+        let ago = ago(seconds);
+        let so = match is_used {
+            true => "it is used until a day after it expired, because there is no newer one",
+            false => "a newer one is requested from its relays",
+        };
+        self.desk.tell(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
+    }
+
+    fn hand_out(&mut self) {
+        if let Some(network) = self.directory.network() {
+            let network = Arc::new(network.clone());
+            self.desk.tell(News::Network(network));
+        }
+        if self.settings.cache {
+            let certs = self.directory.certs().to_vec();
+            self.cache_mut().certs(certs);
+            self.library.show(Arc::clone(&self.cache));
+            self.library.ring();
+        }
+    }
+
+    /// Writes all microdescriptors that the consensus names if that is due or this is the end, and
+    /// forgets the others.
+    fn keep_microdescs(&mut self, is_end: bool) {
+        let Some(network) = self.directory.network() else { return };
+        let is_complete = is_end || network.missing().next().is_none();
+        let now = self.millis();
+        if !self.microdescs.are_due(now, is_complete) {
+            return;
+        }
+        let named: BTreeSet<[u8; 32]> =
+            network.consensus().relays.iter().map(|relay| relay.microdesc).collect();
+        let all = self.microdescs.write(now, &named);
+        if self.settings.cache {
+            self.cache_mut().keep_microdescs(&named);
+        }
+        self.keep(MICRODESCS, &all);
+    }
+
+    fn keep(&mut self, name: &str, text: &str) {
+        if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
+            // What is in memory is as good until the next start.
+            self.desk.tell(News::Trouble(format!("{error}; continuing without it on disk")));
+        }
+    }
+
+    /// Publishes the descriptor to every authority for which that is due.
+    fn publish(&mut self) {
+        let (Some(description), Some(keys)) = (&self.description, &self.settings.keys) else {
+            return;
+        };
+        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].is(unix())).collect();
+        if due.is_empty() {
+            return;
+        }
+        let RelayDocuments { server, extra } = match description.publish(keys, unix()) {
+            Ok(published) => published,
+            Err(error) => {
+                self.due.iter_mut().for_each(|due| due.put_off(unix()));
+                return self.desk.tell(News::Trouble(format!("no descriptor: {error}")));
+            }
+        };
+        let (id, digests) =
+            (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
+        self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
+        self.library.show(Arc::clone(&self.cache));
+        // What we are is to be had by our port before there is a consensus.
+        self.library.ring();
+        if self.settings.unpublished {
+            return self.due.iter_mut().for_each(|due| due.taken(unix()));
+        }
+        let text = server + &extra;
+        due.into_iter().for_each(|place| self.publish_to(place, &text));
+    }
+
+    fn publish_to(&mut self, place: usize, text: &str) {
+        let authority = &self.settings.authorities[place];
+        let host = authority.directory.to_string();
+        let answer = ask(authority.directory, &post("/tor/", &host, text.as_bytes()), VERDICT);
+        let name = authority.name.clone();
+        let trouble = match answer {
+            Ok(response) if response.status == 200 => {
+                self.due[place].taken(unix());
+                return self.desk.tell(News::Published(name));
+            }
+            Ok(response) => format!("{} {}", response.status, response.reason),
+            Err(failure) => failure.to_string(),
+        };
+        if self.due[place].refused(unix()) {
+            let text = format!("authority {name} rejected our descriptor: {trouble}");
+            self.desk.tell(News::Trouble(text));
+        }
+    }
+}
+
+/// The authorities as the directory's core wants them.
+fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
+    let identity = |one: &Authority| AuthorityIdentity {
+        v3: one.v3,
+        by_circuit: settings.dir_requests && one.orport.is_some(),
+    };
+    settings.authorities.iter().map(identity).collect()
+}
+
+/// A time span, in the unit that suits it.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// One request, one answer.
+fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
+    let socket = TcpStream::connect_timeout(&server, CONNECT);
+    let mut socket = socket.map_err(|_| Failure::Unreachable)?;
+    let bytes = converse(&mut socket, request, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Silent,
+        _ => Failure::Unreachable,
+    });
+    bytes?.finish().map_err(Failure::Http)
+}
+
+fn converse(socket: &mut TcpStream, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
+    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_write_timeout(Some(SILENCE))?;
+    socket.write_all(request)?;
+    let mut reader = ResponseReader::new(limit);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match socket.read(&mut buffer)? {
+            0 => return Ok(reader),
+            count => reader.push(&buffer[..count]).map_err(io::Error::other)?,
+        }
+    }
+}
+
+/// Seconds since 1970, as the machine's clock has them.
+#[must_use]
+pub fn unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_nobody_packs_no_consensus() {
+        let folder = tempfile::tempdir().unwrap();
+        for cache in [true, false] {
+            let settings = Settings {
+                authorities: Vec::new(),
+                data: folder.path().to_owned(),
+                share_subnets: false,
+                keys: None,
+                cache,
+                dir_requests: false,
+                bridges: Vec::new(),
+                unpublished: false,
+            };
+            let (_office, desk, _orders) = DirClient::counters().unwrap();
+            let mut clerk =
+                DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
+            clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
+            assert_eq!(clerk.cache.is_empty(), !cache);
+        }
+    }
+
+    #[test]
+    fn a_bridge_that_is_being_asked_is_waited_for_though_other_authorities_are_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let addresses = vec!["192.0.2.1:443".parse().unwrap()];
+        let settings = Settings {
+            authorities: Vec::new(),
+            data: folder.path().to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            dir_requests: true,
+            bridges: vec![BridgeIdentity { addresses, rsa: None, ed25519: None }],
+            unpublished: false,
+        };
+        let (mut office, desk, _orders) = DirClient::counters().unwrap();
+        let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
+        let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();
+        clerk.carry(job);
+        let asked = office.take();
+        let [News::DirRequest(asked)] = &asked[..] else { panic!("{asked:?}") };
+        clerk.trust(Vec::new(), false);
+        let outcome = Err(Failure::Unreachable);
+        clerk.reported(Report { number: asked.number, from: None, outcome });
+        assert!(office.take().iter().any(|news| matches!(news, News::Fetched(_))));
+        assert!(clerk.directory.next_timeout(clerk.moment()) > clerk.clock.now());
+    }
+}

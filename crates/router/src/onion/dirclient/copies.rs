@@ -1,0 +1,138 @@
+//! What the directory client of a relay that caches fetches besides what a client does, and keeps:
+//! see [`anabranch_onion::directory::mirror`].
+
+use std::sync::Arc;
+
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::fetch::Failure;
+use anabranch_onion::directory::http::get;
+use anabranch_onion::directory::mirror::{Document, Mirror, MirrorRequest};
+use anabranch_onion::wire::netdoc::AuthorityCert;
+use rand_chacha::rand_core::Rng;
+
+use super::{DirThread, Fetched, News, Response, ask, unix};
+
+/// C tor's names.
+const CONSENSUS: &str = "cached-consensus";
+const SERVERS: &str = "cached-descriptors";
+const EXTRAS: &str = "cached-extrainfo";
+/// The files of a cache.
+pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
+
+/// The mirror and its files.
+#[derive(Default)]
+pub(super) struct Copies {
+    mirror: Mirror,
+    /// Whether relays' documents on disk wait for a consensus that names them.
+    unread: bool,
+    /// Whether some have come since they were last written.
+    unwritten: bool,
+}
+
+impl Copies {
+    /// Nothing yet, of what these authorities sign.
+    pub(super) fn new(authorities: Vec<[u8; 20]>) -> Copies {
+        Copies { mirror: Mirror::new(authorities), unread: false, unwritten: false }
+    }
+}
+
+impl DirThread {
+    /// Takes up what an earlier run kept.
+    pub(super) fn restore_copies(&mut self) {
+        if !self.settings.cache {
+            return;
+        }
+        let kept = FILES.map(|name| self.kept_text(name));
+        let texts = kept.each_ref().map(|text| &text[..]);
+        let certs = self.directory.certs();
+        let documents = self.copies.mirror.restore(texts, certs, unix());
+        self.copies.unread = documents.is_empty();
+        self.shelve(&documents);
+    }
+
+    /// Asks some authority for what is missing next; false if nothing is to be asked for now.
+    pub(super) fn copy_some(&mut self) -> bool {
+        let (now, newest) = (self.millis(), self.newest());
+        let wanted = match self.settings.cache {
+            true => self.copies.mirror.poll(now, newest),
+            false => None,
+        };
+        let Some(wanted) = wanted else { return false };
+        let (from, outcome) = self.ask_any(&wanted);
+        let certs: &[AuthorityCert] = self.directory.certs();
+        let now = self.millis();
+        let done = self.copies.mirror.done(outcome, certs, now, unix(), &mut self.rng);
+        let (what, is_good) = (wanted.name(), done.is_ok());
+        self.desk.tell(News::Fetched(Fetched { what, from, by_circuit: false, is_good }));
+        match done {
+            Ok(documents) => self.take_copies(&documents),
+            Err(failure) => self.complain(what, &failure),
+        }
+        true
+    }
+
+    /// Milliseconds until there is something to ask for.
+    pub(super) fn copies_wait(&self) -> u64 {
+        let wait = self.copies.mirror.wait(self.millis(), self.newest());
+        wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
+    }
+
+    /// Since when the newest consensus of microdescriptors holds; 0 if it is of no use any more.
+    fn newest(&self) -> u64 {
+        let newest = self.directory.network().map(|network| network.consensus());
+        let live = newest.filter(|newest| newest.is_reasonably_live(unix()));
+        live.map_or(0, |newest| newest.valid_after)
+    }
+
+    fn ask_any(&mut self, wanted: &MirrorRequest) -> (Option<String>, Result<Response, Failure>) {
+        let authorities = &self.settings.authorities;
+        let place = (self.rng.next_u64() % authorities.len().max(1) as u64) as usize;
+        let Some(authority) = authorities.get(place) else {
+            return (None, Err(Failure::Unreachable));
+        };
+        let outcome = ask(authority.directory, &get(&wanted.path()), wanted.limit());
+        (Some(authority.name.clone()), outcome)
+    }
+
+    /// Gives documents out, and writes them once all that there are have come.
+    fn take_copies(&mut self, documents: &[Document]) {
+        for document in documents {
+            match document {
+                Document::Consensus(text, _) => self.keep(CONSENSUS, text),
+                Document::Server(..) | Document::Extra(..) => self.copies.unwritten = true,
+            }
+        }
+        self.shelve(documents);
+        // The first consensus since the start: most of what it names may be there already.
+        if std::mem::take(&mut self.copies.unread) {
+            let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
+            let documents = self.copies.mirror.take_up(&kept[0], &kept[1]);
+            self.shelve(&documents);
+        }
+        let whole = self.copies.mirror.is_whole(self.millis(), self.newest());
+        if whole && std::mem::take(&mut self.copies.unwritten) {
+            let (servers, extras) = (self.cache.servers(), self.cache.extras());
+            self.keep(SERVERS, &servers);
+            self.keep(EXTRAS, &extras);
+        }
+    }
+
+    fn shelve(&mut self, documents: &[Document]) {
+        if documents.is_empty() {
+            return;
+        }
+        let relays = self.copies.mirror.relays();
+        let cache: &mut Cache = self.cache_mut();
+        for document in documents {
+            match document {
+                Document::Consensus(text, signers) => {
+                    cache.consensus(text, signers.clone());
+                    cache.keep_relays(&relays);
+                }
+                Document::Server(id, digest, text) => cache.server(*id, (text, *digest)),
+                Document::Extra(id, digest, text) => cache.extra(*id, (text, *digest)),
+            }
+        }
+        self.library.show(Arc::clone(&self.cache));
+    }
+}

@@ -1,0 +1,362 @@
+//! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's
+//! loop.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::SystemTime;
+
+use anabranch_onion::StreamKey;
+use anabranch_onion::wire::message::Answer;
+use hickory_resolver::config::{LookupIpStrategy, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{Name, RData};
+use hickory_resolver::{Hosts, TokioResolver};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The system's table of hosts.
+const HOSTS: &str = "/etc/hosts";
+/// Questions that may be under way.
+const WAITING: usize = 1024;
+
+/// A question.
+pub(super) struct Question {
+    /// Who asks.
+    pub(super) stream: StreamKey,
+    /// The name, which may be one of in-addr.arpa or ip6.arpa.
+    pub(super) name: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Who asked.
+    pub(super) stream: StreamKey,
+    /// What is known; never empty.
+    pub(super) answers: Vec<Answer>,
+}
+
+/// The resolver. Its thread ends with it.
+pub(super) struct Resolver {
+    questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
+    places: Arc<Semaphore>,
+    found: Receiver<Found>,
+    waker: UnixStream,
+    trouble: Option<String>,
+}
+
+impl Resolver {
+    /// With the system's name servers (`/etc/resolv.conf`) and table of hosts. Without servers it
+    /// knows that table alone, and has a [`trouble`](Resolver::trouble).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn start() -> io::Result<Resolver> {
+        match hickory_resolver::system_conf::read_system_conf() {
+            Ok((config, options)) => Resolver::with(config, options, HOSTS.into()),
+            Err(error) => {
+                let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+                let none = Resolver::with(config, options, HOSTS.into())?;
+                let trouble = Some(format!("names cannot be resolved: /etc/resolv.conf: {error}"));
+                Ok(Resolver { trouble, ..none })
+            }
+        }
+    }
+
+    fn with(
+        config: ResolverConfig,
+        mut options: ResolverOpts,
+        hosts: PathBuf,
+    ) -> io::Result<Resolver> {
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        // Harder to answer for who does not see the question, as C tor does by default.
+        options.case_randomization = true;
+        let (questions, asked) = unbounded_channel();
+        let (answers, found) = channel();
+        let (waker, bell) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let provider = TokioRuntimeProvider::default();
+        let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
+        let resolver = builder.build().map_err(io::Error::other)?;
+        let hosts = HostsFile { path: hosts, state: None };
+        let resolving = NameThread { resolver, hosts, answers, bell: Arc::new(bell) };
+        let work = move || runtime.block_on(resolving.work(asked));
+        thread::Builder::new().name("names".into()).spawn(work)?;
+        let places = Arc::new(Semaphore::new(WAITING));
+        Ok(Resolver { questions, places, found, waker, trouble: None })
+    }
+
+    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Readable when there are answers.
+    pub(super) fn waker(&self) -> &UnixStream {
+        &self.waker
+    }
+
+    /// Asks; gives the question back if too many are under way.
+    pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
+        self.questions.send((question, place)).map_err(|refused| refused.0.0)
+    }
+
+    /// The answers that have come.
+    pub(super) fn take(&mut self) -> Vec<Found> {
+        let mut rung = [0; 64];
+        while io::Read::read(&mut self.waker, &mut rung).is_ok_and(|count| count == rung.len()) {}
+        self.found.try_iter().collect()
+    }
+}
+
+/// What the thread has.
+#[derive(Clone)]
+struct NameThread {
+    resolver: TokioResolver,
+    hosts: HostsFile,
+    answers: Sender<Found>,
+    bell: Arc<UnixStream>,
+}
+
+/// The table of hosts, which may change while a relay runs.
+#[derive(Clone)]
+struct HostsFile {
+    path: PathBuf,
+    /// When it changed last, and its length.
+    state: Option<(SystemTime, u64)>,
+}
+
+impl HostsFile {
+    fn state(path: &Path) -> Option<(SystemTime, u64)> {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+
+    /// The table, if it has changed since the last look.
+    fn changed(&mut self) -> Option<Hosts> {
+        let state = HostsFile::state(&self.path);
+        if state == self.state {
+            return None;
+        }
+        self.state = state;
+        let mut hosts = Hosts::default();
+        hosts.read_hosts_conf(fs::File::open(&self.path).ok()?).ok()?;
+        Some(hosts)
+    }
+}
+
+impl NameThread {
+    async fn work(mut self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
+        while let Some((question, place)) = asked.recv().await {
+            if let Some(hosts) = self.hosts.changed() {
+                self.resolver.set_hosts(Arc::new(hosts));
+            }
+            let resolving = self.clone();
+            tokio::spawn(async move {
+                resolving.answer(question).await;
+                drop(place);
+            });
+        }
+    }
+
+    async fn answer(&self, question: Question) {
+        let answers = self.look_up(&question.name).await;
+        let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
+        let found = Found { stream: question.stream, answers };
+        if self.answers.send(found).is_ok() {
+            // A full pipe has been rung already.
+            let _ = io::Write::write(&mut &*self.bell, &[1]);
+        }
+    }
+
+    async fn look_up(&self, text: &str) -> Result<Vec<Answer>, NetError> {
+        let mut name = Name::from_utf8(text)?;
+        // What a client names is whole: domains of this machine are not tried behind it.
+        name.set_fqdn(true);
+        let found: Vec<Answer> = if is_of_address(&name) {
+            let lookup = self.resolver.reverse_lookup(name).await?;
+            lookup.answers().iter().filter_map(|record| host(&record.data)).collect()
+        } else {
+            let lookup = self.resolver.lookup_ip(name).await?;
+            let mut addresses: Vec<IpAddr> = lookup.iter().collect();
+            addresses.sort_by_key(IpAddr::is_ipv6);
+            addresses.into_iter().map(Answer::Address).collect()
+        };
+        Ok(if found.is_empty() { vec![Answer::Never] } else { found })
+    }
+}
+
+/// Whether a name is that of a whole address (RFC 1035, section 3.5; RFC 3596, section 2.5).
+fn is_of_address(name: &Name) -> bool {
+    name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
+}
+
+fn host(data: &RData) -> Option<Answer> {
+    let RData::PTR(name) = data else { return None };
+    Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
+}
+
+/// What the client is told where no answer is: that there is none is known for good only if a
+/// server said so.
+fn without_answer(error: &NetError) -> Answer {
+    let for_good = error.is_nx_domain() || error.is_no_records_found();
+    let no_name = matches!(error, NetError::Proto(_));
+    if for_good || no_name { Answer::Never } else { Answer::Later }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
+    use hickory_resolver::proto::op::{Message, ResponseCode};
+    use hickory_resolver::proto::rr::rdata::{A, AAAA, PTR};
+    use hickory_resolver::proto::rr::{Record, RecordType};
+
+    use super::*;
+
+    /// How long a resolver waits for an answer that comes, and for one that does not.
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    /// What the name server of these tests says.
+    fn said(name: &str, kind: RecordType) -> Result<Vec<RData>, ResponseCode> {
+        match (name, kind) {
+            ("both.example.", RecordType::A) => Ok(vec![RData::A(A::new(192, 0, 2, 1))]),
+            ("both.example." | "six.example.", RecordType::AAAA) => {
+                Ok(vec![RData::AAAA(AAAA::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))])
+            }
+            ("1.2.0.192.in-addr.arpa.", RecordType::PTR) => {
+                Ok(vec![RData::PTR(PTR("both.example.".parse().unwrap()))])
+            }
+            ("broken.example.", _) => Err(ResponseCode::ServFail),
+            ("six.example." | "empty.example.", _) => Ok(Vec::new()),
+            _ => Err(ResponseCode::NXDomain),
+        }
+    }
+
+    fn response(question: &[u8]) -> Option<Vec<u8>> {
+        let mut message = Message::from_vec(question).ok()?;
+        let query = message.queries.first()?.clone();
+        let name = query.name().to_lowercase().to_string();
+        let (code, answers) = match said(&name, query.query_type()) {
+            Ok(answers) => (ResponseCode::NoError, answers),
+            Err(code) => (code, Vec::new()),
+        };
+        message.metadata.response_code = code;
+        for data in answers {
+            message.add_answer(Record::from_rdata(query.name().clone(), 17, data));
+        }
+        (name != "silent.example.").then(|| message.into_response().to_vec().ok()).flatten()
+    }
+
+    /// A resolver whose name server is a thread of this test, with this patience.
+    fn resolver(patience: Duration) -> Resolver {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut connection = ConnectionConfig::udp();
+        connection.port = socket.local_addr().unwrap().port();
+        let server = NameServerConfig::new([127, 0, 0, 1].into(), true, vec![connection]);
+        thread::spawn(move || {
+            let mut bytes = [0; 2048];
+            while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
+                if let Some(reply) = response(&bytes[..length]) {
+                    socket.send_to(&reply, peer).unwrap();
+                }
+            }
+        });
+        let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+        let mut options = ResolverOpts::default();
+        (options.timeout, options.attempts) = (patience, 1);
+        Resolver::with(config, options, HOSTS.into()).unwrap()
+    }
+
+    fn answers(resolver: &mut Resolver, name: &str) -> Vec<Answer> {
+        let question = Question { stream: StreamKey(1), name: name.into() };
+        assert!(resolver.ask(question).is_ok());
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            if let Some(found) = resolver.take().pop() {
+                return found.answers;
+            }
+        }
+    }
+
+    fn address(text: &str) -> Answer {
+        Answer::Address(text.parse().unwrap())
+    }
+
+    #[test]
+    fn names_have_addresses_of_both_kinds_and_addresses_have_names() {
+        let mut resolver = resolver(LONG);
+        let both = [address("192.0.2.1"), address("2001:db8::1")];
+        assert_eq!(answers(&mut resolver, "both.example"), both);
+        assert_eq!(answers(&mut resolver, "six.example"), [address("2001:db8::1")]);
+        let name = [Answer::Name("both.example".into())];
+        assert_eq!(answers(&mut resolver, "1.2.0.192.in-addr.arpa"), name);
+    }
+
+    #[test]
+    fn what_a_server_denies_is_denied_for_good_and_what_it_does_not_know_is_not() {
+        let mut answered = resolver(LONG);
+        let never = ["no.such.example", "empty.example", "2.2.0.192.in-addr.arpa", "a..b"];
+        for name in never {
+            assert_eq!(answers(&mut answered, name), [Answer::Never], "{name}");
+        }
+        assert_eq!(answers(&mut answered, "broken.example"), [Answer::Later]);
+        let mut unanswered = resolver(SHORT);
+        assert_eq!(answers(&mut unanswered, "silent.example"), [Answer::Later]);
+    }
+
+    #[test]
+    fn the_table_of_hosts_counts_without_any_server() {
+        let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+        let mut resolver = Resolver::with(config, options, HOSTS.into()).unwrap();
+        let found = answers(&mut resolver, "localhost");
+        let is_local = |answer: &Answer| matches!(answer, Answer::Address(a) if a.is_loopback());
+        assert!(!found.is_empty() && found.iter().all(is_local), "{found:?}");
+        assert_eq!(answers(&mut resolver, "both.example"), [Answer::Later]);
+    }
+
+    #[test]
+    fn a_table_of_hosts_that_changes_counts_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
+        let mut resolver = Resolver::with(config, options, path.clone()).unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [Answer::Later]);
+        fs::write(&path, "192.0.2.9 new.example\n").unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [address("192.0.2.9")]);
+        fs::write(&path, "2001:db8::99 new.example\n").unwrap();
+        assert_eq!(answers(&mut resolver, "new.example"), [address("2001:db8::99")]);
+    }
+
+    #[test]
+    fn no_more_questions_are_under_way_than_may_be() {
+        let resolver = resolver(LONG);
+        let ask = |n| {
+            let name = "silent.example".into();
+            resolver.ask(Question { stream: StreamKey(n), name })
+        };
+        assert!((0..WAITING as u64).all(|n| ask(n).is_ok()));
+        assert!(ask(9999).is_err());
+    }
+
+    #[test]
+    fn parts_of_addresses_are_names_like_others() {
+        let is = |text: &str| is_of_address(&text.parse().unwrap());
+        assert!(is("1.2.0.192.in-addr.arpa."));
+        assert!(is(&("1.".to_owned() + &"0.".repeat(31) + "ip6.arpa.")));
+        assert!(!is("1.2.3.in-addr.arpa.") && !is("1.ip6.arpa.") && !is("example."));
+    }
+}

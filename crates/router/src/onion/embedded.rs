@@ -1,0 +1,479 @@
+//! A whole onion network in one process: an authority, relays and a client, each on threads of its
+//! own with keys, state and a loopback address of its own. Every node is what it would be alone:
+//! nothing joins them but TCP over loopback.
+//!
+//! Addresses are `127.N.0.1`, so that no two nodes are of one /16, and a path takes any three of
+//! them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use anabranch_multipath::Time;
+use anabranch_onion::authority::{self as core, First, Judgement, Rules};
+use anabranch_onion::conflux::Design;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::padding::Amount;
+use anabranch_onion::{Event, circuitmux};
+
+use super::authorities::Authority;
+use super::authority::{self, AuthorityError, AuthorityEvent, Running};
+use super::client;
+use super::dirclient::{self, DirClient, unix};
+use super::keyring::KeyRing;
+use super::relay::{self, Numbers, Watch};
+use super::reload::Reload;
+use super::store::{StoreError, claim};
+
+/// The port for links of every node, and the authority's for directories.
+const OR_PORT: u16 = 9001;
+const DIR_PORT: u16 = 9030;
+/// The second byte of the authority's address; relays follow.
+const AUTHORITY: u8 = 1;
+/// Limit of queued cells in the client, in bytes.
+const MEMORY: usize = 128 << 20;
+/// Kilobytes a second that each relay counts for, so that paths are drawn evenly; as much as C
+/// tor's authorities give at most to one that nobody measured, such as a stranger that joins.
+const EVEN: u32 = 20;
+
+/// How the network is to be.
+pub struct Settings {
+    /// Where nodes keep keys and state, each in a folder of its own; made if it is not there.
+    pub data: PathBuf,
+    /// Where programs come to the client.
+    pub listen: Vec<SocketAddr>,
+    /// Where exits let streams go.
+    pub policy: ExitPolicy,
+    /// Relays beside the authority, 250 at most.
+    pub relays: u8,
+    /// How many of them are exits: the last ones.
+    pub exits: u8,
+    /// Seconds from one consensus to the next.
+    pub interval: u64,
+    /// What nodes say that they are, in descriptors.
+    pub platform: String,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum EmbeddedEvent {
+    /// All nodes listen: the line that makes a tor part of the network.
+    Up(String),
+    /// A consensus was made: how many relays it lists.
+    Consensus(usize),
+    /// The client's.
+    Client(client::ClientEvent),
+    /// Something did not work at a node of this name, or is not as it should be.
+    Trouble(String, String),
+}
+
+/// Why there is no network.
+#[derive(Debug)]
+pub enum EmbeddedError {
+    /// The authority.
+    Authority(AuthorityError),
+    /// Keys or state of a node.
+    Store(StoreError),
+    /// The node of this name: a port cannot be had, or the kernel has nothing left.
+    Node(String, io::Error),
+}
+
+impl fmt::Display for EmbeddedError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EmbeddedError::Authority(error) => error.fmt(out),
+            EmbeddedError::Store(error) => error.fmt(out),
+            EmbeddedError::Node(name, error) => write!(out, "{name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for EmbeddedError {}
+
+impl From<StoreError> for EmbeddedError {
+    fn from(error: StoreError) -> EmbeddedError {
+        EmbeddedError::Store(error)
+    }
+}
+
+/// Runs a network until `stop` is readable. All nodes end with it. SIGHUP is the client's.
+///
+/// # Errors
+/// [`EmbeddedError`]: no node runs then.
+pub fn run(
+    settings: Settings,
+    stop: &UnixStream,
+    reload: Option<Reload<'_, client::Changes>>,
+    watch: &mut dyn FnMut(EmbeddedEvent),
+) -> Result<(), EmbeddedError> {
+    let (teller, told) = channel();
+    // Before any key is touched: another network may run on them.
+    let claim = claim(&settings.data)?;
+    for text in &claim.tightened {
+        watch(EmbeddedEvent::Trouble("up".to_owned(), text.clone()));
+    }
+    let rings = keys(&settings)?;
+    let mut network = Network { nodes: Vec::new(), authority: None };
+    let line = network.start(&settings, rings, &teller)?;
+    await_all(&told, network.nodes.len(), watch)?;
+    watch(EmbeddedEvent::Up(line.clone()));
+    let client = client(&settings, &line)?;
+    let rng = anabranch_os::entropy::generator().map_err(of("client"))?;
+    let mut tell = |event: client::ClientEvent| {
+        told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
+        watch(EmbeddedEvent::Client(event));
+    };
+    client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
+}
+
+/// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is
+/// changed there, so that a network may run on it meanwhile.
+///
+/// # Errors
+/// No network has run there.
+pub fn line(data: &Path) -> Result<String, EmbeddedError> {
+    authority::announced(&data.join(name(AUTHORITY))).map_err(EmbeddedError::Authority)
+}
+
+/// The nodes' names: where they are told, and the folders of their state.
+fn name(node: u8) -> String {
+    match node {
+        AUTHORITY => "authority".to_owned(),
+        relay => format!("relay{}", relay - AUTHORITY),
+    }
+}
+
+fn address(node: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, node, 0, 1)
+}
+
+fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
+    let name = name.to_owned();
+    move |error| EmbeddedError::Node(name.clone(), io::Error::other(error.to_string()))
+}
+
+/// The keys of all nodes, the authority's first. Those that are not there are made, on all cores at
+/// once: that is most of a first start.
+fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
+    let open = |node: u8| {
+        let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
+        Ok(KeyRing::open(&settings.data.join(name(node)), &mut rng, unix())?)
+    };
+    thread::scope(|scope| {
+        let nodes = AUTHORITY..=AUTHORITY + settings.relays;
+        let threads: Vec<_> = nodes.map(|node| scope.spawn(move || open(node))).collect();
+        let joined = |thread: thread::ScopedJoinHandle<'_, Result<KeyRing, EmbeddedError>>| {
+            let panicked = |_| of("keys")(io::Error::other("a thread panicked"));
+            thread.join().map_err(panicked)?
+        };
+        threads.into_iter().map(joined).collect()
+    })
+}
+
+/// What a node's thread tells.
+enum FromNode {
+    Listens,
+    Consensus(usize),
+    Trouble(String),
+    Ended(io::Result<()>),
+}
+
+/// The nodes but for the client. They end when this is dropped.
+struct Network {
+    nodes: Vec<Node>,
+    authority: Option<Running>,
+}
+
+struct Node {
+    /// What is written here ends it.
+    stop: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl Network {
+    /// Starts the authority and the relays: the authority's line.
+    fn start(
+        &mut self,
+        settings: &Settings,
+        rings: Vec<KeyRing>,
+        teller: &Sender<(String, FromNode)>,
+    ) -> Result<String, EmbeddedError> {
+        let even = rings.iter().map(|ring| (ring.keys().rsa_identity(), EVEN)).collect();
+        let mut rings = (AUTHORITY..).zip(rings);
+        let Some((_, ring)) = rings.next() else { return Ok(String::new()) };
+        let (dirclient, running) = authority(settings, &ring, even, teller.clone())?;
+        let line = running.line.clone();
+        self.authority = Some(running);
+        self.nodes.push(Node::start(settings, AUTHORITY, ring, dirclient, teller)?);
+        for (node, ring) in rings {
+            let dirclient = relay_dirclient(settings, node, &ring, &line)?;
+            self.nodes.push(Node::start(settings, node, ring, dirclient, teller)?);
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            // Two bytes: at once. A node that has ended needs none.
+            let _ = node.stop.write_all(&[0; 2]);
+        }
+        for node in self.nodes.drain(..) {
+            // A panic there was told on standard error.
+            let _ = node.thread.join();
+        }
+        if let Some(authority) = self.authority.take() {
+            authority.join();
+        }
+    }
+}
+
+impl Node {
+    /// Sets a relay to work; what becomes of it is told.
+    fn start(
+        settings: &Settings,
+        node: u8,
+        keys: KeyRing,
+        dirclient: DirClient,
+        teller: &Sender<(String, FromNode)>,
+    ) -> Result<Node, EmbeddedError> {
+        let name = name(node);
+        let failed = of::<io::Error>(&name);
+        let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
+        let settings = relay_settings(settings, node, keys, dirclient);
+        let mut watch = Teller { name: name.clone(), teller: teller.clone() };
+        let work = move || {
+            let done = relay::run(settings, &stopped, &mut watch);
+            watch.tell(FromNode::Ended(done));
+        };
+        let thread = thread::Builder::new().name(name).spawn(work).map_err(&failed)?;
+        Ok(Node { stop, thread })
+    }
+}
+
+/// Waits until so many nodes listen.
+fn await_all(
+    told: &Receiver<(String, FromNode)>,
+    nodes: usize,
+    watch: &mut dyn FnMut(EmbeddedEvent),
+) -> Result<(), EmbeddedError> {
+    let mut listening = 0;
+    while listening < nodes {
+        match told.recv() {
+            Ok((_, FromNode::Listens)) => listening += 1,
+            Ok((name, FromNode::Ended(done))) => {
+                let ended = io::Error::other("it has ended");
+                return Err(EmbeddedError::Node(name, done.err().unwrap_or(ended)));
+            }
+            Ok((name, other)) => pass_on(name, other, watch),
+            Err(gone) => return Err(of("nodes")(gone)),
+        }
+    }
+    Ok(())
+}
+
+fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(EmbeddedEvent)) {
+    match told {
+        FromNode::Consensus(relays) => watch(EmbeddedEvent::Consensus(relays)),
+        FromNode::Trouble(text) => watch(EmbeddedEvent::Trouble(name, text)),
+        FromNode::Ended(Err(error)) => watch(EmbeddedEvent::Trouble(name, error.to_string())),
+        FromNode::Listens | FromNode::Ended(Ok(())) => {}
+    }
+}
+
+/// Tells what a relay does to who runs the network.
+struct Teller {
+    name: String,
+    teller: Sender<(String, FromNode)>,
+}
+
+impl Teller {
+    fn tell(&self, told: FromNode) {
+        // Nobody listens any more when the network ends.
+        let _ = self.teller.send((self.name.clone(), told));
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell(FromNode::Ended(Err(io::Error::other("its thread has panicked"))));
+        }
+    }
+}
+
+impl Watch for Teller {
+    fn listening(&mut self, _: &[SocketAddr]) {
+        self.tell(FromNode::Listens);
+    }
+
+    fn event(&mut self, _: Time, event: &Event) {
+        match event {
+            Event::LinkOpen { .. } => {}
+            Event::Violation { violation, .. } => {
+                self.tell(FromNode::Trouble(format!(
+                    "a neighbour broke the protocol: {violation}"
+                )));
+            }
+            Event::OutOfMemory => {
+                self.tell(FromNode::Trouble(
+                    "queued cells reached the memory limit: a circuit was closed".into(),
+                ));
+            }
+        }
+    }
+
+    fn numbers(&mut self, _: Time, _: &Numbers) {}
+
+    // Authorities that are not there yet, and the like: the network shows whether it came up.
+    fn note(&mut self, _: &str) {}
+}
+
+fn authority(
+    settings: &Settings,
+    ring: &KeyRing,
+    measured: BTreeMap<[u8; 20], u32>,
+    teller: Sender<(String, FromNode)>,
+) -> Result<(DirClient, Running), EmbeddedError> {
+    let node = name(AUTHORITY);
+    let tell = move |told| {
+        let told = match told {
+            AuthorityEvent::Consensus(relays, _) => FromNode::Consensus(relays),
+            AuthorityEvent::Trouble(text) | AuthorityEvent::Refused(text) => {
+                FromNode::Trouble(text)
+            }
+            AuthorityEvent::Line(_) | AuthorityEvent::Relay(..) => return,
+        };
+        let _ = teller.send((node.clone(), told));
+    };
+    let (relays, interval) = (usize::from(settings.relays), settings.interval);
+    let listen = vec![SocketAddr::from((address(AUTHORITY), DIR_PORT))];
+    let data = settings.data.join(name(AUTHORITY));
+    let how = authority::Settings::new(
+        &description(settings, AUTHORITY),
+        Arc::clone(ring.keys()),
+        listen,
+        data,
+        core::Settings { measured, ..judge(relays, interval) },
+    );
+    authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
+}
+
+/// How the authority of so many relays works that makes a consensus each so many seconds.
+fn judge(relays: usize, interval: u64) -> core::Settings {
+    core::Settings {
+        interval,
+        valid_intervals: 3,
+        first: First { relays, seconds: interval.min(60) },
+        running_for: interval.max(60),
+        probe_every: (interval / 3).max(5),
+        // All relays are as young as the network.
+        judgement: Judgement { young: true, ..Judgement::default() },
+        // Others may join, and all on this one machine.
+        rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
+        ..core::Settings::default()
+    }
+}
+
+fn authorities(line: &str) -> Result<Vec<Authority>, EmbeddedError> {
+    Ok(vec![Authority::parse(line).map_err(of("authority"))?])
+}
+
+fn relay_dirclient(
+    settings: &Settings,
+    node: u8,
+    ring: &KeyRing,
+    line: &str,
+) -> Result<DirClient, EmbeddedError> {
+    let name = name(node);
+    let dirclient = dirclient::Settings {
+        authorities: authorities(line)?,
+        data: settings.data.join(&name),
+        share_subnets: false,
+        keys: Some(Arc::clone(ring.keys())),
+        cache: true,
+        dir_requests: false,
+        bridges: Vec::new(),
+        unpublished: false,
+    };
+    Ok(DirClient::start(dirclient, anabranch_os::entropy::generator().map_err(of(&name))?)?)
+}
+
+fn relay_settings(
+    settings: &Settings,
+    node: u8,
+    keys: KeyRing,
+    dirclient: DirClient,
+) -> relay::Settings {
+    let listen = vec![SocketAddr::from((address(node), OR_PORT))];
+    let policy =
+        if is_exit(settings, node) { settings.policy.clone() } else { ExitPolicy::reject_all() };
+    let description = description(settings, node);
+    let usual = relay::Settings::new(listen, keys, dirclient, description);
+    let live = relay::Live { policy, allow_private: true, ..usual.live };
+    relay::Settings { live, ..usual }
+}
+
+fn is_exit(settings: &Settings, node: u8) -> bool {
+    node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
+}
+
+/// What a node says of itself.
+fn description(settings: &Settings, node: u8) -> Description {
+    // What is announced is more than what is let through: a policy of loopback alone would be
+    // summed up as that of no exit.
+    let policy = match is_exit(settings, node) {
+        true => ExitPolicy::parse(&["accept *:*".to_owned()])
+            .unwrap_or_else(|_| ExitPolicy::reject_all()),
+        false => ExitPolicy::reject_all(),
+    };
+    let at = SocketAddrV4::new(address(node), OR_PORT);
+    Description {
+        dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
+        policy,
+        ..Description::new(name(node), at, settings.platform.clone())
+    }
+}
+
+fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedError> {
+    let data = settings.data.join("client");
+    let dirclient = dirclient::Settings {
+        authorities: authorities(line)?,
+        data: data.clone(),
+        share_subnets: false,
+        keys: None,
+        cache: false,
+        dir_requests: true,
+        bridges: Vec::new(),
+        unpublished: false,
+    };
+    Ok(client::Settings {
+        listen: settings.listen.clone(),
+        dirclient: DirClient::start(
+            dirclient,
+            anabranch_os::entropy::generator().map_err(of("client"))?,
+        )?,
+        data,
+        wishes: Wishes::default(),
+        ways: None,
+        extended_errors: false,
+        padding: Amount::Full,
+        memory: MEMORY,
+        circuitmux: circuitmux::Kind::default(),
+        legs: None,
+        design: Design::default(),
+        dealing: None,
+        tap: None,
+        quic: None,
+        trace: None,
+    })
+}

@@ -1,0 +1,115 @@
+//! Keys of the families that a relay belongs to, in files that `tor --keygen-family` made.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::wire::family::{FAMILY_KEY_SUFFIX, FamilyKey};
+
+use super::kept::read_bytes;
+use super::store::StoreError;
+
+/// Reads the keys in these files, and those in the folder `keys` of a relay's data, where C tor
+/// keeps them: a relay that is taken over stays in its families.
+///
+/// # Errors
+/// A file is not there, cannot be read, or holds no such key. A relay that went on without it could
+/// be in one path with another of its operator's.
+pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreError> {
+    let mut families: Vec<FamilyKey> = Vec::new();
+    for path in files.iter().cloned().chain(kept(&data.join("keys"))?) {
+        let missing = || StoreError::File(path.clone(), io::ErrorKind::NotFound.into());
+        let content = read_bytes(&path)?.ok_or_else(missing)?;
+        let family =
+            FamilyKey::from_file(&content).map_err(|error| StoreError::Keys(path, error))?;
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    Ok(families)
+}
+
+/// The files of a folder whose names are those of such keys, in the order of their names.
+fn kept(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let told = |error| StoreError::File(folder.to_owned(), error);
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(told)?,
+    };
+    let paths = entries.map(|entry| Ok(entry.map_err(told)?.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
+    paths.retain(|path| path.to_string_lossy().ends_with(FAMILY_KEY_SUFFIX));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys that tor 0.4.9.11 made with `--keygen-family`, in hex, and their IDs.
+    const KEYS: [(&str, &str); 2] = [
+        (
+            concat!(
+                "801befb3806e7f7e96bdf11cbbd909ecec264a9fabd77d1580365e296c722240",
+                "b8cf296ea54f0a14eacc1cb96e22c074bb767f9cc60a4a0908748f87cf6c2d44",
+            ),
+            "K7PKsrAF0bbviLI4GvaD0mtxfDPX7w+Oa2eMkSJ3W4U",
+        ),
+        (
+            concat!(
+                "7065be1f504ca3005e947228aa4b0f703739ed980998fe5fa90732234ab3a26a",
+                "5c9a023e6245a3e2750b95d9a1d3385a9fd9390357747338d1b87c093c08ce0b",
+            ),
+            "Tq0MNARC0Tw1MNGiwcWGLNvde4qwFoef6N8nhUo5oWs",
+        ),
+    ];
+
+    fn write(path: &Path, key: usize) {
+        let hex = KEYS[key].0;
+        let bytes = (0..hex.len()).step_by(2);
+        let secret = bytes.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
+        let mut file = b"== ed25519v1-secret: fmly-id ==\0".to_vec();
+        file.extend(secret);
+        fs::write(path, file).unwrap();
+    }
+
+    #[test]
+    fn keys_of_a_relay_that_is_taken_over_are_found_and_named_ones_come_first() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        assert_eq!(families(data, &[]).unwrap(), []);
+        let keys = data.join("keys");
+        fs::create_dir(&keys).unwrap();
+        fs::write(keys.join("secret_id_key"), "another").unwrap();
+        write(&keys.join("mine.secret_family_key"), 0);
+        let named = data.join("other");
+        write(&named, 1);
+        let ids = |files: &[PathBuf]| -> Vec<String> {
+            families(data, files).unwrap().iter().map(FamilyKey::id).collect()
+        };
+        assert_eq!(ids(&[]), [KEYS[0].1]);
+        assert_eq!(ids(&[named.clone()]), [KEYS[1].1, KEYS[0].1]);
+        write(&named, 0);
+        assert_eq!(ids(&[named]), [KEYS[0].1], "one key twice is one family");
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_used_ends_the_start() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        let missing = data.join("missing");
+        let error = families(data, &[missing]).unwrap_err().to_string();
+        assert!(error.contains("missing: "), "{error}");
+        let keys = data.join("keys");
+        fs::create_dir(&keys).unwrap();
+        let path = keys.join("mine.secret_family_key");
+        fs::write(&path, "no key").unwrap();
+        let error = families(data, &[]).unwrap_err().to_string();
+        assert!(error.contains("mine.secret_family_key: a family's key: its head"), "{error}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = families(data, &[]).unwrap_err().to_string();
+        assert!(error.contains("it cannot be read"), "{error}");
+    }
+}

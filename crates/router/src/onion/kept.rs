@@ -1,0 +1,149 @@
+//! One rule for all files of state. A file that is not there is no state. One that cannot be read
+//! ends the start, with the reason: it may hold what its owner wants. A damaged one keeps its
+//! content under another name and is reported, if the loss is harmless, and ends the start
+//! otherwise. Fields that this version does not know, of a later one, are kept.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::store::StoreError;
+
+/// Fields of a file's object that this version does not know.
+pub type Unknown = serde_json::Map<String, serde_json::Value>;
+
+/// Damaged files of one name that are kept at most; beyond it the last one is replaced.
+const MOST_DAMAGED: u32 = 9;
+
+/// The content of a file of state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept<T> {
+    /// There is no file.
+    Absent,
+    /// The content.
+    Whole(T),
+    /// It holds something else; what is wrong with it.
+    Damaged(String),
+}
+
+/// Reads a file's bytes; `None` if it is not there.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+/// Reads a file's text.
+///
+/// # Errors
+/// As [`read_bytes`].
+pub fn read_text(path: &Path) -> Result<Kept<String>, StoreError> {
+    let Some(bytes) = read_bytes(path)? else { return Ok(Kept::Absent) };
+    let text = String::from_utf8(bytes);
+    Ok(text.map_or_else(|error| Kept::Damaged(format!("no text: {error}")), Kept::Whole))
+}
+
+/// Reads a file of JSON.
+///
+/// # Errors
+/// As [`read_bytes`].
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Kept<T>, StoreError> {
+    Ok(match read_text(path)? {
+        Kept::Whole(text) if text.trim().is_empty() => Kept::Damaged("it is empty".to_owned()),
+        Kept::Whole(text) => serde_json::from_str(&text)
+            .map_or_else(|error| Kept::Damaged(error.to_string()), Kept::Whole),
+        Kept::Absent => Kept::Absent,
+        Kept::Damaged(why) => Kept::Damaged(why),
+    })
+}
+
+/// Checks that a file is not there or can be read.
+///
+/// # Errors
+/// It cannot be read.
+pub fn check_readable(path: &Path) -> Result<(), StoreError> {
+    match fs::File::open(path).and_then(|mut file| file.read(&mut [0])) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreadable(path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Moves a damaged file whose loss is harmless to another name; returns words for the operator,
+/// who is told that `instead` happens.
+///
+/// # Errors
+/// It cannot be moved.
+pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreError> {
+    let aside = free_name(path);
+    fs::rename(path, &aside).map_err(|error| StoreError::File(path.to_owned(), error))?;
+    let (path, aside) = (path.display(), aside.display());
+    Ok(format!("{path} was damaged ({why}) and is {aside} now: {instead}"))
+}
+
+/// Says of a damaged file why nothing goes on without it, and what its owner can do.
+pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
+    StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
+}
+
+/// `NAME.damaged`, with a number behind it where that is taken.
+fn free_name(path: &Path) -> PathBuf {
+    let name = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if number == 1 { ".damaged".to_owned() } else { format!(".damaged-{number}") });
+        PathBuf::from(name)
+    };
+    let free = |path: &PathBuf| !path.exists();
+    (1..MOST_DAMAGED).map(name).find(free).unwrap_or_else(|| name(MOST_DAMAGED))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> StoreError {
+    let told = format!("it cannot be read ({error}), and it may hold what is still wanted");
+    StoreError::File(path.to_owned(), io::Error::new(error.kind(), told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_absent_whole_damaged_or_an_error_and_never_two_of_these() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Kept::Absent);
+        fs::write(&path, "[1, 2]").unwrap();
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Kept::Whole(vec![1, 2]));
+        for damaged in [&b""[..], b"\n", b"[1, 2", b"{}", b"[1]\xff"] {
+            fs::write(&path, damaged).unwrap();
+            let read = read_json::<Vec<u8>>(&path).unwrap();
+            assert!(matches!(read, Kept::Damaged(_)), "{damaged:?}: {read:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        // Whoever may read everything cannot read a folder as a file.
+        let error = read_json::<Vec<u8>>(&path).unwrap_err().to_string();
+        assert!(error.contains("state.json: it cannot be read"), "{error}");
+        assert!(check_readable(&path).is_err() && check_readable(&folder.path().join("a")).is_ok());
+    }
+
+    #[test]
+    fn damaged_files_lie_side_by_side() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        for number in 0..12 {
+            fs::write(&path, number.to_string()).unwrap();
+            let told = set_aside(&path, "it is empty", "it begins anew").unwrap();
+            assert!(told.contains("a.json.damaged") && told.contains("empty"), "{told}");
+            assert!(!path.exists());
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 9);
+        assert_eq!(fs::read_to_string(folder.path().join("a.json.damaged")).unwrap(), "0");
+        assert_eq!(fs::read_to_string(folder.path().join("a.json.damaged-9")).unwrap(), "11");
+    }
+}

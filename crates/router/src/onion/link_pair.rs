@@ -1,0 +1,229 @@
+//! Two ends of a link whose cells may come before their turn, on two hosts of one machine, and how
+//! long each cell takes: by the clock of the machine, so that no two clocks are compared.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_links::EarlyCounts;
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::wire::cell::NUMBERED_CELL;
+use anabranch_onion::wire::extend::Target;
+use anabranch_os::namespace::Namespace;
+
+use super::conn::{Conn, SocketRead};
+use super::mptcp::TcpKind;
+use super::newcomers::Entrance;
+use super::tap::{Tap, TapKind, save_syns};
+
+/// When the link's certificate is made, in seconds since 1970: nobody compares it with a clock.
+pub(super) const MADE: u64 = 1_800_000_000;
+/// Bytes of a cell's record on the wire: header, type and tag around it (RFC 8446, 5.2).
+pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
+/// Cells in one write of those that go as fast as they can.
+#[cfg(test)]
+const WRITTEN: u32 = 60;
+/// How long nothing is looked at.
+const NAP: Duration = Duration::from_micros(200);
+/// A handshake takes no longer.
+const OPENING: Duration = Duration::from_secs(30);
+/// Turns in which the rest of a handshake comes, seen from its end on.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// A link that is open, with the tap that each end has.
+pub struct LinkPair {
+    conns: [Conn; 2],
+    taps: [Tap; 2],
+    begun: Instant,
+}
+
+/// How long a cell took from its sending on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellDelays {
+    /// Until the link gave it out.
+    pub came: Duration,
+    /// Until the kernel had given out the stream up to its end.
+    pub in_order: Duration,
+}
+
+impl LinkPair {
+    /// Opens a link from `one` to an address of `two`, by taps of each host.
+    ///
+    /// # Errors
+    /// The kernel's, or the TLS library's; the handshake does not end.
+    pub fn open(
+        [one, two]: [&Namespace; 2],
+        address: SocketAddr,
+        mut taps: [Tap; 2],
+    ) -> io::Result<LinkPair> {
+        let context = Context::new(MADE).map_err(io::Error::other)?;
+        let listener = two.run(|| TcpListener::bind(address))?;
+        save_syns(&listener)?;
+        let target = Target { addresses: vec![listener.local_addr()?], ..Target::default() };
+        let [tap, other] = &mut taps;
+        let link = Box::new(context.connect().map_err(io::Error::other)?);
+        let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None, TcpKind::Single)))?;
+        let (socket, peer) = listener.accept()?;
+        let place = Entrance::default().admit(Time::ZERO, peer.ip());
+        let place = place.ok_or(ErrorKind::PermissionDenied)?;
+        let link = Box::new(context.accept().map_err(io::Error::other)?);
+        let accepted = Conn::accepted(socket, peer, link, place, other)?;
+        LinkPair::of([dialled, accepted], taps)
+    }
+
+    /// Of a connection's two ends, each with its tap.
+    pub(super) fn of(conns: [Conn; 2], taps: [Tap; 2]) -> io::Result<LinkPair> {
+        let mut pair = LinkPair { conns, taps, begun: Instant::now() };
+        pair.shake_hands()?;
+        Ok(pair)
+    }
+
+    fn shake_hands(&mut self) -> io::Result<()> {
+        let mut nothing = [Vec::new(), Vec::new()];
+        while !self.conns.iter().all(Conn::is_open) {
+            self.turn(&mut nothing)?;
+            if self.begun.elapsed() > OPENING {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        // What else the handshake says, sent again where it was lost.
+        let (mut before, mut since) = ([0; 2], Instant::now());
+        while since.elapsed() < SETTLING {
+            self.turn(&mut nothing)?;
+            let read = [0, 1].map(|end: usize| self.conns[end].carried[0]);
+            if read != before || read != [1, 0].map(|end: usize| self.conns[end].carried[1]) {
+                (before, since) = (read, Instant::now());
+            }
+        }
+        let now = self.now();
+        for (conn, tap) in self.conns.iter_mut().zip(&mut self.taps) {
+            conn.unorder(now, NUMBERED_CELL, tap).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// Which taps are at work.
+    #[must_use]
+    pub fn taps(&self) -> [TapKind; 2] {
+        [0, 1].map(|end: usize| self.taps[end].kind())
+    }
+
+    /// Records that an end opened before their turn, and those that did not open.
+    #[must_use]
+    pub fn early_counts(&self, end: usize) -> EarlyCounts {
+        self.conns[end].link().early_counts().unwrap_or_default()
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.begun.elapsed()
+    }
+
+    /// Moves what can be moved; what each end reads is appended.
+    fn turn(&mut self, plain: &mut [Vec<u8>; 2]) -> io::Result<()> {
+        let now = self.now();
+        let ends = self.conns.iter_mut().zip(&mut self.taps).zip(plain);
+        for ((conn, tap), plain) in ends {
+            tap.drain(|segment| {
+                if conn.cookie() == Some(segment.cookie) {
+                    conn.show(now, segment);
+                }
+            });
+            conn.take_early(plain, tap);
+            if let SocketRead::End(why) = conn.read(now, &mut [0; 16_384], plain) {
+                return Err(io::Error::other(why.unwrap_or_else(|| "the link ended".to_owned())));
+            }
+            conn.keep_up(tap);
+            conn.flush(now)?;
+        }
+        thread::sleep(NAP);
+        Ok(())
+    }
+
+    /// Sends cells from the end `from` to the other, one in each `between`, each in a write of its
+    /// own, and waits `patience` for the last ones: those that came by then, by their number.
+    ///
+    /// # Errors
+    /// The link breaks, or brings what was not sent, or a cell twice. `stop` ends it early.
+    pub fn carry(
+        &mut self,
+        from: usize,
+        (cells, between): (u32, Duration),
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> io::Result<BTreeMap<u32, CellDelays>> {
+        let (to, begun) = (1 - from, self.now());
+        let before = self.conns[to].carried[0];
+        let (mut sent, mut came, mut given) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let mut plain = [Vec::new(), Vec::new()];
+        let end = begun + between * cells + patience;
+        while given.len() < cells as usize && !stop.load(Ordering::Relaxed) && self.now() < end {
+            let (now, number) = (self.now(), sent.len() as u32);
+            if number < cells && now >= begun + between * number {
+                self.conns[from].seal(&timed_cell(number));
+                sent.push(now);
+            }
+            self.turn(&mut plain)?;
+            let now = self.now();
+            for cell in std::mem::take(&mut plain[to]).chunks(NUMBERED_CELL) {
+                let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
+                let was_sent = (number as usize) < sent.len() && cell == timed_cell(number);
+                if !was_sent || came.insert(number, now).is_some() {
+                    return Err(io::Error::other(format!("cell {number}: not sent, or twice")));
+                }
+            }
+            let whole = (self.conns[to].carried[0] - before) / RECORD;
+            given.resize(whole as usize, now);
+        }
+        let delays = came.iter().filter_map(|(&number, came)| {
+            let (sent, given) = (*sent.get(number as usize)?, given.get(number as usize)?);
+            Some((number, CellDelays { came: came.since(sent), in_order: given.since(sent) }))
+        });
+        Ok(delays.collect())
+    }
+
+    /// Sends cells from the end `from` to the other, as fast as they go, and waits until all have
+    /// come, `patience` at most: how many bytes the other end has read since the connection began.
+    #[cfg(test)]
+    pub(super) fn pour(&mut self, from: usize, cells: u32, patience: Duration) -> io::Result<u64> {
+        let (to, begun) = (1 - from, Instant::now());
+        let mut plain = [Vec::new(), Vec::new()];
+        // All numbers before `next` have come, and those of `ahead`.
+        let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
+        while next < cells {
+            if begun.elapsed() > patience {
+                return Err(io::Error::other(format!("cell {next} of {cells} has not come")));
+            }
+            while sent < cells && self.conns[from].has_room() {
+                let (some, now) = (sent..cells.min(sent + WRITTEN), self.now());
+                sent = some.end;
+                let cells: Vec<u8> = some.flat_map(timed_cell).collect();
+                self.conns[from].seal(&cells);
+                self.conns[from].flush(now)?;
+            }
+            self.turn(&mut plain)?;
+            for cell in plain[to].chunks(NUMBERED_CELL) {
+                let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
+                let is_new = (next..sent).contains(&number) && ahead.insert(number);
+                if !is_new || cell != timed_cell(number) {
+                    return Err(io::Error::other(format!("cell {number}: not sent, or twice")));
+                }
+            }
+            plain[to].clear();
+            while ahead.remove(&next) {
+                next += 1;
+            }
+        }
+        Ok(self.conns[to].carried[0])
+    }
+}
+
+/// A cell with its number, and bytes that tell it from others.
+fn timed_cell(number: u32) -> Vec<u8> {
+    let mut cell = vec![number as u8; NUMBERED_CELL];
+    cell[..4].copy_from_slice(&number.to_be_bytes());
+    cell
+}

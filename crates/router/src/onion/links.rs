@@ -1,0 +1,762 @@
+//! All links of one core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anabranch_links::EarlyCounts;
+use anabranch_links::tls::Context;
+use anabranch_multipath::{LinkView, Time};
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::sha256;
+use anabranch_onion::wire::link::EXPORT_LABEL;
+use anabranch_onion::{CarrierFault, LinkId};
+use anabranch_os::poller::{Interest, Poller, Ready};
+
+use super::conn::{Conn, SocketRead};
+use super::meter::Meter;
+use super::mptcp::{MptcpCounts, TcpKind};
+use super::newcomers::ConnectionSlot;
+use super::tap::{Cookie, Tap, TapKind};
+use super::ways::BridgeWays;
+
+/// The least token of a link: its number added to this.
+pub(super) const LINKS: u64 = 1 << 60;
+/// A link that is not open by then is given up.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// The links by their numbers.
+pub(super) struct Links {
+    context: Context,
+    conns: BTreeMap<LinkId, Conn>,
+    /// Tap that shows segments before their turn, and whether links may be unordered at all.
+    tap: Tap,
+    may_be_unordered: bool,
+    /// Links by the names that it has for them.
+    tapped: BTreeMap<Cookie, LinkId>,
+    /// What came of it on links that are gone.
+    early: EarlyCounts,
+    last: u64,
+    buffer: Vec<u8>,
+    plain: Vec<u8>,
+    /// When links want to be called, besides when bytes come and go.
+    timeouts: BTreeSet<(Time, LinkId)>,
+    /// How much they may carry, all together.
+    limits: Option<Limits>,
+    /// Of which protocol the sockets are of those that are opened straight.
+    pub(super) tcp: TcpKind,
+    /// To whom alone they lead, and how, if not straight to everybody.
+    ways: Option<BridgeWays>,
+    /// Cells wait for room in the kernel.
+    by_room: bool,
+    /// Bytes that went over the wire: received, sent.
+    carried: [u64; 2],
+    /// How long one may take to open, TCP and TLS together, and to take its last words.
+    pub(super) patience: Duration,
+}
+
+/// Bytes that links may receive and send, and the links that have more to do.
+struct Limits {
+    receive: Meter,
+    send: Meter,
+    held: BTreeSet<LinkId>,
+}
+
+/// What the core is to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct News<'a> {
+    /// The TLS handshake is done.
+    pub(super) opened: Option<Opened>,
+    /// Plain bytes that came.
+    pub(super) bytes: &'a [u8],
+    /// The link is gone.
+    pub(super) ended: bool,
+    /// What the neighbour did that ended it, if the core knows of the link.
+    pub(super) fault: Option<CarrierFault>,
+}
+
+/// A link whose TLS handshake is done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// The neighbour's address.
+    pub(super) peer: SocketAddr,
+    /// Whom it was to lead to, if we opened it.
+    pub(super) target: Option<Target>,
+    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
+    pub(super) certificate: Option<[u8; 32]>,
+    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
+    pub(super) own: Option<[u8; 32]>,
+    /// Whether all bytes arrive by it, in order.
+    pub(super) whole: bool,
+    /// Whether its records can be opened before their turn, and we want that.
+    pub(super) unordered: bool,
+    /// Whether nothing stands between, so that the neighbour's address is the neighbour's.
+    pub(super) straight: bool,
+}
+
+impl Links {
+    /// Without links.
+    pub(super) fn new(context: Context) -> Links {
+        let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
+        let (conns, carried) = (BTreeMap::new(), [0; 2]);
+        let (limits, patience) = (None, OPENING);
+        let timeouts = BTreeSet::new();
+        let (tap, tapped, early) = (Tap::none(), BTreeMap::new(), EarlyCounts::default());
+        Links {
+            context,
+            conns,
+            tap,
+            may_be_unordered: false,
+            tapped,
+            early,
+            last: 0,
+            buffer,
+            plain,
+            timeouts,
+            limits,
+            tcp: TcpKind::default(),
+            ways: None,
+            by_room: false,
+            carried,
+            patience,
+        }
+    }
+
+    /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
+    pub(super) fn set_tap(&mut self, tap: Tap) {
+        (self.tap, self.may_be_unordered) = (tap, true);
+    }
+
+    /// Links are opened to bridges alone, from now on.
+    pub(super) fn set_ways(&mut self, ways: BridgeWays) {
+        self.ways = Some(ways);
+    }
+
+    /// Tap that shows segments before their turn, if links may be unordered.
+    pub(super) fn tap(&self) -> Option<TapKind> {
+        self.may_be_unordered.then(|| self.tap.kind())
+    }
+
+    /// Over how many paths links go, if there may be several.
+    pub(super) fn mptcp(&self) -> Option<MptcpCounts> {
+        let counts = || {
+            let mut counts = MptcpCounts::default();
+            let open = self.conns.values().filter(|conn| conn.told && !conn.by_transport);
+            open.for_each(|conn| counts.note(conn.subflows()));
+            counts
+        };
+        (self.tcp == TcpKind::Multipath).then(counts)
+    }
+
+    /// Records that came before their turn, and those that did not open then.
+    pub(super) fn early(&self) -> EarlyCounts {
+        let counts = self.conns.values().filter_map(|conn| conn.link().early_counts());
+        counts.fold(self.early, EarlyCounts::with)
+    }
+
+    /// From now on a link's records have so many bytes of content; false if they cannot.
+    pub(super) fn unorder(&mut self, now: Time, link: LinkId, content: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(&link) else { return false };
+        conn.unorder(now, content, &mut self.tap).is_ok()
+    }
+
+    /// Takes what the tap shows: the links that have bytes now, for [`Links::take_early`].
+    pub(super) fn look_ahead(&mut self, now: Time) -> BTreeSet<LinkId> {
+        let (conns, tapped, mut shown) = (&mut self.conns, &self.tapped, BTreeSet::new());
+        self.tap.drain(|segment| {
+            let link = tapped.get(&segment.cookie);
+            let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
+            else {
+                return;
+            };
+            if conn.show(now, segment) {
+                shown.insert(*link);
+            }
+        });
+        shown
+    }
+
+    /// The plain bytes of a link that came before their turn.
+    pub(super) fn take_early(&mut self, link: LinkId) -> &[u8] {
+        self.plain.clear();
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.take_early(&mut self.plain, &mut self.tap);
+        }
+        &self.plain
+    }
+
+    /// What links show now.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Links that are opened from now on show another certificate.
+    pub(super) fn set_context(&mut self, context: Context) {
+        self.context = context;
+    }
+
+    /// Holds all links that share these meters to them: what is received, and what is sent.
+    pub(super) fn limit(&mut self, [receive, send]: [Meter; 2]) {
+        self.limits = Some(Limits { receive, send, held: BTreeSet::new() });
+    }
+
+    /// From now on cells wait in the core until the kernel has room for them, or not.
+    pub(super) fn wait_for_room(&mut self, by_room: bool) {
+        self.by_room = by_room;
+    }
+
+    /// Bytes that went over the wire so far: received, sent.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        self.carried
+    }
+
+    /// When a link wants to be called, or those that are held back may go on: then call
+    /// [`Links::resume`].
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty());
+        let free = limits.map(|limits| limits.receive.some_at().max(limits.send.some_at()));
+        let due = self.timeouts.first().map(|&(time, _)| time);
+        free.into_iter().chain(due).min()
+    }
+
+    /// The links whose time has come, and those that were held back, once bytes may pass again and
+    /// they are read again: the caller flushes them.
+    pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        let mut links = self.released(now, poller);
+        while let Some((_, link)) = self.timeouts.first().filter(|(time, _)| *time <= now).copied()
+        {
+            self.timeouts.pop_first();
+            links.push(link);
+            if let Some(conn) = self.conns.get_mut(&link) {
+                conn.due = None;
+            }
+        }
+        links
+    }
+
+    fn released(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        let Some(limits) = &mut self.limits else { return Vec::new() };
+        if limits.receive.left(now) == 0 || limits.send.left(now) == 0 {
+            return Vec::new();
+        }
+        let held: Vec<LinkId> = std::mem::take(&mut limits.held).into_iter().collect();
+        for link in &held {
+            if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
+                conn.paused = false;
+                // It is watched, as long as it is in the table.
+                let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+            }
+        }
+        held
+    }
+
+    /// Whether there is such a link.
+    pub(super) fn has(&self, link: LinkId) -> bool {
+        self.conns.contains_key(&link)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Links that should have opened long ago, or whose neighbour does not take the last words; to
+    /// be asked for about once a second.
+    pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
+        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
+        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
+        opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
+    }
+
+    /// Has links that carried next to nothing since the last call give back the room that bursts
+    /// took: which they are. A relay has thousands of links, few of which are busy at a time.
+    pub(super) fn rest(&mut self) -> Vec<LinkId> {
+        let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
+        self.conns.iter_mut().filter_map(resting).collect()
+    }
+
+    /// Takes a connection that a neighbour opened, or that a transport has brought.
+    ///
+    /// # Errors
+    /// The kernel's, or the TLS library's.
+    pub(super) fn accept(
+        &mut self,
+        poller: &Poller,
+        (socket, peer): (TcpStream, SocketAddr),
+        place: ConnectionSlot,
+        by_transport: bool,
+    ) -> io::Result<()> {
+        let link = Box::new(self.context.accept().map_err(io::Error::other)?);
+        let mut none = Tap::none();
+        let tap = if by_transport { &mut none } else { &mut self.tap };
+        let mut conn = Conn::accepted(socket, peer, link, place, tap)?;
+        conn.by_transport = by_transport;
+        self.add(poller, conn, Interest::READ).map(drop)
+    }
+
+    /// Opens a connection to a relay: its number. It leads to the first address, or to another if
+    /// that one fails ([`Links::dial_again`]).
+    ///
+    /// # Errors
+    /// The kernel's, or the TLS library's; a relay without an address is not found.
+    pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
+        self.dial_from(poller, &target, 0)
+    }
+
+    /// Opens a connection to the first address from this place on that takes one.
+    fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
+        let mut failed = io::ErrorKind::NotFound.into();
+        for place in first..target.addresses.len() {
+            let link = Box::new(self.context.connect().map_err(io::Error::other)?);
+            let how = (&mut self.tap, self.ways.as_ref(), self.tcp);
+            match Conn::dial(target.clone(), place, link, how) {
+                Ok(mut conn) => {
+                    conn.watched = true;
+                    return self.add(poller, conn, Interest { read: true, write: true });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// A link is over. If it led to an address of a relay that could not be reached, and the relay
+    /// has another, that is tried: under another number, as the core has not heard of this one.
+    pub(super) fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
+        let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
+        let (target, next) = (conn.target.clone()?, conn.place + 1);
+        let again = self.dial_from(poller, &target, next).ok()?;
+        self.forget(link);
+        Some(again)
+    }
+
+    fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
+        self.last += 1;
+        poller.add_for(conn.socket(), LINKS + self.last, interest)?;
+        self.tapped.extend(conn.cookie().map(|cookie| (cookie, LinkId(self.last))));
+        self.conns.insert(LinkId(self.last), conn);
+        Ok(LinkId(self.last))
+    }
+
+    /// Reads a link that is ready; the caller tells the core, then flushes.
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        link: LinkId,
+        ready: Ready,
+    ) -> News<'_> {
+        self.plain.clear();
+        let nothing = News { opened: None, bytes: &[], ended: false, fault: None };
+        let Some(conn) = self.conns.get_mut(&link) else { return nothing };
+        let was_open = conn.told;
+        let mut ended = false;
+        let allowed = match &self.limits {
+            Some(limits) => limits.receive.left(now).min(self.buffer.len() as u64) as usize,
+            None => self.buffer.len(),
+        };
+        if (ready.read || ready.error) && allowed > 0 {
+            let before = conn.carried[0];
+            let buffer = &mut self.buffer[..allowed];
+            ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
+            let bytes = conn.carried[0] - before;
+            conn.keep_up(&mut self.tap);
+            self.carried[0] += bytes;
+            if let Some(limits) = &self.limits {
+                limits.receive.take(now, bytes);
+            }
+        } else if ready.read
+            && let Some(limits) = &mut self.limits
+        {
+            limits.held.insert(link);
+            conn.paused = true;
+            let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+        }
+        conn.told |= conn.is_open();
+        if let Some(place) = conn.admitted.as_mut().filter(|_| conn.told) {
+            place.opened();
+        }
+        let opened = (conn.told && !was_open).then(|| Opened {
+            peer: conn.peer,
+            target: conn.target.clone(),
+            certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
+            own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
+            whole: conn.link().promises().whole,
+            unordered: self.may_be_unordered
+                && !conn.by_transport
+                && conn.link().can_be_unordered(),
+            straight: !conn.by_transport && self.ways.is_none(),
+        });
+        let fault = conn.fault.filter(|_| conn.told);
+        News { opened, bytes: &self.plain, ended, fault }
+    }
+
+    /// The core has something to send on a link.
+    pub(super) fn wants(&mut self, link: LinkId) {
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.wants = true;
+        }
+    }
+
+    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more),
+    /// as long as the socket takes it. False if the link is gone.
+    pub(super) fn flush(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        link: LinkId,
+        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(&link) else { return true };
+        let before = conn.carried[1];
+        let done = loop {
+            let flushed = conn.flush(now);
+            if !flushed.as_ref().is_ok_and(|&all| all) || !conn.is_open() {
+                break flushed;
+            }
+            if !conn.wants {
+                break Ok(true);
+            }
+            if let Some(limits) = &mut self.limits
+                && limits.send.left(now) == 0
+            {
+                limits.held.insert(link);
+                break Ok(true);
+            }
+            let room = if self.by_room { conn.room(now) } else { usize::MAX };
+            if room == 0 {
+                break Ok(true);
+            }
+            self.plain.clear();
+            let batch = conn.batch().min(room);
+            while self.plain.len() < batch && conn.wants && conn.has_room() {
+                conn.wants = fetch(&mut self.plain, batch);
+            }
+            conn.seal(&self.plain);
+            if let Some(limits) = &self.limits {
+                limits.send.take(now, self.plain.len() as u64);
+            }
+        };
+        self.carried[1] += conn.carried[1] - before;
+        let due = conn.next_timeout();
+        if due != conn.due {
+            self.timeouts.extend(due.map(|time| (time, link)));
+            if let Some(time) = std::mem::replace(&mut conn.due, due) {
+                self.timeouts.remove(&(time, link));
+            }
+        }
+        let over = done.is_err() || conn.closing && done.as_ref().is_ok_and(|&all| all);
+        if over {
+            return false;
+        }
+        // A link that is being opened is told of by its socket's readiness to write.
+        let blocked = !done.unwrap_or(true);
+        if conn.watched != blocked {
+            conn.watched = blocked;
+            return poller.change(conn.socket(), LINKS + link.0, interest(conn)).is_ok();
+        }
+        true
+    }
+
+    /// How a link's connection is doing, where the kernel tells.
+    pub(super) fn look(&self, link: LinkId) -> Option<LinkView> {
+        self.conns.get(&link)?.view().ok()
+    }
+
+    /// Closes a link once what is sealed has gone.
+    pub(super) fn close(&mut self, link: LinkId) {
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.say_goodbye();
+            (conn.closing, conn.opening) = (true, None);
+        }
+    }
+
+    /// Forgets a link; whom it was to lead to, if the core was never told of it.
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<Target> {
+        let conn = self.forget(link)?;
+        conn.target.filter(|_| !conn.told)
+    }
+
+    fn forget(&mut self, link: LinkId) -> Option<Conn> {
+        let conn = self.conns.remove(&link)?;
+        if let Some(time) = conn.due {
+            self.timeouts.remove(&(time, link));
+        }
+        if let Some(cookie) = conn.cookie() {
+            self.tap.end(cookie);
+            self.tapped.remove(&cookie);
+        }
+        self.early = self.early.with(conn.link().early_counts().unwrap_or_default());
+        Some(conn)
+    }
+
+    /// The secret that AUTHENTICATE signs.
+    pub(super) fn export(&self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.conns.get(&link)?.link().export(EXPORT_LABEL, context).ok()
+    }
+}
+
+fn interest(conn: &Conn) -> Interest {
+    Interest { read: !conn.paused, write: conn.watched }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use anabranch_links::{Fault, Link, Promises, State};
+    use anabranch_onion::circuitmux::kist;
+    use anabranch_pt::BridgeLine;
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::onion::dirclient::unix;
+    use crate::onion::ways::Transports;
+    use anabranch_testkit::silent_port::SilentPort;
+
+    /// A link that has nothing to say before a certain time, and then one byte.
+    struct Late(Option<Time>);
+
+    impl Link for Late {
+        fn promises(&self) -> Promises {
+            Promises { whole: true, record: 1 }
+        }
+
+        fn state(&self) -> State {
+            State::Open
+        }
+
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            self.0
+        }
+
+        fn read(&mut self, _: &mut Vec<u8>) -> usize {
+            0
+        }
+
+        fn write(&mut self, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
+            let due = self.0.take_if(|time| *time <= now).is_some();
+            into.extend(due.then_some(7));
+            due
+        }
+
+        fn peer_certificate(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn own_certificate(&self) -> &[u8] {
+            &[]
+        }
+
+        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+            Err(Fault::Misuse("it has no keys"))
+        }
+
+        fn rest(&mut self) -> usize {
+            0
+        }
+
+        fn close(&mut self) {}
+    }
+
+    /// A link that changes nothing.
+    #[derive(Default)]
+    struct Pipe(Vec<u8>);
+
+    impl Link for Pipe {
+        fn promises(&self) -> Promises {
+            Promises { whole: true, record: 16_384 }
+        }
+
+        fn state(&self) -> State {
+            State::Open
+        }
+
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
+
+        fn read(&mut self, _: &mut Vec<u8>) -> usize {
+            0
+        }
+
+        fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+            self.0.extend_from_slice(plain);
+            Ok(())
+        }
+
+        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+            into.append(&mut self.0);
+            !into.is_empty()
+        }
+
+        fn peer_certificate(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn own_certificate(&self) -> &[u8] {
+            &[]
+        }
+
+        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+            Err(Fault::Misuse("it has no keys"))
+        }
+
+        fn rest(&mut self) -> usize {
+            0
+        }
+
+        fn close(&mut self) {}
+    }
+
+    #[test]
+    fn a_link_that_has_a_clock_is_called_when_it_wants() {
+        let poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = vec![listener.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        let due = Time::from_millis(30);
+        let conn = Conn::dial(
+            target,
+            0,
+            Box::new(Late(Some(due))),
+            (&mut Tap::none(), None, TcpKind::Single),
+        )
+        .unwrap();
+        let link = links.add(&poller, conn, Interest::READ).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));
+        assert_eq!(links.next_timeout(), Some(due));
+        assert_eq!(links.resume(Time::ZERO, &poller), []);
+        assert_eq!(links.resume(due, &poller), [link]);
+        assert!(links.flush(due, &poller, link, |_, _| false));
+        let mut came = [0];
+        far.read_exact(&mut came).unwrap();
+        assert_eq!((came, links.next_timeout()), ([7], None));
+    }
+
+    #[test]
+    fn a_bridges_transport_is_greeted_before_the_links_first_byte_and_hears_nothing_else_before() {
+        let mut poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let transport = TcpListener::bind("127.0.0.1:0").unwrap();
+        let transports = Transports::new().unwrap();
+        let lines = [BridgeLine::parse("x 192.0.2.1:443 k=v").unwrap()];
+        links.set_ways(BridgeWays::new(&lines, transports.clone()).unwrap());
+        let to = |at: &str| Target { addresses: vec![at.parse().unwrap()], ..Target::default() };
+        let refused = links.dial(&poller, to("192.0.2.1:443")).map_err(|error| error.kind());
+        assert_eq!(refused, Err(io::ErrorKind::NotConnected), "the transport is not up");
+        transports.ready("x", transport.local_addr().unwrap());
+        assert!(links.dial(&poller, to("192.0.2.2:443")).is_err(), "no bridge is there");
+        let link = links.dial(&poller, to("192.0.2.1:443")).unwrap();
+        let (mut far, _) = transport.accept().unwrap();
+        let mut turn = |links: &mut Links| {
+            let ready: Vec<Ready> = poller.wait(Some(Duration::from_secs(10))).unwrap().collect();
+            let ready = ready.into_iter().find(|ready| ready.token == LINKS + link.0).unwrap();
+            let ended = links.read(Time::ZERO, &poller, link, ready).ended;
+            assert!(!ended && links.flush(Time::ZERO, &poller, link, |_, _| false));
+        };
+        let mut heard = [0; 3];
+        let mut login = [0; 7];
+        let mut request = [0; 10];
+        turn(&mut links);
+        far.read_exact(&mut heard).unwrap();
+        far.write_all(&[5, 2]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut login).unwrap();
+        far.write_all(&[1, 0]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut request).unwrap();
+        assert_eq!((heard, &login, request[4]), ([5, 1, 2], b"\x01\x03k=v\x01\0", 192));
+        far.set_nonblocking(true).unwrap();
+        assert!(
+            far.read(&mut heard).is_err(),
+            "nothing is said to a transport that has not opened"
+        );
+        far.set_nonblocking(false).unwrap();
+        far.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        turn(&mut links);
+        far.read_exact(&mut heard[..1]).unwrap();
+        assert_eq!(heard[0], 22, "the link's own handshake begins");
+    }
+
+    #[test]
+    fn cells_wait_for_room_in_the_kernel_if_they_are_told_to() {
+        /// Segments are short, so that a first window is.
+        const SEGMENT: u32 = 536;
+        for by_room in [false, true] {
+            let poller = Poller::new(16).unwrap();
+            let mut links = Links::new(Context::new(unix()).unwrap());
+            links.wait_for_room(by_room);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            SockRef::from(&listener).set_tcp_mss(SEGMENT).unwrap();
+            let addresses = vec![listener.local_addr().unwrap()];
+            let target = Target { addresses, ..Target::default() };
+            let conn = Conn::dial(
+                target,
+                0,
+                Box::new(Pipe::default()),
+                (&mut Tap::none(), None, TcpKind::Single),
+            )
+            .unwrap();
+            let link = links.add(&poller, conn, Interest::READ).unwrap();
+            let (_far, _) = listener.accept().unwrap();
+            let window = links.look(link).map(|view| view.snd_cwnd * view.mss).unwrap() as usize;
+            links.wants(link);
+            let mut fetched = 0;
+            let mut flush = |links: &mut Links, now| {
+                links.flush(now, &poller, link, |into, most| {
+                    fetched += most;
+                    into.resize(into.len() + most, 0);
+                    true
+                });
+                fetched
+            };
+            let first = flush(&mut links, Time::ZERO);
+            assert_eq!(first <= 2 * window, by_room, "{first} bytes, window {window}");
+            let again = links.next_timeout();
+            assert_eq!(again, by_room.then_some(Time::ZERO + kist::INTERVAL));
+            if let Some(again) = again {
+                assert_eq!(flush(&mut links, Time::from_millis(9)), first, "no second look");
+                assert_eq!(links.resume(again, &poller), [link]);
+                assert!(flush(&mut links, again) > first, "the far end has taken some");
+            }
+        }
+    }
+
+    #[test]
+    fn a_relay_whose_first_address_fails_is_dialled_at_its_second() {
+        let mut poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = SilentPort::new();
+        let addresses = vec![nobody.at, somebody.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        let first = links.dial(&poller, target.clone()).unwrap();
+        let patience = Some(Duration::from_secs(10));
+        let ready: Vec<Ready> = poller.wait(patience).unwrap().collect();
+        let refused = ready.into_iter().find(|ready| ready.token == LINKS + first.0).unwrap();
+        assert!(links.read(Time::ZERO, &poller, first, refused).ended);
+        let second = links.dial_again(&poller, first).unwrap();
+        somebody.accept().unwrap();
+        assert_eq!((links.len(), links.conns[&second].peer), (1, target.addresses[1]));
+        assert_eq!(links.dial_again(&poller, second), None, "there is no third");
+        assert_eq!(links.remove(second), Some(target), "now it is out of reach");
+    }
+}

@@ -1,0 +1,234 @@
+//! A relay's counters for Prometheus, on a port of their own: [`Metered`] decorates a [`Watch`].
+//! Nothing that is told identifies a client, a relay or a destination.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anabranch_multipath::Time;
+use anabranch_onion::relay::Stats;
+use anabranch_onion::{Event, NumberSpread};
+use anabranch_os::metrics::{Page, Server, count, counts, level, levels};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+
+use super::mptcp::MptcpCounts;
+use super::quic::QuicCounts;
+use super::relay::{Numbers, Watch};
+use super::reload::Outcome;
+use super::skew::Skew;
+
+/// A watch that shows what happens to Prometheus too.
+pub struct Metered<'w> {
+    inner: &'w mut dyn Watch,
+    numbers: Arc<Mutex<Numbers>>,
+    server: Server,
+}
+
+impl<'w> Metered<'w> {
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be had.
+    pub fn new(
+        inner: &'w mut dyn Watch,
+        address: SocketAddr,
+        version: &'static str,
+    ) -> io::Result<Metered<'w>> {
+        let numbers = Arc::new(Mutex::new(Numbers::default()));
+        let page = Page::new(Box::new(Relay(Arc::clone(&numbers))), version);
+        let server = Server::start(address, move || page.text())?;
+        Ok(Metered { inner, numbers, server })
+    }
+}
+
+impl Watch for Metered<'_> {
+    fn listening(&mut self, at: &[SocketAddr]) {
+        self.inner.listening(at);
+        if let Some(text) = self.server.exposure("how much this relay carries") {
+            self.inner.note(&text);
+        }
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.inner.event(now, event);
+    }
+
+    fn numbers(&mut self, now: Time, numbers: &Numbers) {
+        // Numbers are never left half changed.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(numbers);
+        self.inner.numbers(now, numbers);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.inner.note(text);
+    }
+
+    fn reloaded(&mut self, outcome: &Outcome) {
+        self.inner.reloaded(outcome);
+    }
+
+    fn clock(&mut self, skew: &Skew) {
+        self.inner.clock(skew);
+    }
+}
+
+#[derive(Debug)]
+struct Relay(Arc<Mutex<Numbers>>);
+
+impl Collector for Relay {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stats, encoder) = (numbers.stats, &mut encoder);
+        level(encoder, "relay_links", "Links to other relays and clients", numbers.links)?;
+        level(encoder, "relay_circuits", "Open circuits", stats.circuits)?;
+        level(encoder, "relay_streams", "Open streams", stats.streams)?;
+        level(encoder, "relay_waiting_cells", "Cells waiting for a link", stats.cells)?;
+        count(encoder, "relay_circuits_made", "Circuits created", stats.circuits_made)?;
+        count(encoder, "relay_cells", "Relay cells received", stats.relayed)?;
+        let help = "Protocol violations by neighbours";
+        count(encoder, "relay_violations", help, stats.violations)?;
+        let help = "Circuits closed for lack of memory";
+        count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
+        let help = "Connections refused because their address had too many";
+        count(encoder, "relay_connections_refused", help, numbers.refused)?;
+        let help = "Connections that were closed at once for want of file descriptors";
+        count(encoder, "relay_connections_without_file", help, numbers.turned_away)?;
+        let [received, sent] = stats.padding;
+        let ways = [("received", received), ("sent", sent)];
+        counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
+        of_unordered(encoder, &numbers)?;
+        of_quic(encoder, &numbers)?;
+        of_connections(encoder, &numbers)?;
+        let [received, sent] = numbers.carried;
+        let ways = [("received", received), ("sent", sent)];
+        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
+        of_sets(encoder, &stats)
+    }
+}
+
+/// Of links whose cells may overtake each other, where a relay has such; see docs/formats.md.
+fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Some(tap) = numbers.tap else { return Ok(()) };
+    let Numbers { stats, early, .. } = numbers;
+    let help = "Tap that shows segments before their turn";
+    let tap = tap.to_string();
+    levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
+    let help = "Links whose cells may overtake cells of other circuits";
+    level(encoder, "relay_unordered_links", help, stats.unordered_links)?;
+    let help = "Cells received before an earlier cell of their circuit";
+    count(encoder, "relay_early_cells", help, stats.early_cells)?;
+    let help = "Records opened before their turn";
+    count(encoder, "relay_early_records", help, early.opened)?;
+    let help = "Records that did not open before their turn: changed, or forged";
+    count(encoder, "relay_early_records_failed", help, early.failed)
+}
+
+/// Of QUIC links, where a relay has such; see docs/formats.md.
+fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Some(QuicCounts { endpoints, failed }) = numbers.quic else { return Ok(()) };
+    let Numbers { stats, .. } = numbers;
+    level(encoder, "relay_quic_links", "QUIC links to other relays and clients", stats.quic_links)?;
+    level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
+    let help = "Circuits moved from QUIC links to the TLS links of the same neighbours";
+    count(encoder, "relay_quic_moved_circuits", help, stats.moved_circuits)?;
+    let help = "QUIC links that could not be opened: circuits stay on TLS";
+    count(encoder, "relay_quic_failed", help, failed)?;
+    count(encoder, "relay_quic_broken", "QUIC links that broke", endpoints.broken)?;
+    let help = "New QUIC peers that had to prove their address first";
+    count(encoder, "relay_quic_retried", help, endpoints.retried)?;
+    let help = "New QUIC peers refused";
+    count(encoder, "relay_quic_refused", help, endpoints.refused)
+}
+
+/// Of links with connections of another kind, where a relay has such; see docs/formats.md.
+fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    let Numbers { stats, .. } = numbers;
+    if numbers.dedicates_links {
+        let help = "Links opened for one circuit each";
+        level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
+        let help = "Circuits that shared a link, because the limit was reached";
+        count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
+    }
+    let Some(MptcpCounts { links, subflows, fell_back }) = numbers.mptcp else { return Ok(()) };
+    level(encoder, "relay_mptcp_links", "Links over MPTCP", links)?;
+    level(encoder, "relay_mptcp_subflows", "Subflows of links over MPTCP", subflows)?;
+    let help = "Links over TCP, because the other end or a middlebox does not support MPTCP";
+    level(encoder, "relay_mptcp_fell_back", help, fell_back)
+}
+
+/// Of sets of several circuits: all together, for one set is one client's.
+fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
+    level(encoder, "relay_sets", "Sets that several circuits can join", stats.sets)?;
+    level(encoder, "relay_legs", "Circuits that are legs of sets", stats.legs)?;
+    let help = "Bytes waiting in sets for bytes of other legs";
+    level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
+    let help = "Most bytes that ever waited in one set";
+    level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
+    let help = "Cells of legs in flight";
+    let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);
+    level(encoder, "relay_leg_inflight_cells", help, inflight)?;
+    let help = "Congestion windows of legs";
+    levels(encoder, "relay_leg_window_cells", help, None, &spread(stats.leg_windows, 1.0))?;
+    let (help, rtts) = ("Round-trip times of legs, smoothed", spread(stats.leg_rtts, 1e6));
+    levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
+}
+
+/// The least, the mean and the most, in a unit that has so many of ours; nothing of nothing.
+fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
+    let Some(mean) = spread.mean() else { return Vec::new() };
+    let numbers = [("least", spread.least as f64), ("mean", mean), ("most", spread.most as f64)];
+    numbers.map(|(of, number)| ([("of", of)], number / unit)).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onion::tap::TapKind;
+
+    #[test]
+    fn the_page_has_the_latest_numbers() {
+        let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
+        numbers.turned_away = 6;
+        (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
+        numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });
+        (numbers.stats.quic_circuits, numbers.stats.moved_circuits) = (13, 18);
+        numbers.mptcp = Some(MptcpCounts { links: 14, subflows: 15, fell_back: 16 });
+        (numbers.dedicates_links, numbers.stats.dedicated_links) = (true, 17);
+        numbers.stats.relayed = 5;
+        numbers.stats.padding = [4, 2];
+        numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
+        numbers.stats.most_reordered = 6;
+        let page = Page::new(Box::new(Relay(Arc::new(Mutex::new(numbers)))), "1.2.3").text();
+        for line in [
+            "anabranch_build_info{version=\"1.2.3\"} 1",
+            "anabranch_relay_links 3",
+            "anabranch_relay_cells_total 5",
+            "anabranch_relay_connections_refused_total 8",
+            "anabranch_relay_connections_without_file_total 6",
+            "anabranch_relay_padding_cells_total{direction=\"sent\"} 2",
+            "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
+            "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",
+            "anabranch_relay_reordered_most_bytes 6",
+            "anabranch_relay_tap{kind=\"socket filter\"} 1.0",
+            "anabranch_relay_early_records_total 11",
+            "anabranch_relay_unordered_links 0",
+            "anabranch_relay_quic_circuits 13",
+            "anabranch_relay_quic_moved_circuits_total 18",
+            "anabranch_relay_quic_failed_total 12",
+            "anabranch_relay_mptcp_subflows 15",
+            "anabranch_relay_mptcp_fell_back 16",
+            "anabranch_relay_dedicated_links 17",
+            "anabranch_relay_shared_circuits_total 0",
+            "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
+            "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",
+            "anabranch_relay_leg_rtt_seconds{of=\"most\"} 0.05",
+        ] {
+            assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line}\n{page}");
+        }
+        assert!(!page.contains("leg_window_cells{"), "no leg, no window\n{page}");
+    }
+}

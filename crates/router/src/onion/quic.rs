@@ -1,0 +1,656 @@
+//! QUIC links of one core (`docs/spec/quic-links.md`): the UDP sockets at which they come in, and
+//! those by which we open them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anabranch_links::quic::{
+    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, Place, QuicLink, Units,
+};
+use anabranch_links::tls::Context;
+use anabranch_links::{State, quic};
+use anabranch_multipath::{LinkView, Time};
+use anabranch_onion::LinkId;
+use anabranch_onion::channel::QuicWish;
+use anabranch_onion::wire::cell::{self, CELL, Command, Width};
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::sha256;
+use anabranch_onion::wire::link::EXPORT_LABEL;
+use anabranch_os::poller::{Interest, Poller};
+use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use libc::EAGAIN;
+use rand_core::Rng;
+
+use super::meter::Meter;
+use super::newcomers::{ConnectionSlot, Entrance};
+pub(super) use sockets::{QuicSockets, sockets};
+
+mod sockets;
+
+/// The least number of a QUIC link. Links with sockets of their own have smaller ones, and
+/// siblings' have larger ones.
+const FIRST: u64 = 1 << 58;
+/// The first number behind them.
+const END: u64 = 1 << 59;
+/// The least token of a QUIC socket: its place added to this.
+pub(super) const QUIC: u64 = 1 << 59;
+/// How long a QUIC handshake may take, after which circuits are no worse off without the link.
+const OPENING: Duration = Duration::from_secs(30);
+/// Bytes of cells that are written before datagrams are made of them: about what one segmented send
+/// takes.
+const SEND: usize = 40 << 10;
+/// Messages that are received at once, each of which may be a run of datagrams.
+const MESSAGES: usize = 16;
+/// Why a circuit ends whose stream broke off (tor-spec, "Tearing down circuits").
+const CHANNEL_CLOSED: u8 = 8;
+/// Cells, as QUIC links carry them. The longest is what a channel takes, with its header.
+const CELLS: Units = Units {
+    head: unit,
+    end: destroy,
+    longest: cell::VAR_HEADER + 8192,
+    longest_of_lane: cell::CELL,
+};
+
+fn unit(bytes: &[u8], first: bool) -> Option<Head> {
+    // VERSIONS comes before widths are agreed.
+    let width = if first { Width::Two } else { Width::Four };
+    let (lane, command, length) = cell::head(bytes, width)?;
+    let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
+    Some(Head { lane, length, makes, ends: command == Command::DESTROY })
+}
+
+fn destroy(circuit: u32) -> Vec<u8> {
+    let mut cell = Vec::with_capacity(CELL);
+    cell::put_fixed(&mut cell, circuit, Command::DESTROY, &[CHANNEL_CLOSED]);
+    cell
+}
+
+/// Which QUIC links there are beside others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicLinking {
+    /// None are opened beside links whose cells are out of order.
+    pub unless_unordered: bool,
+    /// How fast they send.
+    pub congestion: Congestion,
+}
+
+/// Whether a link is one of these.
+pub(super) fn is_quic(link: LinkId) -> bool {
+    (FIRST..END).contains(&link.0)
+}
+
+/// What came of QUIC links so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicCounts {
+    /// What the sockets' endpoints count.
+    pub endpoints: EndpointCounts,
+    /// Links that we could not open: UDP is blocked, or nobody answers.
+    pub failed: u64,
+}
+
+impl QuicCounts {
+    /// Those of two cores.
+    #[must_use]
+    pub fn with(self, other: QuicCounts) -> QuicCounts {
+        QuicCounts {
+            endpoints: self.endpoints.with(other.endpoints),
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
+/// A socket and its links.
+struct Port {
+    socket: UdpSocket,
+    endpoint: Endpoint,
+    at: SocketAddr,
+    /// Links come in here.
+    takes: bool,
+    /// What the socket's buffer had no room for: nothing else goes before it.
+    blocked: Option<(Packets, Vec<u8>)>,
+    /// Links that want to send behind it.
+    waiting: BTreeSet<ConnId>,
+}
+
+impl Port {
+    /// Sends what waits for the socket: how many bytes it took.
+    fn send_blocked(&mut self, queue: &mut SendQueue) -> u64 {
+        let Some((packets, bytes)) = self.blocked.take() else { return 0 };
+        self.send(queue, packets, &bytes)
+    }
+
+    /// Sends datagrams, of which those wait that the socket's buffer has no room for: how many
+    /// bytes it took. What the kernel refuses for another reason is lost, as on any line.
+    fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
+        let mut batch = queue.batch(&self.socket);
+        batch.push(datagrams(&packets, bytes));
+        let report = batch.send();
+        if let Some(full) = report.failures.iter().find(|failure| failure.errno == EAGAIN) {
+            self.blocked = Some((packets, bytes[full.first * packets.stride..].to_vec()));
+        }
+        report.sent_bytes as u64
+    }
+}
+
+/// One link.
+struct QuicConn {
+    port: usize,
+    conn: ConnId,
+    peer: SocketAddr,
+    /// Whom it is to lead to, and beside which link, if we opened it.
+    target: Option<(Target, LinkId)>,
+    admitted: Option<ConnectionSlot>,
+    /// When it was begun.
+    begun: Time,
+    told: bool,
+    /// The neighbour broke the rules of streams.
+    broken: bool,
+    /// It has ended, and nobody has closed it.
+    lost: bool,
+    /// The core has something to send.
+    wants: bool,
+}
+
+/// What the core is to be told of a link.
+pub(super) struct QuicNews {
+    /// The QUIC handshake is done.
+    pub(super) opened: Option<QuicOpened>,
+    /// The link is gone.
+    pub(super) ended: bool,
+}
+
+/// A link whose QUIC handshake is done.
+pub(super) struct QuicOpened {
+    /// The neighbour's address.
+    pub(super) peer: SocketAddr,
+    /// Whom it was to lead to, if we opened it.
+    pub(super) target: Option<Target>,
+    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
+    pub(super) certificate: Option<[u8; 32]>,
+    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
+    pub(super) own: Option<[u8; 32]>,
+}
+
+/// What became of a link that is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum QuicEnd {
+    /// The core knew of it.
+    Closed,
+    /// The same, and the neighbour broke the rules of streams.
+    Broken,
+    /// The same, and neither end has closed it.
+    Lost,
+    /// It was to be opened beside this one.
+    Unopened(LinkId),
+    /// Nobody knew of it.
+    Unknown,
+}
+
+/// The links by their numbers.
+pub(super) struct QuicLinks {
+    context: Context,
+    linking: QuicLinking,
+    /// Who comes in is counted with others.
+    entrance: Option<Entrance>,
+    /// Which of the sockets at their addresses ours are.
+    place: Place,
+    ports: Vec<Port>,
+    links: BTreeMap<LinkId, QuicConn>,
+    by_conn: BTreeMap<(usize, ConnId), LinkId>,
+    slots: BTreeMap<(usize, ConnId), ConnectionSlot>,
+    last: u64,
+    received: RecvBatch,
+    queue: SendQueue,
+    packets: Vec<u8>,
+    plain: Vec<u8>,
+    limits: Option<[Meter; 2]>,
+    /// Sockets are not read until bytes may pass again; links that wait for that to send.
+    paused: bool,
+    held: BTreeSet<LinkId>,
+    /// What the poller is to tell of the sockets has changed.
+    unwatched: bool,
+    /// Bytes that went over the wire: received, sent.
+    carried: [u64; 2],
+    failed: u64,
+    /// Links whose neighbours broke the rules of streams.
+    faults: u64,
+}
+
+impl QuicLinks {
+    /// Without links.
+    pub(super) fn new(context: Context, linking: QuicLinking) -> QuicLinks {
+        QuicLinks {
+            context,
+            linking,
+            entrance: None,
+            place: Place::ONLY,
+            ports: Vec::new(),
+            links: BTreeMap::new(),
+            by_conn: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            last: FIRST,
+            received: RecvBatch::new(MESSAGES),
+            queue: SendQueue::new(),
+            packets: Vec::new(),
+            plain: Vec::new(),
+            limits: None,
+            paused: false,
+            held: BTreeSet::new(),
+            unwatched: false,
+            carried: [0; 2],
+            failed: 0,
+            faults: 0,
+        }
+    }
+
+    /// Holds links to these meters, which others share: what is received, and what is sent.
+    pub(super) fn limit(&mut self, meters: [Meter; 2]) {
+        self.limits = Some(meters);
+    }
+
+    /// Takes links at these sockets.
+    ///
+    /// # Errors
+    /// The kernel's: it has no randomness, say.
+    pub(super) fn listen(
+        &mut self,
+        poller: &Poller,
+        sockets: QuicSockets,
+        entrance: Entrance,
+    ) -> io::Result<()> {
+        (self.entrance, self.place) = (Some(entrance), sockets.place);
+        let mut sockets = sockets.sockets.into_iter();
+        sockets.try_for_each(|socket| self.add_port(poller, socket, true).map(drop))
+    }
+
+    fn add_port(&mut self, poller: &Poller, socket: UdpSocket, takes: bool) -> io::Result<usize> {
+        let mut seed = [0; 32];
+        anabranch_os::entropy::generator()?.fill_bytes(&mut seed);
+        let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
+        let endpoint = Endpoint::new(&self.context, CELLS, seed, takes_at, congestion);
+        let endpoint = endpoint.map_err(io::Error::other)?;
+        let (place, at) = (self.ports.len(), socket.local_addr()?);
+        poller.add(&socket, QUIC + place as u64)?;
+        let (blocked, waiting) = (None, BTreeSet::new());
+        self.ports.push(Port { socket, endpoint, at, takes, blocked, waiting });
+        Ok(place)
+    }
+
+    /// Stops taking links; those that there are go on.
+    pub(super) fn refuse(&mut self) {
+        self.entrance = None;
+    }
+
+    /// What a neighbour of this address is to be told of us.
+    pub(super) fn wish(&self, peer: IpAddr) -> QuicWish {
+        let takes = |port: &&Port| port.takes && self.entrance.is_some();
+        let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
+        let mut open = self.ports.iter().filter(takes).filter(reached);
+        let port = open.next().map_or(0, |port| port.at.port());
+        QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
+    }
+
+    /// What a connection ID of ours may begin with.
+    fn begins(&self) -> u8 {
+        let mut chance = [0];
+        // Any byte of the place would do; who sees the line is to learn nothing from it.
+        if let Ok(mut generator) = anabranch_os::entropy::generator() {
+            generator.fill_bytes(&mut chance);
+        }
+        self.place.first(chance[0])
+    }
+
+    /// Links that come or are opened from now on show another certificate.
+    ///
+    /// # Errors
+    /// The TLS library's.
+    pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
+        self.context = context.clone();
+        let mut ports = self.ports.iter_mut();
+        ports.try_for_each(|port| port.endpoint.set_context(context)).map_err(io::Error::other)
+    }
+
+    /// Opens a link to a relay beside another, to a connection ID that begins with this byte, if
+    /// that matters.
+    ///
+    /// # Errors
+    /// The kernel's, or the library's.
+    pub(super) fn connect(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        beside: LinkId,
+        (target, begins): (Target, Option<u8>),
+    ) -> io::Result<LinkId> {
+        let to = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
+        let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+        let ours: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let of_family = |port: &Port| !port.takes && port.at.is_ipv6() == to.is_ipv6();
+        let port = match self.ports.iter().position(of_family) {
+            Some(port) => port,
+            None => {
+                let options = UdpOptions { error_queue: false, ..UdpOptions::default() };
+                let socket = UdpSocket::bind(SocketAddr::new(ours, 0), &options)?;
+                self.add_port(poller, socket, false)?
+            }
+        };
+        let conn = self.ports[port].endpoint.connect(now, to, begins).map_err(io::Error::other)?;
+        Ok(self.add(now, (port, conn), to, Some((target, beside))))
+    }
+
+    fn add(
+        &mut self,
+        begun: Time,
+        (port, conn): (usize, ConnId),
+        peer: SocketAddr,
+        target: Option<(Target, LinkId)>,
+    ) -> LinkId {
+        self.last += 1;
+        let id = LinkId(self.last);
+        let admitted = self.slots.remove(&(port, conn));
+        let (told, broken, lost, wants) = (false, false, false, false);
+        let link =
+            QuicConn { port, conn, peer, target, admitted, begun, told, broken, lost, wants };
+        self.links.insert(id, link);
+        self.by_conn.insert((port, conn), id);
+        id
+    }
+
+    /// Whether there is such a link.
+    pub(super) fn has(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Bytes that went over the wire so far: received, sent.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        self.carried
+    }
+
+    /// What came of them so far.
+    pub(super) fn counts(&self) -> QuicCounts {
+        let counts = self.ports.iter().map(|port| port.endpoint.counts());
+        let mut endpoints = counts.fold(EndpointCounts::default(), EndpointCounts::with);
+        endpoints.broken += self.faults;
+        QuicCounts { endpoints, failed: self.failed }
+    }
+
+    /// Links whose handshake should have been done long ago; to be asked for about once a second.
+    pub(super) fn stale(&self, now: Time) -> Vec<LinkId> {
+        let late = |conn: &QuicConn| !conn.told && now.since(conn.begun) >= OPENING;
+        self.links.iter().filter(|(_, conn)| late(conn)).map(|(link, _)| *link).collect()
+    }
+
+    /// When a link wants to be called, or bytes may pass again.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let [receive, send] = self.limits.as_ref().map_or([None, None], |limits| {
+            let [receive, send] = limits.each_ref().map(Meter::some_at);
+            [self.paused.then_some(receive), (!self.held.is_empty()).then_some(send)]
+        });
+        let ends = self.ports.iter().filter_map(|port| port.endpoint.next_timeout());
+        let watch = self.unwatched.then_some(Time::ZERO);
+        ends.chain(receive).chain(send).chain(watch).min()
+    }
+
+    /// The time has come: the caller then looks at the links that were touched, and flushes those
+    /// that are given.
+    pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
+        let has_room = |meter: &Meter| meter.left(now) > 0;
+        let [may_read, may_send] =
+            self.limits.as_ref().map_or([true; 2], |limits| limits.each_ref().map(has_room));
+        self.unwatched |= self.paused && may_read;
+        self.paused &= !may_read;
+        if self.unwatched {
+            self.watch(poller);
+        }
+        match may_send {
+            true => std::mem::take(&mut self.held).into_iter().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    fn watch(&mut self, poller: &Poller) {
+        self.unwatched = false;
+        for (place, port) in self.ports.iter().enumerate() {
+            let interest = Interest { read: !self.paused, write: port.blocked.is_some() };
+            // It is watched, as long as it is in the table.
+            let _ = poller.change(port.socket.as_fd(), QUIC + place as u64, interest);
+        }
+    }
+
+    /// Takes what a socket has, and gives it what waits for it; the caller then looks at the links
+    /// that were touched.
+    pub(super) fn receive(&mut self, now: Time, poller: &Poller, place: usize) {
+        self.unblock(now, poller, place);
+        if self.limits.as_ref().is_some_and(|[receive, _]| receive.left(now) == 0) {
+            self.paused = true;
+            return self.watch(poller);
+        }
+        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
+        // An error of an earlier datagram says nothing of those that wait.
+        let Ok(batch) = self.received.recv(socket) else { return };
+        let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
+        let mut admit = |conn: ConnId, peer: SocketAddr| {
+            let slot = entrance.as_ref().and_then(|entrance| entrance.admit(now, peer.ip()));
+            slot.map(|slot| slots.insert((place, conn), slot)).is_some()
+        };
+        for run in batch {
+            bytes += run.bytes.len() as u64;
+            for datagram in run.datagrams() {
+                let (from, to, ecn) = (run.from, run.to, run.ecn);
+                endpoint.receive(now, Arrival { from, to, ecn, bytes: datagram }, &mut admit);
+            }
+        }
+        self.carried[0] += bytes;
+        if let Some([receive, _]) = &self.limits {
+            receive.take(now, bytes);
+        }
+    }
+
+    /// Sends what waits for a socket, and has the links behind it looked at, if it has room.
+    fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
+        let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
+            return;
+        };
+        let sent = port.send_blocked(&mut self.queue);
+        if port.blocked.is_none() {
+            let Port { endpoint, waiting, .. } = port;
+            std::mem::take(waiting).into_iter().for_each(|conn| endpoint.touch(conn));
+            self.watch(poller);
+        }
+        self.count_sent(now, sent);
+    }
+
+    fn count_sent(&mut self, now: Time, sent: u64) {
+        self.carried[1] += sent;
+        if let Some([_, send]) = &self.limits {
+            send.take(now, sent);
+        }
+    }
+
+    /// A link at which something may have changed, for [`QuicLinks::look`].
+    pub(super) fn next_touched(&mut self, now: Time) -> Option<LinkId> {
+        for place in 0..self.ports.len() {
+            while let Some(conn) = self.ports[place].endpoint.next_touched() {
+                self.answer(now, place);
+                if let Some(&id) = self.by_conn.get(&(place, conn)) {
+                    return Some(id);
+                }
+                let peer = self.ports[place].endpoint.link(conn).map(|link| link.peer());
+                if let Some(peer) = peer {
+                    return Some(self.add(now, (place, conn), peer, None));
+                }
+                // It says goodbye.
+                self.transmit(now, place, conn);
+            }
+            self.answer(now, place);
+        }
+        None
+    }
+
+    /// Looks at a link; its plain bytes are appended.
+    pub(super) fn look(&mut self, link: LinkId, plain: &mut Vec<u8>) -> QuicNews {
+        let Some(conn) = self.links.get_mut(&link) else {
+            return QuicNews { opened: None, ended: false };
+        };
+        let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
+            return QuicNews { opened: None, ended: true };
+        };
+        let is_at_fault = quic.read(plain).is_err();
+        self.faults += u64::from(is_at_fault);
+        let ended = is_at_fault || quic.state() == State::Ended;
+        conn.broken |= is_at_fault;
+        conn.lost = ended && !is_at_fault && quic.fault().is_some();
+        let is_open = quic.state() == State::Open;
+        let opened = (is_open && !conn.told).then(|| QuicOpened {
+            peer: conn.peer,
+            target: conn.target.as_ref().map(|(target, _)| target.clone()),
+            certificate: quic.peer_certificate().map(sha256),
+            own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
+        });
+        conn.told |= is_open;
+        if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
+            slot.opened();
+        }
+        QuicNews { opened, ended }
+    }
+
+    /// A link's neighbour is known: its circuits' cells are read from now on.
+    pub(super) fn admit(&mut self, link: LinkId) {
+        self.quic(link).into_iter().for_each(QuicLink::admit_lanes);
+    }
+
+    fn quic(&mut self, link: LinkId) -> Option<&mut quic::QuicLink> {
+        let conn = self.links.get(&link)?;
+        self.ports[conn.port].endpoint.link(conn.conn)
+    }
+
+    /// The core has something to send on a link.
+    pub(super) fn wants(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.get_mut(&link) {
+            conn.wants = true;
+        }
+    }
+
+    /// The secret that AUTHENTICATE signs.
+    pub(super) fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.quic(link)?.export(EXPORT_LABEL, context).ok()
+    }
+
+    /// How a link's connection is doing.
+    pub(super) fn view(&mut self, link: LinkId) -> Option<LinkView> {
+        Some(self.quic(link)?.view())
+    }
+
+    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more),
+    /// as far as the congestion window lets it.
+    pub(super) fn flush(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
+    ) {
+        let Some(conn) = self.links.get(&link) else { return };
+        let (place, id) = (conn.port, conn.conn);
+        self.transmit(now, place, id);
+        while self.fill(now, link, &mut fetch) {
+            self.transmit(now, place, id);
+        }
+    }
+
+    /// Writes what the core has for a link, at most about as much as leaves in one send: whether
+    /// there was something.
+    fn fill(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> bool {
+        let mut written = 0;
+        while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
+            && let Port { endpoint, blocked: None, .. } = &mut self.ports[conn.port]
+            && let Some(quic) = endpoint.link(conn.conn)
+            && written < SEND
+            && quic.room() >= CELL
+        {
+            if self.limits.as_ref().is_some_and(|[_, send]| send.left(now) == 0) {
+                self.held.insert(link);
+                break;
+            }
+            self.plain.clear();
+            conn.wants = fetch(&mut self.plain, quic.room());
+            // Misuse: it has ended, and what was to be said is moot.
+            let _ = quic.write(&self.plain);
+            written += self.plain.len();
+        }
+        written > 0
+    }
+
+    /// Sends all datagrams that a link has.
+    fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
+        let Some(port) = self.ports.get_mut(place) else { return };
+        let mut sent = 0;
+        while port.blocked.is_none()
+            && let Some(packets) = port.endpoint.transmit(now, conn, &mut self.packets)
+        {
+            sent += port.send(&mut self.queue, packets, &self.packets);
+        }
+        if port.blocked.is_some() {
+            self.unwatched |= port.waiting.is_empty();
+            port.waiting.insert(conn);
+        }
+        self.count_sent(now, sent);
+    }
+
+    /// Sends what answers those who have no link.
+    fn answer(&mut self, now: Time, place: usize) {
+        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
+        let mut sent = 0;
+        while let Some((packets, bytes)) = endpoint.answer() {
+            let mut batch = self.queue.batch(socket);
+            batch.push(datagrams(&packets, &bytes));
+            // What finds no room is lost, as on any line.
+            sent += batch.send().sent_bytes as u64;
+        }
+        self.count_sent(now, sent);
+    }
+
+    /// Says goodbye on a link, and forgets it: what became of it.
+    pub(super) fn close(&mut self, now: Time, link: LinkId) -> QuicEnd {
+        let Some(conn) = self.links.remove(&link) else { return QuicEnd::Unknown };
+        self.by_conn.remove(&(conn.port, conn.conn));
+        self.held.remove(&link);
+        self.ports[conn.port].endpoint.close(now, conn.conn);
+        self.transmit(now, conn.port, conn.conn);
+        match conn.target {
+            Some((_, beside)) if !conn.told => {
+                self.failed += 1;
+                QuicEnd::Unopened(beside)
+            }
+            _ if conn.told && conn.broken => QuicEnd::Broken,
+            _ if conn.told && conn.lost => QuicEnd::Lost,
+            _ if conn.told => QuicEnd::Closed,
+            _ => QuicEnd::Unknown,
+        }
+    }
+}
+
+fn datagrams<'a>(packets: &Packets, bytes: &'a [u8]) -> Datagrams<'a> {
+    let Packets { to, source, ecn, stride } = *packets;
+    Datagrams { bytes, stride, ecn, to: Some(to), source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! QUIC links over a line that is slower than what is sent, and to the shard that they are for.
+
+use std::process::Command as Program;
+
+use anabranch_onion::wire::cell::BODY;
+use anabranch_os::clock::Clock;
+use anabranch_os::namespace::Namespace;
+
+use super::*;
+use crate::onion::dirclient::unix;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LANE: u32 = 0x8000_0001;
+const CELLS_SENT: usize = 40_000;
+
+/// One end: its links, the one that was opened, and what came of it.
+struct End {
+    poller: Poller,
+    links: QuicLinks,
+    link: Option<LinkId>,
+    came: Vec<u8>,
+}
+
+impl End {
+    fn new() -> End {
+        let links = QuicLinks::new(Context::new(unix()).unwrap(), QuicLinking::default());
+        End { poller: Poller::new(8).unwrap(), links, link: None, came: Vec::new() }
+    }
+
+    /// As an event loop turns, with cells of `rest` to be sent.
+    fn turn(&mut self, clock: Clock, rest: &mut Vec<u8>) {
+        let now = clock.now();
+        let ready: Vec<u64> = {
+            let ready = self.poller.wait(Some(Duration::from_millis(1))).unwrap();
+            ready.map(|event| event.token).collect()
+        };
+        for token in ready {
+            self.links.receive(now, &self.poller, (token - QUIC) as usize);
+        }
+        self.links.resume(now, &self.poller);
+        while let Some(link) = self.links.next_touched(now) {
+            self.link = Some(link);
+            if self.links.look(link, &mut self.came).opened.is_some() {
+                self.links.admit(link);
+            }
+            self.flush(clock, rest);
+        }
+    }
+
+    fn flush(&mut self, clock: Clock, rest: &mut Vec<u8>) {
+        let Some(link) = self.link else { return };
+        if !rest.is_empty() {
+            self.links.wants(link);
+        }
+        self.links.flush(clock.now(), link, |plain, room| {
+            // Whole cells, and what goes before all of them.
+            let odd = rest.len() % CELL;
+            let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
+            plain.extend(rest.drain(..some));
+            !rest.is_empty()
+        });
+    }
+}
+
+/// Loopback that carries 80 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
+/// they do before an uplink.
+fn slow_loopback() -> io::Result<()> {
+    anabranch_os::netlink::configure::set_up(1, true)?;
+    let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
+    let told = Program::new("tc").args(words.split(' ')).output()?;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+}
+
+#[test]
+fn what_finds_no_room_in_the_socket_waits_and_is_not_lost() {
+    let outcome = Namespace::new().and_then(|namespace| {
+        namespace.run(|| {
+            slow_loopback()?;
+            full_sockets();
+            Ok(())
+        })
+    });
+    if let Err(error) = outcome {
+        println!("skipped: {error}");
+    }
+}
+
+fn full_sockets() {
+    let (clock, mut ends) = (Clock::start(), [End::new(), End::new()]);
+    let at: SocketAddr = "127.0.0.1:9001".parse().unwrap();
+    let [near, far] = &mut ends;
+    let only = sockets(&[at], 1).unwrap().remove(0);
+    far.links.listen(&far.poller, only, Entrance::default()).unwrap();
+    let target = Target { addresses: vec![at], ..Target::default() };
+    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), (target, None)).unwrap();
+    near.link = Some(opened);
+    let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
+    // VERSIONS: the first of a link, with a circuit ID of two bytes.
+    sending.extend([0, 0, 7, 0, 2, 0, 4]);
+    cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
+    for number in 0..CELLS_SENT as u32 {
+        let body = number.to_be_bytes().repeat(BODY / 4);
+        cell::put_fixed(&mut sending, LANE, Command::RELAY, &body);
+    }
+    let (whole, mut none) = (sending.clone(), Vec::new());
+    let mut was_blocked = false;
+    while far.came.len() < whole.len() && clock.now().since(Time::ZERO) < PATIENCE {
+        near.turn(clock, &mut sending);
+        far.turn(clock, &mut none);
+        was_blocked |= near.links.ports[0].blocked.is_some();
+    }
+    assert!(was_blocked, "the line was not slower than what was sent");
+    assert_eq!(far.came.len(), whole.len());
+    assert!(far.came == whole, "cells are as they were, in order");
+    let lost = near.links.quic(opened).unwrap().lost_datagrams();
+    assert_eq!(lost, 0, "datagrams that were taken for lost");
+}
+
+/// Shards that take links at one address, which is given, too.
+fn shards<const N: usize>() -> ([End; N], SocketAddr) {
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let mut sockets = sockets(&[any], N).unwrap().into_iter();
+    let shards = [(); N].map(|()| {
+        let mut shard = End::new();
+        shard.links.listen(&shard.poller, sockets.next().unwrap(), Entrance::default()).unwrap();
+        shard
+    });
+    let at = shards[0].links.ports[0].at;
+    (shards, at)
+}
+
+#[test]
+fn packets_come_to_the_shard_that_their_connection_id_names() {
+    let (mut shards, at) = shards::<3>();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for first in 0..24u8 {
+        // Version negotiation is answered whoever takes the packet: it is looked at in the socket.
+        let long = [&[0xc0, 0, 0, 0, 1, 8, first][..], &[0; 20]].concat();
+        let short = [&[0x40, first][..], &[0; 20]].concat();
+        for packet in [&long[..], &short, &[], &[0x40], &long[..6]] {
+            sender.send_to(packet, at).unwrap();
+            let named = if packet.len() > 6 { usize::from(first) % 3 } else { 0 };
+            let mut came = [0; 3];
+            for _ in 0..100 {
+                for (shard, came) in shards.iter_mut().zip(&mut came) {
+                    let Port { socket, .. } = &shard.links.ports[0];
+                    let batch = shard.links.received.recv(socket);
+                    *came += batch.map_or(0, |batch| batch.count());
+                }
+                if came != [0; 3] {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut expected = [0; 3];
+            expected[named] = 1;
+            assert_eq!(came, expected, "{packet:?}");
+        }
+    }
+}
+
+#[test]
+fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
+    let (mut shards, at) = shards::<2>();
+    let clock = Clock::start();
+    for nth in [1, 0, 1, 1, 0, 0] {
+        let begins = shards[nth].links.wish(at.ip()).begins;
+        let mut near = End::new();
+        let target = Target { addresses: vec![at], ..Target::default() };
+        let to = (target, Some(begins));
+        near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+        // VERSIONS, and more cells than leave before the shard's own connection ID is known.
+        let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
+        cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
+        (0..200).for_each(|_| cell::put_fixed(&mut sending, LANE, Command::RELAY, &[]));
+        let (whole, mut none, before) = (sending.len(), Vec::new(), shards[nth].came.len());
+        let until = clock.now() + PATIENCE;
+        while shards[nth].came.len() < before + whole && clock.now() < until {
+            near.turn(clock, &mut sending);
+            shards.iter_mut().for_each(|shard| shard.turn(clock, &mut none));
+        }
+        assert_eq!(shards[nth].came.len(), before + whole, "shard {nth}");
+    }
+    assert_eq!(shards.map(|shard| shard.links.len()), [3, 3]);
+}
+
+#[test]
+fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
+    let ([mut far], at) = shards::<1>();
+    let (clock, mut near, mut none) = (Clock::start(), End::new(), Vec::new());
+    let to = (Target { addresses: vec![at], ..Target::default() }, None);
+    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+    // VERSIONS, and a CERTS cell that is longer than any may be.
+    let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
+    cell::put_variable(&mut sending, Width::Four, Command::CERTS, &[0; 9_000]);
+    let until = clock.now() + PATIENCE;
+    while far.links.counts().endpoints.broken == 0 && clock.now() < until {
+        near.turn(clock, &mut sending);
+        far.turn(clock, &mut none);
+    }
+    let link = far.link.unwrap();
+    assert_eq!(far.links.close(clock.now(), link), QuicEnd::Broken);
+}

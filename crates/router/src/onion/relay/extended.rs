@@ -1,0 +1,314 @@
+//! The Extended ORPort (ext-orport-spec): where transports bring a bridge its clients, and say
+//! where these come from. A thread hears them out, so that no loop that carries cells waits.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_os::clock::Clock;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_pt::{COOKIE_FILE, ConnectionInfo, ExtOrServer};
+use rand_core::Rng;
+
+use crate::onion::is_passing;
+use crate::onion::store::{StoreError, replace};
+
+/// The file with the cookie; C tor's name.
+const COOKIE: &str = "extended_orport_auth_cookie";
+/// Who has not said all after this time is none of ours.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Dialogues at a time.
+const MOST: usize = 1024;
+const LOOK: Duration = Duration::from_secs(1);
+const STOP: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST: u64 = 2;
+
+/// The port, before anybody is heard.
+pub struct ExtendedPort {
+    listener: TcpListener,
+    at: SocketAddr,
+    cookie: [u8; 32],
+    file: PathBuf,
+}
+
+/// A client's connection that a transport has brought.
+pub(super) struct Brought {
+    pub(super) socket: TcpStream,
+    /// Where the client is, or else the transport.
+    pub(super) peer: SocketAddr,
+}
+
+impl ExtendedPort {
+    /// A port on loopback, with its cookie in a file of this folder.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the kernel's.
+    pub fn open(data: &Path) -> Result<ExtendedPort, StoreError> {
+        let file = data.join(COOKIE);
+        let told = |error| StoreError::File(file.clone(), error);
+        let mut cookie = [0; 32];
+        generator().map_err(told)?.fill_bytes(&mut cookie);
+        replace(&file, &[&COOKIE_FILE[..], &cookie].concat())?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
+        listener.set_nonblocking(true).map_err(told)?;
+        let at = listener.local_addr().map_err(told)?;
+        Ok(ExtendedPort { listener, at, cookie, file })
+    }
+
+    /// Where it is, and the file with the cookie.
+    #[must_use]
+    pub fn place(&self) -> (SocketAddr, PathBuf) {
+        (self.at, self.file.clone())
+    }
+}
+
+/// The thread that hears transports out, as its owner sees it. It ends with its owner.
+pub(super) struct Extended {
+    brought: Receiver<Brought>,
+    waker: UnixStream,
+    /// Its end is what the thread waits for.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Extended {
+    /// Begins to hear.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn start(port: ExtendedPort) -> io::Result<Extended> {
+        let (waker, bell) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let (stop, end) = UnixStream::pair()?;
+        let (sender, brought) = channel();
+        let desk = Desk {
+            port,
+            end,
+            spare: Spare::new(),
+            clock: Clock::start(),
+            dialogues: BTreeMap::new(),
+            next: FIRST,
+            sender,
+            bell,
+        };
+        let thread = thread::Builder::new().name("extended".into()).spawn(move || desk.run())?;
+        Ok(Extended { brought, waker, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Readable when a connection was brought.
+    pub(super) fn waker(&self) -> &UnixStream {
+        &self.waker
+    }
+
+    /// Connections that were brought since the last call.
+    pub(super) fn take(&mut self) -> Vec<Brought> {
+        let mut rung = [0; 64];
+        while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        self.brought.try_iter().collect()
+    }
+}
+
+impl Drop for Extended {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The thread's own.
+struct Desk {
+    port: ExtendedPort,
+    end: UnixStream,
+    spare: Spare,
+    clock: Clock,
+    dialogues: BTreeMap<u64, Dialogue>,
+    next: u64,
+    sender: Sender<Brought>,
+    bell: UnixStream,
+}
+
+/// With one transport about one connection.
+struct Dialogue {
+    socket: TcpStream,
+    from: SocketAddr,
+    core: ExtOrServer,
+    begun: Time,
+}
+
+impl Desk {
+    fn run(mut self) {
+        let Ok(mut poller) = Poller::new(64) else { return };
+        let watched =
+            poller.add(&self.end, STOP).and_then(|()| poller.add(&self.port.listener, LISTENER));
+        if watched.is_err() {
+            return;
+        }
+        loop {
+            let ready: Vec<Ready> = match poller.wait(Some(LOOK)) {
+                Ok(ready) => ready.collect(),
+                Err(_) => return,
+            };
+            let now = self.clock.now();
+            for one in ready {
+                match one.token {
+                    STOP => return,
+                    LISTENER => self.accept(&poller, now),
+                    token => self.hear(&poller, token),
+                }
+            }
+            self.dialogues.retain(|_, dialogue| now.since(dialogue.begun) < PATIENCE);
+        }
+    }
+
+    fn accept(&mut self, poller: &Poller, now: Time) {
+        while let Some((socket, from)) = self.spare.accept(&self.port.listener) {
+            if self.dialogues.len() >= MOST {
+                continue;
+            }
+            let Ok(mut rng) = generator() else { return };
+            let (mut nonce, mut said) = ([0; 32], Vec::new());
+            rng.fill_bytes(&mut nonce);
+            let core = ExtOrServer::new(self.port.cookie, nonce, &mut said);
+            let dialogue = Dialogue { socket, from, core, begun: now };
+            let number = self.next;
+            self.next += 1;
+            let begun = dialogue.socket.set_nonblocking(true).is_ok()
+                && poller.add(&dialogue.socket, number).is_ok()
+                && say(&dialogue.socket, &said);
+            if begun {
+                self.dialogues.insert(number, dialogue);
+            }
+        }
+    }
+
+    fn hear(&mut self, poller: &Poller, number: u64) {
+        let Some(mut dialogue) = self.dialogues.remove(&number) else { return };
+        match dialogue.go_on() {
+            Some(None) => drop(self.dialogues.insert(number, dialogue)),
+            Some(Some(info)) => {
+                let peer = info.user.unwrap_or(dialogue.from);
+                // From now on another thread reads it; it stays open, and would be told of here.
+                if poller.remove(&dialogue.socket).is_err() {
+                    return;
+                }
+                let _ = self.sender.send(Brought { socket: dialogue.socket, peer });
+                // A full pipe has been rung already.
+                let _ = (&self.bell).write(&[1]);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Dialogue {
+    /// Reads what came: what is said of the connection, once that is all; `None` if it is over.
+    fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
+        let mut buffer = [0; 512];
+        let count = match self.socket.read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(count) => count,
+            Err(error) if is_passing(&error) => return Some(None),
+            Err(_) => return None,
+        };
+        let mut said = Vec::new();
+        let heard = self.core.take(&buffer[..count], &mut said);
+        let sent = say(&self.socket, &said);
+        // A client is silent until its transport has been told that it is taken.
+        let early = matches!(heard, Ok(Some(_))) && !self.core.rest().is_empty();
+        heard.ok().filter(|_| sent && !early)
+    }
+}
+
+/// Writes a few bytes, for which a fresh socket always has room.
+fn say(mut socket: &TcpStream, words: &[u8]) -> bool {
+    socket.write_all(words).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use anabranch_pt::ExtOrClient;
+
+    use super::*;
+
+    /// What a transport with this cookie's file brings, and whether it is through.
+    fn bring(at: SocketAddr, file: &[u8], info: ConnectionInfo) -> (TcpStream, bool) {
+        let mut socket = TcpStream::connect(at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut client = ExtOrClient::new(file, [7; 32], info).unwrap();
+        let mut buffer = [0; 256];
+        loop {
+            let count = socket.read(&mut buffer).unwrap_or(0);
+            let mut said = Vec::new();
+            match client.take(&buffer[..count], &mut said) {
+                _ if count == 0 => return (socket, false),
+                Ok(true) => return (socket, true),
+                Ok(false) => socket.write_all(&said).unwrap(),
+                Err(_) => return (socket, false),
+            }
+        }
+    }
+
+    fn brought(extended: &mut Extended) -> Vec<Brought> {
+        let begun = Instant::now();
+        loop {
+            let brought = extended.take();
+            if !brought.is_empty() || begun.elapsed() > Duration::from_secs(10) {
+                return brought;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn who_has_the_cookie_brings_a_connection_and_says_whose_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let port = ExtendedPort::open(folder.path()).unwrap();
+        let (at, file) = port.place();
+        let cookie = std::fs::read(file).unwrap();
+        let mut extended = Extended::start(port).unwrap();
+        let user = "192.0.2.9:4321".parse().ok();
+        let info = ConnectionInfo { user, transport: Some("x".to_owned()) };
+        let (mut near, is_through) = bring(at, &cookie, info);
+        assert!(is_through);
+        near.write_all(b"hello").unwrap();
+        let mut came = brought(&mut extended).remove(0);
+        assert_eq!(Some(came.peer), user);
+        came.socket.set_nonblocking(false).unwrap();
+        let mut words = [0; 5];
+        came.socket.read_exact(&mut words).unwrap();
+        assert_eq!(&words, b"hello");
+        let (near, is_through) = bring(at, &cookie, ConnectionInfo::default());
+        assert!(is_through);
+        assert_eq!(brought(&mut extended)[0].peer, near.local_addr().unwrap());
+    }
+
+    #[test]
+    fn who_has_another_cookie_or_talks_nonsense_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let port = ExtendedPort::open(folder.path()).unwrap();
+        let at = port.place().0;
+        let mut extended = Extended::start(port).unwrap();
+        let other = [&COOKIE_FILE[..], &[9; 32]].concat();
+        assert!(!bring(at, &other, ConnectionInfo::default()).1);
+        let mut socket = TcpStream::connect(at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut said = Vec::new();
+        // A reset, as we have not read all, is an end as well.
+        let _ = socket.read_to_end(&mut said);
+        assert!(said.len() <= 2, "{said:?}");
+        assert!(extended.take().is_empty());
+    }
+}

@@ -1,0 +1,211 @@
+//! What a relay carried, kept on disk from one run to the next.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::directory::bandwidth::{BandwidthHistory, PERIOD_S, Period};
+use serde::{Deserialize, Serialize};
+
+use crate::onion::kept::{Kept, Unknown, read_json, set_aside};
+use crate::onion::store::{StoreError, replace};
+
+const FILE: &str = "bandwidth.json";
+/// A run that is killed loses at most so much.
+const KEEP: Duration = Duration::from_secs(600);
+
+/// The history and its file.
+pub(super) struct HistoryFile {
+    pub(super) history: BandwidthHistory,
+    /// Fields of a later version: those of the file, and of each period by its end in seconds since
+    /// 1970.
+    unknown: Unknown,
+    unknown_of: BTreeMap<u64, Unknown>,
+    path: PathBuf,
+    written: Time,
+    /// For the operator: the file was damaged.
+    pub(super) trouble: Option<String>,
+}
+
+/// The file: when the present period ends, in seconds since 1970, that period, and those before
+/// with the oldest first.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    ends: u64,
+    present: WrittenPeriod,
+    past: Vec<WrittenPeriod>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Bytes received and sent in all, and the most a second for ten seconds.
+#[derive(Serialize, Deserialize)]
+struct WrittenPeriod {
+    carried: [u64; 2],
+    most: [u64; 2],
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl From<&WrittenPeriod> for Period {
+    fn from(written: &WrittenPeriod) -> Period {
+        Period { carried: written.carried, most: written.most }
+    }
+}
+
+impl HistoryFile {
+    /// Reads the history that an earlier run kept in this folder, if there is one.
+    ///
+    /// # Errors
+    /// The file cannot be read; or it is damaged and cannot be moved.
+    pub(super) fn read(data: &Path) -> Result<HistoryFile, StoreError> {
+        let path = data.join(FILE);
+        let mut file = HistoryFile {
+            history: BandwidthHistory::default(),
+            unknown: Unknown::new(),
+            unknown_of: BTreeMap::new(),
+            path: path.clone(),
+            written: Time::ZERO,
+            trouble: None,
+        };
+        match read_json(&path)? {
+            Kept::Absent => {}
+            Kept::Damaged(why) => {
+                file.trouble = Some(set_aside(&path, &why, "its history begins again")?);
+            }
+            Kept::Whole(written) => file.take_up(written),
+        }
+        Ok(file)
+    }
+
+    fn take_up(&mut self, written: Written) {
+        let Written { ends, present, past, unknown } = written;
+        let periods: Vec<Period> = past.iter().map(Period::from).collect();
+        self.history = BandwidthHistory::kept(ends, Period::from(&present), &periods);
+        self.unknown = unknown;
+        let newest_first = [present].into_iter().chain(past.into_iter().rev());
+        let unknown = newest_first.zip(ends_before(ends)).map(|(one, ends)| (ends, one.unknown));
+        self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
+    }
+
+    /// Takes what was carried since the start; writes it from time to time, on a thread that may
+    /// wait for the disk.
+    pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
+        self.history.note(now, unix_now, carried);
+        if now.since(self.written) < KEEP {
+            return;
+        }
+        self.written = now;
+        let (path, text) = (self.path.clone(), self.text());
+        // What is lost for want of a thread or of room is written at the next time.
+        let work = move || drop(replace(&path, &text));
+        drop(thread::Builder::new().name("history".into()).spawn(work));
+    }
+
+    /// Writes it now.
+    ///
+    /// # Errors
+    /// The system's: the old file stays.
+    pub(super) fn write(&self) -> Result<(), StoreError> {
+        replace(&self.path, &self.text())
+    }
+
+    fn text(&self) -> Vec<u8> {
+        let (ends, present, past) = self.history.fields();
+        let periods = [present].into_iter().chain(past.into_iter().rev());
+        let write = |(Period { carried, most }, ends): (Period, u64)| {
+            let unknown = self.unknown_of.get(&ends).cloned().unwrap_or_default();
+            WrittenPeriod { carried, most, unknown }
+        };
+        let mut past: Vec<WrittenPeriod> = periods.zip(ends_before(ends)).map(write).collect();
+        past.reverse();
+        let present = past.pop().expect("the present period is one");
+        let written = Written { ends, present, past, unknown: self.unknown.clone() };
+        serde_json::to_vec_pretty(&written).expect("numbers are JSON")
+    }
+}
+
+/// The ends of the period that ends at `ends` and of those before, newest first, in seconds since
+/// 1970.
+fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn read(data: &Path) -> HistoryFile {
+        let file = HistoryFile::read(data).unwrap();
+        assert_eq!(file.trouble, None);
+        file
+    }
+
+    #[test]
+    fn what_was_carried_comes_back_and_what_is_strange_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = read(folder.path());
+        assert_eq!(kept.history.observed(), 0);
+        let at = |second: u64| Time::from_millis(second * 1000);
+        (0..20).for_each(|n| kept.note(at(n), NOW + n, [n * 900, n * 700]));
+        kept.write().unwrap();
+        let again = read(folder.path());
+        assert_eq!((again.history.observed(), kept.history.observed()), (700, 700));
+        assert_eq!(again.history.fields(), kept.history.fields());
+        let path = folder.path().join(FILE);
+        for strange in ["", "{}", "{\"ends\":1,\"present\":{\"carried\":[1,2]},\"past\":[]}"] {
+            fs::write(&path, strange).unwrap();
+            let kept = HistoryFile::read(folder.path()).unwrap();
+            let told = kept.trouble.unwrap();
+            assert!(told.contains("bandwidth.json was damaged"), "{told}");
+            assert!(told.contains("its history begins again"), "{told}");
+            assert_eq!(kept.history.observed(), 0);
+            assert!(!path.exists(), "it has another name");
+        }
+        fs::create_dir(&path).unwrap();
+        let Err(error) = HistoryFile::read(folder.path()) else { panic!("a folder was read") };
+        assert!(error.to_string().contains("bandwidth.json: it cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_later_versions_file_keeps_its_fields_as_periods_pass() {
+        let folder = tempfile::tempdir().unwrap();
+        let period = |name: &str| serde_json::json!({"carried": [1, 2], "most": [3, 4], "n": name});
+        let later = serde_json::json!({
+            "ends": NOW, "present": period("c"), "past": [period("a"), period("b")], "format": 2,
+        });
+        let path = folder.path().join(FILE);
+        fs::write(&path, later.to_string()).unwrap();
+        let mut kept = read(folder.path());
+        kept.write().unwrap();
+        let written = || -> serde_json::Value {
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap()
+        };
+        assert_eq!(written(), later);
+        kept.history.note(Time::ZERO, NOW + 1, [0; 2]);
+        kept.write().unwrap();
+        let past = &written()["past"];
+        assert_eq!(past[past.as_array().unwrap().len() - 1]["n"], "c", "{past}");
+    }
+
+    #[test]
+    fn it_is_written_by_itself_before_a_kill() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = read(folder.path());
+        kept.note(Time::from_millis(599_000), NOW, [0; 2]);
+        assert!(!folder.path().join(FILE).exists());
+        kept.note(Time::from_millis(600_000), NOW + 1, [5; 2]);
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while !folder.path().join(FILE).exists() && std::time::Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (_, present, _) = read(folder.path()).history.fields();
+        assert_eq!(present.carried, [5; 2]);
+    }
+}

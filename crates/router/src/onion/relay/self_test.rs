@@ -1,0 +1,291 @@
+//! A relay's test of itself: a circuit through others that ends here shows that links to us can be
+//! opened, and DROP cells along it give a first figure of what we carry, as C tor's do. Without one
+//! a new relay would claim nothing, and in a network that nobody measures no client would choose
+//! it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::circmgr::testing_path;
+use anabranch_onion::circuitmux;
+use anabranch_onion::client::{CircuitKey, Client, Config, Hop, HopKey, Input, Output};
+use anabranch_onion::conflux::Design;
+use anabranch_onion::congestion::Params;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::network::Network;
+use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_os::clock::Clock;
+use rand_chacha::ChaCha20Rng;
+
+use crate::onion::dirclient::unix;
+use crate::onion::meter::Meter;
+use crate::onion::mptcp::TcpKind;
+use crate::onion::station::{Station, Token};
+
+/// DROP cells in one test, at most: with them 54 kB a second for ten seconds were carried.
+const CELLS: u64 = 1000;
+/// The test takes no more cells than links may carry in so many seconds.
+const SPAN_S: u64 = 10;
+/// A relay that was seen to carry so much, in bytes a second, needs no test (C tor's figure).
+const ENOUGH: u64 = 51_200;
+/// How long a circuit may take to be built, and then how long its cells may.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pauses: the first after a failure, which doubles from one to the next, and that after a success.
+const AGAIN: Duration = Duration::from_secs(60);
+const DAILY: Duration = Duration::from_secs(12 * 3600);
+const CIRCUIT: CircuitKey = CircuitKey(0);
+
+/// What a test's own links carried: received, sent. Whoever holds it goes on.
+type Carried = [AtomicU64; 2];
+
+/// When tests are made, and the one that is under way.
+#[derive(Default)]
+pub(super) struct SelfTest {
+    due: Time,
+    failures: u32,
+    under_way: Option<UnderWay>,
+    /// What the links of ended tests carried.
+    carried: [u64; 2],
+}
+
+struct UnderWay {
+    outcome: Receiver<Result<(), String>>,
+    carried: Arc<Carried>,
+    /// The relays before ourselves, for people.
+    through: Vec<String>,
+}
+
+/// A relay that is to be tested.
+pub(super) struct Tested<'a> {
+    pub(super) network: &'a Network,
+    pub(super) keys: &'a RelayKeys,
+    pub(super) description: &'a Description,
+    pub(super) clock: Clock,
+    /// Those of the relay's links, which the test's share.
+    pub(super) meters: &'a [Meter; 2],
+}
+
+impl SelfTest {
+    /// Begins a test if one is due and the relay was not seen to carry `observed` bytes a second
+    /// without; what is to be said of one that has ended. To be called about once a second.
+    pub(super) fn turn(&mut self, now: Time, observed: u64, relay: &Tested<'_>) -> Option<String> {
+        if self.under_way.is_some() {
+            return self.ended(now);
+        }
+        if now < self.due || observed >= ENOUGH || !relay.network.is_enough() {
+            return None;
+        }
+        match begin(relay) {
+            Ok(under_way) => {
+                self.under_way = under_way;
+                // Where there is no other relay yet, one may come.
+                self.due = now + AGAIN;
+                None
+            }
+            Err(error) => {
+                self.put_off(now);
+                Some(format!("self-test impossible: {error}"))
+            }
+        }
+    }
+
+    /// What links of tests carried so far: received, sent.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.carried));
+        [0, 1].map(|way| self.carried[way] + now[way])
+    }
+
+    fn ended(&mut self, now: Time) -> Option<String> {
+        let outcome = match self.under_way.as_ref()?.outcome.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Err("its thread has panicked".to_owned()),
+        };
+        self.carried = self.carried();
+        let through = self.under_way.take()?.through.join(" and ");
+        Some(match outcome {
+            Ok(()) => {
+                (self.failures, self.due) = (0, now + DAILY);
+                format!("self-test: a circuit through {through} has reached us")
+            }
+            Err(why) => {
+                let pause = self.put_off(now).as_secs();
+                format!(
+                    "self-test: no circuit through {through} has reached us: {why}; \
+                     next try in {pause} s"
+                )
+            }
+        })
+    }
+
+    fn put_off(&mut self, now: Time) -> Duration {
+        let pause = (AGAIN * 2_u32.pow(self.failures.min(10))).min(DAILY);
+        (self.failures, self.due) = (self.failures + 1, now + pause);
+        pause
+    }
+}
+
+/// Starts the thread of a test; `None` if there is no other relay.
+fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
+    let mut rng = anabranch_os::entropy::generator()?;
+    let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
+        return Ok(None);
+    };
+    let before_us = path[..path.len() - 1].iter().map(|hop| &hop.target.rsa);
+    let through = before_us.filter_map(|id| Some(relay.network.status(id)?.nickname.clone()));
+    let through = through.collect();
+    let parts = Parts {
+        rng,
+        params: crate::onion::params(relay.network),
+        clock: relay.clock,
+        meters: relay.meters.clone(),
+        cells: (relay.description.bandwidth[0] * SPAN_S / CELL as u64).clamp(1, CELLS),
+    };
+    let carried = Arc::<Carried>::default();
+    let (watched, (bring, outcome)) = (Arc::downgrade(&carried), sync_channel(1));
+    // Nobody waits for it when the relay ends meanwhile.
+    let work = move || drop(bring.send(run(parts, path, &watched)));
+    thread::Builder::new().name("self-test".into()).spawn(work)?;
+    Ok(Some(UnderWay { outcome, carried, through }))
+}
+
+fn ourselves(relay: &Tested<'_>) -> Hop {
+    let Description { address, orport, .. } = *relay.description;
+    let target = Target {
+        addresses: vec![(address, orport).into()],
+        rsa: relay.keys.rsa_identity(),
+        ed25519: Some(relay.keys.ed_identity()),
+    };
+    Hop { target, key: HopKey::Ntor(relay.keys.ntor().1) }
+}
+
+/// What a test's thread makes its circuit of.
+struct Parts {
+    rng: ChaCha20Rng,
+    params: Arc<Params>,
+    clock: Clock,
+    meters: [Meter; 2],
+    /// How many DROP cells.
+    cells: u64,
+}
+
+fn run(parts: Parts, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
+    let cells = parts.cells;
+    let station = station(parts).map_err(|error| error.to_string())?;
+    Circuit { station, cells, cells_since: None }.run(path, carried)
+}
+
+fn station(parts: Parts) -> io::Result<Station<Client>> {
+    let config = Config {
+        params: parts.params,
+        policy: circuitmux::Kind::default(),
+        max_cells: 2 * CELLS as usize,
+        design: Design::default(),
+        dealing: None,
+        padding: Amount::Off,
+    };
+    let core = Client::new(config, Box::new(parts.rng));
+    let context = Context::new(unix()).map_err(io::Error::other)?;
+    let mut station = Station::new(parts.clock, core, context, (TcpKind::Single, &[]), Vec::new())?;
+    station.links.limit(parts.meters);
+    Ok(station)
+}
+
+/// The circuit of one test.
+struct Circuit {
+    station: Station<Client>,
+    cells: u64,
+    /// When they were given to the link.
+    cells_since: Option<Time>,
+}
+
+impl Circuit {
+    /// Builds it, sends cells, and waits until they have left and a little longer. It ends early,
+    /// and nobody hears of it, if nobody holds what it carries any more.
+    fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
+        let begun = self.station.clock.now();
+        self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
+        loop {
+            self.turn()?;
+            let Some(carried) = carried.upgrade() else { return Ok(()) };
+            let bytes = self.station.links.carried();
+            (0..2).for_each(|way| carried[way].store(bytes[way], Ordering::Relaxed));
+            let now = self.station.clock.now();
+            let since = self.cells_since.unwrap_or(begun);
+            let late = now.since(since) >= PATIENCE;
+            match self.cells_since {
+                None if late => return Err("it took too long to build".to_owned()),
+                Some(_) if late || self.cells_have_left(now, bytes[1]) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether all cells have been written, and some seconds have passed in which those on their
+    /// way arrive: the end of a circuit overtakes what waits on it.
+    fn cells_have_left(&self, now: Time, sent: u64) -> bool {
+        let pause = Duration::from_secs(5);
+        let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);
+        waited && sent >= self.cells * CELL as u64
+    }
+
+    fn turn(&mut self) -> Result<(), String> {
+        let ready = self.station.wait(None).map_err(|error| error.to_string())?;
+        let now = self.station.clock.now();
+        for event in ready {
+            if let Token::Link(link) = Token::of(event.token) {
+                self.station.take_link(now, link, event);
+            }
+        }
+        self.station.resume(now);
+        if self.station.is_due(now) {
+            self.station.core.handle(now, Input::Timeout);
+        }
+        self.obey(now)
+    }
+
+    fn obey(&mut self, now: Time) -> Result<(), String> {
+        while let Some(output) = self.station.core.poll() {
+            match output {
+                Output::Link(output) => self.station.obey(now, output),
+                Output::Built { .. } => {
+                    self.cells_since = Some(now);
+                    let cells = self.cells as u32;
+                    self.station.core.handle(now, Input::Drop { circuit: CIRCUIT, cells });
+                }
+                Output::CircuitClosed { hops, cause, .. } => {
+                    return Err(format!("after {hops} hops {cause}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(carried: &Carried) -> [u64; 2] {
+    [0, 1].map(|way| carried[way].load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_from_a_minute_to_half_a_day() {
+        let mut test = SelfTest::default();
+        let pauses: Vec<u64> = (0..12).map(|_| test.put_off(Time::ZERO).as_secs()).collect();
+        assert_eq!(pauses[..4], [60, 120, 240, 480]);
+        assert_eq!(pauses[10..], [DAILY.as_secs(); 2]);
+        assert_eq!(test.due, Time::ZERO + DAILY);
+    }
+}

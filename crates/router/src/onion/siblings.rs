@@ -1,0 +1,431 @@
+//! A shard's way to the other shards of its relay: to each a ring with one writer and one reader,
+//! and a bell for who sleeps. Nothing on the path of a cell is locked; what is known of links by
+//! all shards is asked for only when a circuit needs a new one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anabranch_onion::LinkId;
+use anabranch_onion::claims::Claims;
+use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
+use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::conflux::SetNonce;
+use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// The least number of a link to a sibling: the other shard's number added to this. Links with
+/// sockets have smaller ones.
+const FIRST: u64 = 1 << 59;
+/// Bytes that wait between two shards, each way.
+const RING: usize = 256 * CELL;
+/// Bytes fetched at once.
+const BATCH: usize = 64 * CELL;
+
+/// Wakes a thread that waits for files.
+pub(super) struct Bell {
+    file: OwnedFd,
+    /// It was rung and not answered: once is enough.
+    rung: AtomicBool,
+}
+
+impl Bell {
+    fn new() -> io::Result<Bell> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Bell { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
+    }
+
+    /// Wakes its owner.
+    pub(super) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // A counter that is full is as good as one that was raised.
+            let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// To be called before looking for what it was rung for.
+    fn answer(&self) {
+        let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The others, as one shard sees them.
+pub(super) struct Siblings {
+    shard: usize,
+    bell: Arc<Bell>,
+    others: BTreeMap<LinkId, Other>,
+    claims: Arc<Mutex<Claims>>,
+    points: Arc<Mutex<Points>>,
+    sets: Arc<Mutex<Sets>>,
+    /// Links with sockets that count in the claims, and to whom they lead.
+    counted: BTreeMap<LinkId, [u8; 20]>,
+}
+
+/// A link to another shard.
+pub(super) struct SiblingLink {
+    pub(super) link: LinkId,
+    /// Whether ours is the first end of it.
+    pub(super) first: bool,
+    /// The other shard's number.
+    pub(super) shard: usize,
+}
+
+/// A table of all shards. It is locked for as long as it takes to look something up.
+struct Shared<T>(Arc<Mutex<T>>);
+
+impl<T> Shared<T> {
+    fn table(&self) -> MutexGuard<'_, T> {
+        // A table of numbers is sound, whatever happened to who held it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SetTable for Shared<Sets> {
+    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+        self.table().enter(nonce, place)
+    }
+
+    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+        self.table().find(nonce)
+    }
+
+    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+        self.table().leave(nonce, place);
+    }
+
+    fn hand_over(&mut self, orphan: Orphan) -> u64 {
+        self.table().hand_over(orphan)
+    }
+
+    fn take_over(&mut self, number: u64) -> Option<Orphan> {
+        self.table().take_over(number)
+    }
+}
+
+impl PointTable for Shared<Points> {
+    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+        self.table().enter(point, place)
+    }
+
+    fn find(&self, point: &Point) -> Option<PointPlace> {
+        self.table().find(point)
+    }
+
+    fn leave(&mut self, point: &Point, place: PointPlace) {
+        self.table().leave(point, place);
+    }
+}
+
+/// Another shard.
+struct Other {
+    bell: Arc<Bell>,
+    out: RingEnd<Producer<u8>>,
+    into: RingEnd<Consumer<u8>>,
+    /// What was fetched and not yet put into the ring.
+    rest: Vec<u8>,
+    /// The core has more.
+    wants: bool,
+}
+
+/// One end of a ring.
+struct RingEnd<End> {
+    ring: End,
+    /// The writer waits for room.
+    full: Arc<AtomicBool>,
+}
+
+/// The shards of one relay, each joined with each.
+///
+/// # Errors
+/// The kernel's: no files are left.
+pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
+    let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+    let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
+    let mut shards: Vec<Siblings> = (0..count)
+        .map(|shard| Siblings {
+            shard,
+            bell: Arc::clone(&bells[shard]),
+            others: BTreeMap::new(),
+            claims: Arc::clone(&claims),
+            points: Arc::clone(&points),
+            sets: Arc::clone(&sets),
+            counted: BTreeMap::new(),
+        })
+        .collect();
+    for one in 0..count {
+        for two in one + 1..count {
+            let ((there, arrives), (back, returns)) = (way(), way());
+            shards[one].meet(two, &bells[two], there, returns);
+            shards[two].meet(one, &bells[one], back, arrives);
+        }
+    }
+    Ok(shards)
+}
+
+/// A ring, by its two ends.
+fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
+    let (writer, reader) = RingBuffer::new(RING);
+    let full = Arc::default();
+    (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
+}
+
+/// Whether a link leads to a sibling.
+pub(super) fn is_sibling(link: LinkId) -> bool {
+    link.0 >= FIRST
+}
+
+impl Siblings {
+    fn meet(
+        &mut self,
+        shard: usize,
+        bell: &Arc<Bell>,
+        out: RingEnd<Producer<u8>>,
+        into: RingEnd<Consumer<u8>>,
+    ) {
+        let bell = Arc::clone(bell);
+        let other = Other { bell, out, into, rest: Vec::new(), wants: false };
+        self.others.insert(LinkId(FIRST + shard as u64), other);
+    }
+
+    /// What wakes this shard.
+    pub(super) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Which of the shards this is.
+    pub(super) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// The introduction and rendezvous points of all shards.
+    pub(super) fn points(&self) -> Box<dyn PointTable> {
+        Box::new(Shared(Arc::clone(&self.points)))
+    }
+
+    /// The sets of several circuits of all shards.
+    pub(super) fn sets(&self) -> Box<dyn SetTable> {
+        Box::new(Shared(Arc::clone(&self.sets)))
+    }
+
+    /// The links to the others.
+    pub(super) fn links(&self) -> Vec<SiblingLink> {
+        let own = FIRST + self.shard as u64;
+        let link = |link: &LinkId| SiblingLink {
+            link: *link,
+            first: own < link.0,
+            shard: (link.0 - FIRST) as usize,
+        };
+        self.others.keys().map(link).collect()
+    }
+
+    /// The core has something to send to a sibling.
+    pub(super) fn wants(&mut self, link: LinkId) {
+        if let Some(other) = self.others.get_mut(&link) {
+            other.wants = true;
+        }
+    }
+
+    /// Sends what the core has for siblings (`fetch` appends cells for a link, up to a length, and
+    /// says whether there are more), as far as the rings have room.
+    pub(super) fn flush(&mut self, mut fetch: impl FnMut(LinkId, &mut Vec<u8>, usize) -> bool) {
+        for (&link, other) in &mut self.others {
+            other.flush(|out, limit| fetch(link, out, limit));
+        }
+    }
+
+    /// Gives what siblings sent, in order, to the core.
+    pub(super) fn take(&mut self, mut give: impl FnMut(LinkId, &[u8])) {
+        self.bell.answer();
+        for (&link, other) in &mut self.others {
+            other.take(|bytes| give(link, bytes));
+        }
+    }
+
+    /// The link to the sibling that has a link to `neighbour`. `None` if this shard is to dial, and
+    /// then to call [`Siblings::count`] or [`Siblings::failed`].
+    pub(super) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
+        let shard = self.claims().claim(neighbour, self.shard);
+        (shard != self.shard).then_some(LinkId(FIRST + shard as u64))
+    }
+
+    /// What was claimed is this link.
+    pub(super) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
+        self.counted.insert(link, neighbour);
+    }
+
+    /// What was claimed cannot be had.
+    pub(super) fn failed(&self, neighbour: [u8; 20]) {
+        self.claims().gone(neighbour, self.shard);
+    }
+
+    /// A link leads to this relay, whoever opened it.
+    pub(super) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
+        if !self.counted.contains_key(&link) {
+            self.claims().came(neighbour, self.shard);
+            self.counted.insert(link, neighbour);
+        }
+    }
+
+    /// Another link has taken the place of one.
+    pub(super) fn replaced(&mut self, link: LinkId, by: LinkId) {
+        if let Some(neighbour) = self.counted.remove(&link) {
+            self.counted.insert(by, neighbour);
+        }
+    }
+
+    /// A link is gone.
+    pub(super) fn gone(&mut self, link: LinkId) {
+        if let Some(neighbour) = self.counted.remove(&link) {
+            self.failed(neighbour);
+        }
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        // A table of numbers is sound, whatever happened to who held it.
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Other {
+    fn flush(&mut self, mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool) {
+        let mut sent = false;
+        loop {
+            let before = self.rest.len();
+            self.write();
+            sent |= self.rest.len() < before;
+            if !self.rest.is_empty() || !self.wants {
+                break;
+            }
+            self.wants = fetch(&mut self.rest, BATCH);
+            if self.rest.is_empty() {
+                break;
+            }
+        }
+        if sent {
+            self.bell.ring();
+        }
+    }
+
+    /// Puts what is left into the ring, or has the reader tell when there is room.
+    fn write(&mut self) {
+        self.push();
+        if !self.rest.is_empty() {
+            self.out.full.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            // The reader may have made room before it could see that.
+            self.push();
+        }
+    }
+
+    fn push(&mut self) {
+        let (pushed, _) = self.out.ring.push_partial_slice(&self.rest);
+        let pushed = pushed.len();
+        self.rest.drain(..pushed);
+    }
+
+    fn take(&mut self, mut give: impl FnMut(&[u8])) {
+        let ring = &mut self.into.ring;
+        let Ok(chunk) = ring.read_chunk(ring.slots()) else { return };
+        let (first, second) = chunk.as_slices();
+        [first, second].into_iter().filter(|piece| !piece.is_empty()).for_each(&mut give);
+        chunk.commit_all();
+        fence(Ordering::SeqCst);
+        if self.into.full.swap(false, Ordering::SeqCst) {
+            self.bell.ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use anabranch_os::poller::Poller;
+
+    const ANN: [u8; 20] = [1; 20];
+
+    fn two() -> [Siblings; 2] {
+        shards(2).unwrap().try_into().ok().unwrap()
+    }
+
+    #[test]
+    fn each_shard_has_a_link_to_each_other_and_the_ends_differ() {
+        let shards = shards(3).unwrap();
+        let ends: Vec<_> = shards.iter().map(Siblings::links).collect();
+        assert!(ends.iter().flatten().all(|end| is_sibling(end.link)));
+        let first = |shard: usize| ends[shard].iter().filter(|end| end.first).count();
+        assert_eq!([first(0), first(1), first(2)], [2, 1, 0]);
+        assert!(shards_alone().links().is_empty());
+    }
+
+    fn shards_alone() -> Siblings {
+        shards(1).unwrap().pop().unwrap()
+    }
+
+    /// Sends so many bytes, more than a ring holds, and wakes when there is room.
+    fn send(mut shard: Siblings, bytes: u64) {
+        let mut poller = Poller::new(4).unwrap();
+        poller.add(&*shard.bell, 0).unwrap();
+        let link = shard.links()[0].link;
+        let mut next = 0u64;
+        let mut fetch = |_: LinkId, out: &mut Vec<u8>, limit: usize| {
+            while out.len() < limit && next < bytes {
+                out.push(next as u8);
+                next += 1;
+            }
+            next < bytes
+        };
+        shard.wants(link);
+        shard.flush(&mut fetch);
+        while shard.others[&link].wants || !shard.others[&link].rest.is_empty() {
+            poller.wait(None).unwrap().for_each(drop);
+            shard.take(|_, _| {});
+            shard.flush(&mut fetch);
+        }
+    }
+
+    #[test]
+    fn what_one_thread_sends_comes_to_the_other_whole_and_in_order() {
+        const BYTES: u64 = 20 * RING as u64;
+        let [from, mut to] = two();
+        let sender = thread::spawn(move || send(from, BYTES));
+        let mut poller = Poller::new(4).unwrap();
+        poller.add(&*to.bell, 0).unwrap();
+        let mut came = 0u64;
+        while came < BYTES {
+            poller.wait(None).unwrap().for_each(drop);
+            to.take(|_, bytes| {
+                for byte in bytes {
+                    assert_eq!(*byte, came as u8);
+                    came += 1;
+                }
+            });
+        }
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_shard_goes_by_the_link_that_another_has() {
+        let [mut one, mut two] = two();
+        assert_eq!(one.claim(ANN), None);
+        one.count(LinkId(7), ANN);
+        assert_eq!(two.claim(ANN), Some(LinkId(FIRST)));
+        one.gone(LinkId(7));
+        assert_eq!(two.claim(ANN), None, "and opens one when that is gone");
+        two.count(LinkId(3), ANN);
+        assert_eq!(one.claim(ANN), Some(LinkId(FIRST + 1)));
+        two.gone(LinkId(3));
+        assert_eq!(one.claim(ANN), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! What a client keeps from one run to the next: guards, and how long circuits took to build.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anabranch_onion::circmgr::KeptGuards;
+use anabranch_onion::guards::{Confirmed, Sampled};
+use anabranch_onion::wire::text::hex;
+use serde::{Deserialize, Serialize};
+
+use super::authorities::digest;
+use super::kept::{Kept, Unknown, damaged, read_json};
+use super::store::{StoreError, replace};
+
+const FILE: &str = "state.json";
+
+/// The kept state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientState {
+    /// Guards, in the order in which they were drawn.
+    pub guards: KeptGuards,
+    /// Build times in milliseconds, oldest first.
+    pub build_times: Vec<u32>,
+    /// Fields of a later version.
+    pub unknown: UnknownState,
+}
+
+/// Fields of a later version's file: those of the file, of each guard by its list and fingerprint,
+/// and of when it was confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnknownState {
+    file: Unknown,
+    guards: BTreeMap<(List, [u8; 20]), [Unknown; 2]>,
+}
+
+/// A list of guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum List {
+    Default,
+    Restricted,
+    Bridges,
+}
+
+/// The file as it is written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    guards: Vec<WrittenGuard>,
+    /// The guards of a user who allows but few relays.
+    restricted_guards: Vec<WrittenGuard>,
+    /// Bridges, of a user who enters by them.
+    #[serde(default)]
+    bridges: Vec<WrittenGuard>,
+    build_times_ms: Vec<u32>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Times in seconds since 1970.
+#[derive(Serialize, Deserialize)]
+struct WrittenGuard {
+    fingerprint: String,
+    added: u64,
+    listed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unlisted_since: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    confirmed: Option<WrittenConfirmed>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenConfirmed {
+    on: u64,
+    place: u32,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl WrittenGuard {
+    fn new(list: List, guard: &Sampled<[u8; 20]>, unknown: &UnknownState) -> WrittenGuard {
+        let [of_guard, of_confirmed] =
+            unknown.guards.get(&(list, guard.id)).cloned().unwrap_or_default();
+        let confirmed = guard.confirmed.map(|Confirmed { on, place }| WrittenConfirmed {
+            on,
+            place,
+            unknown: of_confirmed,
+        });
+        WrittenGuard {
+            fingerprint: hex(&guard.id),
+            added: guard.added,
+            listed: guard.listed,
+            unlisted_since: guard.unlisted_since,
+            confirmed,
+            unknown: of_guard,
+        }
+    }
+
+    /// Returns the guard, and puts what else stands there into `unknown`; the fingerprint if it is
+    /// none.
+    fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
+        let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
+        let (confirmed, of_confirmed) = match self.confirmed {
+            Some(WrittenConfirmed { on, place, unknown }) => {
+                (Some(Confirmed { on, place }), unknown)
+            }
+            None => (None, Unknown::new()),
+        };
+        if !self.unknown.is_empty() || !of_confirmed.is_empty() {
+            unknown.guards.insert((list, id), [self.unknown, of_confirmed]);
+        }
+        let (added, listed, unlisted_since) = (self.added, self.listed, self.unlisted_since);
+        Ok(Sampled { id, added, listed, unlisted_since, confirmed })
+    }
+}
+
+impl ClientState {
+    /// Reads what the folder holds; nothing if there is nothing.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged. It is left alone: it may hold a guard that its owner
+    /// wants, and guards are never chosen anew silently.
+    pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
+        let path = folder.join(FILE);
+        let strange = |why: &str| {
+            let aside = path.with_extension("json.damaged");
+            let (here, aside) = (path.display(), aside.display());
+            damaged(
+                &path,
+                why,
+                &format!("put back a copy, or choose new guards by mv {here} {aside}"),
+            )
+        };
+        let written: Written = match read_json(&path)? {
+            Kept::Absent => return Ok(ClientState::default()),
+            Kept::Damaged(why) => return Err(strange(&why)),
+            Kept::Whole(written) => written,
+        };
+        let mut unknown = UnknownState { file: written.unknown, ..UnknownState::default() };
+        let mut read = |list, guards: Vec<WrittenGuard>| -> Result<Vec<_>, StoreError> {
+            let read = guards.into_iter().map(|guard| guard.read(list, &mut unknown));
+            read.collect::<Result<_, _>>().map_err(|fingerprint: String| {
+                strange(&format!("'{}' is no fingerprint", fingerprint.escape_debug()))
+            })
+        };
+        let guards = KeptGuards {
+            default: read(List::Default, written.guards)?,
+            restricted: read(List::Restricted, written.restricted_guards)?,
+            bridges: read(List::Bridges, written.bridges)?,
+        };
+        Ok(ClientState { guards, build_times: written.build_times_ms, unknown })
+    }
+
+    /// Writes it; the old file stays if that fails.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&self, folder: &Path) -> Result<(), StoreError> {
+        let written = |list, guards: &[Sampled<[u8; 20]>]| {
+            let guards = guards.iter();
+            guards.map(|guard| WrittenGuard::new(list, guard, &self.unknown)).collect()
+        };
+        let written = Written {
+            guards: written(List::Default, &self.guards.default),
+            restricted_guards: written(List::Restricted, &self.guards.restricted),
+            bridges: written(List::Bridges, &self.guards.bridges),
+            build_times_ms: self.build_times.clone(),
+            unknown: self.unknown.file.clone(),
+        };
+        let text = serde_json::to_vec_pretty(&written).expect("numbers and text are JSON");
+        replace(&folder.join(FILE), &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_and_what_is_strange_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(ClientState::read(folder.path()).unwrap(), ClientState::default());
+        let new = Sampled {
+            id: [0xab; 20],
+            added: 1,
+            listed: true,
+            unlisted_since: None,
+            confirmed: None,
+        };
+        let confirmed = Some(Confirmed { on: 2, place: 3 });
+        let old = Sampled { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
+        let bridges = vec![new.clone()];
+        let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new], bridges };
+        let kept = ClientState { guards, build_times: vec![5, 6], ..ClientState::default() };
+        kept.write(folder.path()).unwrap();
+        assert_eq!(ClientState::read(folder.path()).unwrap(), kept);
+        let path = folder.path().join(FILE);
+        let written = std::fs::read_to_string(&path).unwrap();
+        let half = &written[..written.len() / 2];
+        let unnamed = written.replace("ABAB", "XYXY");
+        for strange in ["", "{}", "[1]", half, &unnamed] {
+            std::fs::write(&path, strange).unwrap();
+            let error = ClientState::read(folder.path()).unwrap_err().to_string();
+            assert!(error.contains("state.json: it is damaged"), "{error}");
+            assert!(error.contains("state.json.damaged"), "how to choose new guards: {error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), strange, "it is left alone");
+        }
+        std::fs::write(&path, [written.as_bytes(), b"\xff"].concat()).unwrap();
+        let error = ClientState::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("it is damaged (no text"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let error = ClientState::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("it cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_later_versions_file_keeps_its_guards_and_its_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let guard = |place: u32| {
+            serde_json::json!({
+                "fingerprint": format!("{place:040}"), "added": 1, "listed": true, "family": place,
+                "confirmed": {"on": 2, "place": place, "how": "by \u{e9}"},
+            })
+        };
+        let later = serde_json::json!({
+            "format": 2, "guards": [guard(1), guard(2)], "restricted_guards": [guard(1)],
+            "bridges": [], "build_times_ms": [7], "vanguards": {"layer2": [1]},
+        });
+        std::fs::write(&path, later.to_string()).unwrap();
+        let mut kept = ClientState::read(folder.path()).unwrap();
+        assert_eq!((kept.guards.default.len(), kept.build_times.len()), (2, 1));
+        kept.guards.default.remove(0);
+        kept.write(folder.path()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut expected = later;
+        expected["guards"].as_array_mut().unwrap().remove(0);
+        assert_eq!(written, expected);
+    }
+}

@@ -1,0 +1,373 @@
+//! A relay's keys on disk, the folder around them, and files that are whole or not there: each is
+//! written beside its place and moved into it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
+use rand_core::CryptoRng;
+use rustix::process::geteuid;
+
+use super::kept::read_bytes;
+use anabranch_os::file_lock::FileLock;
+
+/// The file that a process locks as long as the folder is its own: C tor's, by the same call.
+const LOCK: &str = "lock";
+
+/// Why there are no keys, or no state.
+#[derive(Debug)]
+pub enum StoreError {
+    /// A file or folder, and what the system said.
+    File(PathBuf, io::Error),
+    /// Others may read the folder; what its mode is.
+    Open(PathBuf, u32),
+    /// Another process runs on the folder; its number, if it said so.
+    Busy(PathBuf, Option<u32>),
+    /// What the folder holds is of no use.
+    Keys(PathBuf, KeyError),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::File(path, error) => write!(out, "{}: {error}", path.display()),
+            StoreError::Open(path, mode) => {
+                let path = path.display();
+                write!(out, "{path}: others can read it (mode {mode:o}); chmod 700 {path}")
+            }
+            StoreError::Busy(path, process) => {
+                let process = process.map_or(String::new(), |id| format!(" {id}"));
+                let path = path.display();
+                write!(
+                    out,
+                    "{path}: another process{process} uses this folder; give this one a folder of \
+                     its own: --data FOLDER"
+                )
+            }
+            StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// A folder that only its owner looks into: made if it is not there.
+///
+/// # Errors
+/// It cannot be made, or is open to others.
+pub fn private_folder(path: &Path) -> Result<(), StoreError> {
+    let told = |error| StoreError::File(path.to_owned(), error);
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(told)?;
+    let mode = fs::metadata(path).map_err(told)?.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
+}
+
+/// A data folder that is this process's alone, as long as this is held. The kernel lets go of it
+/// when the process ends, however that ends.
+#[derive(Debug)]
+pub struct Claim {
+    _lock: FileLock,
+    /// What its owner is to be told: others could look into these folders, and cannot any more.
+    pub tightened: Vec<String>,
+}
+
+/// Makes a data folder if it is not there, and takes it for this process alone.
+///
+/// # Errors
+/// [`StoreError::Busy`]: another process has it; and as [`own_folder`].
+pub fn claim(data: &Path) -> Result<Claim, StoreError> {
+    let tightened = own_folder(data)?;
+    Ok(Claim { _lock: locked(data)?, tightened })
+}
+
+/// Makes a data folder if it is not there. One that is ours, and open to others, is closed to them,
+/// and so is its folder of keys: what was done, in words.
+///
+/// # Errors
+/// It cannot be made; or [`StoreError::Open`]: others may look into it, and it is somebody else's.
+pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
+    let mut tightened = Vec::new();
+    for folder in [data.to_owned(), data.join("keys")] {
+        if folder.exists() {
+            tightened.extend(tighten(&folder)?);
+        }
+    }
+    private_folder(data)?;
+    Ok(tightened)
+}
+
+/// Closes a folder of ours to others; in words, if it was open.
+fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
+    let told = |error| StoreError::File(folder.to_owned(), error);
+    let metadata = fs::metadata(folder).map_err(told)?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if !metadata.is_dir() || mode & 0o077 == 0 || metadata.uid() != geteuid().as_raw() {
+        return Ok(None);
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
+    let shown = folder.display();
+    Ok(Some(format!("{shown}: others could read it (mode {mode:o}); its mode is 700 now")))
+}
+
+/// The folder for this process alone, as long as the file is held.
+pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
+    let path = data.join(LOCK);
+    let told = |error| StoreError::File(path.clone(), error);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).map_err(told)?;
+    let Some(mut lock) = FileLock::take(file).map_err(told)? else {
+        // Whoever has it may be a program that does not say who it is, such as C tor.
+        let owner = fs::read_to_string(&path).unwrap_or_default();
+        return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
+    };
+    lock.set_len(0).map_err(told)?;
+    writeln!(lock, "{}", std::process::id()).map_err(told)?;
+    Ok(lock)
+}
+
+/// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new
+/// one.
+///
+/// # Errors
+/// The disk is full, or the like: the old file is as it was, and nothing else is left.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let beside = path.with_extension("new");
+    let outcome = write_beside(&beside, content).and_then(|()| fs::rename(&beside, path));
+    outcome.map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        StoreError::File(path.to_owned(), error)
+    })
+}
+
+/// A relay's keys from the folder `keys` of `data`, in C tor's files; made if none is there.
+///
+/// # Errors
+/// Files cannot be read or written, some are missing, or they do not belong together: what is there
+/// is left as it is.
+pub fn load_or_make<R: CryptoRng>(
+    data: &Path,
+    rng: &mut R,
+    unix_now: u64,
+) -> Result<RelayKeys, StoreError> {
+    let folder = data.join("keys");
+    private_folder(data)?;
+    private_folder(&folder)?;
+    let told = |error| StoreError::Keys(folder.clone(), error);
+    let mut keys = if is_any_there(&folder, &FILES)? {
+        load(&folder)?
+    } else {
+        let keys = RelayKeys::generate(rng, unix_now).map_err(told)?;
+        save(&folder, &keys)?;
+        keys
+    };
+    if keys.signing_is_old(unix_now) {
+        keys.renew_signing(rng, unix_now).map_err(told)?;
+        save(&folder, &keys)?;
+    }
+    Ok(keys)
+}
+
+/// Whether one of these files is in a folder.
+///
+/// # Errors
+/// The folder cannot be looked into.
+pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreError> {
+    for name in names {
+        let path = folder.join(name);
+        if path.try_exists().map_err(|error| StoreError::File(path, error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The keys in a folder.
+pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
+    // Before any key is looked at: one that cannot be read is not missing.
+    let read = |name| Ok((name, read_bytes(&folder.join(name))?));
+    let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
+    let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
+    keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
+}
+
+/// Writes the keys that have changed. The first run of a relay that is cut short leaves none of
+/// them: all are written before the first is moved into its place.
+pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
+    let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
+    files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));
+    let place = |name: &str| (folder.join(name), folder.join(format!("{name}.new")));
+    let written = files.iter().try_for_each(|file| {
+        let (_, beside) = place(file.name);
+        write_beside(&beside, &file.content).map_err(|error| StoreError::File(beside, error))
+    });
+    if let Err(error) = written {
+        files.iter().for_each(|file| drop(fs::remove_file(place(file.name).1)));
+        return Err(error);
+    }
+    files.iter().try_for_each(|file| {
+        let (path, beside) = place(file.name);
+        fs::rename(beside, &path).map_err(|error| StoreError::File(path, error))
+    })
+}
+
+/// Writes a new file that only its owner reads, and waits until the disk has it.
+fn write_beside(path: &Path, content: &[u8]) -> io::Result<()> {
+    let _ = fs::remove_file(path);
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_chacha::rand_core::SeedableRng;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn rng() -> ChaCha20Rng {
+        ChaCha20Rng::seed_from_u64(1)
+    }
+
+    fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut found: Vec<_> = entries
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn keys_are_made_once_and_read_ever_after() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path().join("relay");
+        let made = load_or_make(&data, &mut rng(), NOW).unwrap();
+        let kept = files(&data.join("keys"));
+        assert_eq!(kept.len(), 7);
+        let read = load_or_make(&data, &mut rng(), NOW).unwrap();
+        assert_eq!(read.ed_identity(), made.ed_identity());
+        assert_eq!(files(&data.join("keys")), kept);
+        for (name, _) in kept {
+            let mode = fs::metadata(data.join("keys").join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_signing_key_that_grows_old_is_replaced_on_disk() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path().join("relay");
+        let made = load_or_make(&data, &mut rng(), NOW).unwrap();
+        let later = load_or_make(&data, &mut rng(), NOW + 29 * 86_400).unwrap();
+        assert_eq!(later.ed_identity(), made.ed_identity());
+        assert_ne!(later.signing_cert(), made.signing_cert());
+    }
+
+    #[test]
+    fn a_missing_or_foreign_file_is_told_and_nothing_is_changed() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path().join("relay");
+        load_or_make(&data, &mut rng(), NOW).unwrap();
+        let id = data.join("keys/secret_id_key");
+        fs::remove_file(&id).unwrap();
+        let kept = files(&data.join("keys"));
+        let error = load_or_make(&data, &mut rng(), NOW).unwrap_err().to_string();
+        assert!(error.contains("secret_id_key is missing"), "{error}");
+        fs::write(&id, "something else").unwrap();
+        let error = load_or_make(&data, &mut rng(), NOW).unwrap_err().to_string();
+        assert!(error.contains("secret_id_key") && error.contains("RSA"), "{error}");
+        fs::remove_file(&id).unwrap();
+        assert_eq!(files(&data.join("keys")), kept);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_folder_of_ours_that_is_open_to_others_is_closed_and_one_of_somebody_else_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("relay");
+        assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new());
+        load_or_make(&data, &mut rng(), NOW).unwrap();
+        for path in [data.clone(), data.join("keys")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let told = own_folder(&data).unwrap();
+        assert!(told.len() == 2 && told[0].contains("mode 755"), "{told:?}");
+        assert_eq!((mode(&data), mode(&data.join("keys"))), (0o700, 0o700));
+        assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new(), "once is enough");
+        // Only root may give a folder away.
+        if geteuid().is_root() {
+            fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::chown(&data, Some(65_534), None).unwrap();
+            assert!(matches!(own_folder(&data), Err(StoreError::Open(_, 0o755))));
+            assert_eq!(mode(&data), 0o755);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_one_process_alone_as_long_as_it_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("relay");
+        let held = claim(&data).unwrap();
+        let error = claim(&data).unwrap_err().to_string();
+        let us = std::process::id();
+        let told = format!("another process {us} uses this folder; give this one a folder");
+        assert!(error.contains(&told) && error.ends_with("--data FOLDER"), "{error}");
+        drop(held);
+        claim(&data).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_the_old_file_stays() {
+        // A file size limit is what a full disk looks like to a writer, and needs no root.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        replace(&path, b"old").unwrap();
+        let script = "ulimit -f 1; trap '' XFSZ; exec \"$0\" --exact --ignored \
+                      onion::store::tests::writes_more_than_it_may";
+        let me = std::env::current_exe().unwrap();
+        let done = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(me)
+            .env("STATE", &path)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(files(folder.path()).len(), 1, "nothing else is left");
+    }
+
+    #[test]
+    #[ignore = "run by the test above, under a limit on the size of files"]
+    fn writes_more_than_it_may() {
+        let Some(path) = std::env::var_os("STATE") else { return };
+        let error = replace(Path::new(&path), &vec![7; 1 << 20]).unwrap_err();
+        assert!(error.to_string().contains("File too large"), "{error}");
+        // Of a new relay's keys none is left, not even those that would have fitted.
+        let keys = Path::new(&path).with_file_name("relay");
+        let error = load_or_make(&keys, &mut rng(), NOW).unwrap_err();
+        assert!(error.to_string().contains("secret_id_key"), "{error}");
+        assert!(files(&keys.join("keys")).is_empty());
+        fs::remove_dir_all(keys).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_read_is_refused() {
+        let data = tempfile::tempdir().unwrap();
+        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let error = load_or_make(data.path(), &mut rng(), NOW).unwrap_err().to_string();
+        assert!(error.contains("chmod 700"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The tap that is a socket filter: see [`program`](super::program) for what it does.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use anabranch_os::bpf::{Mapping, create_map, load_filter, page};
+use anabranch_os::socket_option;
+
+use super::Segment;
+use super::program::{ENTRY, HEAD, SOCKETS, program};
+use super::syn::Cookie;
+
+/// Bytes of the ring: what a link opens early, twice.
+const RING: usize = 1 << 21;
+/// Kinds of maps (`enum bpf_map_type`) and their flag for mappings.
+const ARRAY: u32 = 2;
+const RING_BUFFER: u32 = 27;
+const CAN_BE_MAPPED: u32 = 1 << 10;
+/// Flags of an entry's length, and bytes before the entry.
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+const BEFORE: usize = 8;
+/// What `asm/socket.h` calls so.
+const SO_ATTACH_BPF: i32 = 50;
+
+/// The program, its table of sockets, and its ring.
+#[derive(Debug)]
+pub(super) struct Filter {
+    program: OwnedFd,
+    ring: OwnedFd,
+    sockets: Mapping,
+    /// Where our position stands.
+    ours: Mapping,
+    /// Where the kernel's stands, and behind it the entries, twice.
+    theirs: Mapping,
+}
+
+impl Filter {
+    /// # Errors
+    /// The kernel's: CAP_BPF is missing, or the kernel is older than 5.8.
+    pub(super) fn open() -> io::Result<Filter> {
+        let sockets = create_map([ARRAY, 4, ENTRY as u32, SOCKETS as u32, CAN_BE_MAPPED])?;
+        let ring = create_map([RING_BUFFER, 0, 0, RING as u32, 0])?;
+        let program = load_filter(&program(sockets.as_raw_fd(), ring.as_raw_fd()))?;
+        let sockets = Mapping::new(sockets.as_fd(), 0, SOCKETS * ENTRY, true)?;
+        let ours = Mapping::new(ring.as_fd(), 0, page(), true)?;
+        let theirs = Mapping::new(ring.as_fd(), page(), page() + 2 * RING, false)?;
+        Ok(Filter { program, ring, sockets, ours, theirs })
+    }
+
+    /// Puts the filter on a socket.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<Cookie> {
+        let file = self.program.as_raw_fd().to_ne_bytes();
+        socket_option::set(socket, [libc::SOL_SOCKET, SO_ATTACH_BPF], &file)?;
+        Cookie::of(socket)
+    }
+
+    /// Enters a socket in the table; false if its place is another's.
+    pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
+        let at = place(cookie);
+        let holder = self.sockets.long(at).load(Ordering::Relaxed);
+        if holder != 0 && holder != cookie.0 {
+            return false;
+        }
+        self.sockets.word(at + 8).store(number, Ordering::Relaxed);
+        self.sockets.long(at).store(cookie.0, Ordering::Release);
+        true
+    }
+
+    /// What is before this number was read. The program may have seen more: then that stands.
+    pub(super) fn advance(&self, cookie: Cookie, number: u32) {
+        let at = place(cookie);
+        let next = self.sockets.word(at + 8);
+        let is_ours = self.sockets.long(at).load(Ordering::Relaxed) == cookie.0;
+        if is_ours && (number.wrapping_sub(next.load(Ordering::Relaxed)) as i32) > 0 {
+            next.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Frees a socket's place.
+    pub(super) fn end(&self, cookie: Cookie) {
+        let holder = self.sockets.long(place(cookie));
+        if holder.load(Ordering::Relaxed) == cookie.0 {
+            holder.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads the ring until it is empty, or its next entry is being written.
+    pub(super) fn drain(&self, show: &mut dyn FnMut(Segment<'_>)) {
+        let ours = self.ours.long(0);
+        let mut position = ours.load(Ordering::Relaxed);
+        while position < self.theirs.long(0).load(Ordering::Acquire) {
+            let at = page() + (position as usize & (RING - 1));
+            let length = self.theirs.word(at).load(Ordering::Acquire);
+            if length & BUSY != 0 {
+                return;
+            }
+            let bytes = (length & !DISCARDED) as usize;
+            if length & DISCARDED == 0
+                && let Some(segment) = segment(self.theirs.bytes(at + BEFORE, bytes))
+            {
+                show(segment);
+            }
+            position += (bytes + BEFORE).next_multiple_of(8) as u64;
+            ours.store(position, Ordering::Release);
+        }
+    }
+}
+
+impl AsFd for Filter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+/// Where a socket's entry begins.
+fn place(cookie: Cookie) -> usize {
+    (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
+}
+
+/// An entry of the ring, as the program writes it.
+fn segment(entry: &[u8]) -> Option<Segment<'_>> {
+    let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
+    let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));
+    let word = |at: usize| head[at..].first_chunk().copied().map(u32::from_ne_bytes);
+    let (number, length) = (word(8)?, word(12)? as usize);
+    let bytes = if length == 0 { None } else { Some(bytes.get(..length)?) };
+    Some(Segment { cookie, number, bytes })
+}

@@ -1,0 +1,98 @@
+//! Where a connection's sequence numbers begin, and which connection is which.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anabranch_os::socket_option;
+
+/// What `linux/tcp.h` calls so.
+const TCP_SAVE_SYN: i32 = 27;
+const TCP_SAVED_SYN: i32 = 28;
+/// Bytes of IP and TCP headers at most, with options.
+const HEADERS: usize = 512;
+
+/// The kernel's name for a socket, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::onion) struct Cookie(pub(super) u64);
+
+impl Cookie {
+    /// A socket's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<Cookie> {
+        let mut cookie = [0; 8];
+        socket_option::get(socket, [libc::SOL_SOCKET, libc::SO_COOKIE], &mut cookie)?;
+        Ok(Cookie(u64::from_ne_bytes(cookie)))
+    }
+}
+
+/// Has the kernel keep the SYNs of connections that a listener takes, for [`saved_syn`].
+///
+/// # Errors
+/// The kernel's.
+pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
+    socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
+}
+
+/// The sequence number of the SYN by which a connection came; `None` if the kernel has not kept it,
+/// as under a flood of them. It is told once.
+pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
+    let mut headers = [0; HEADERS];
+    let length =
+        socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, TCP_SAVED_SYN], &mut headers)
+            .ok()?;
+    number_of(headers.get(..length)?)
+}
+
+/// The sequence number in the headers of a packet.
+fn number_of(headers: &[u8]) -> Option<u32> {
+    let tcp = match headers.first()? >> 4 {
+        4 => usize::from(headers[0] & 15) * 4,
+        6 if *headers.get(6)? == 6 => 40,
+        _ => return None,
+    };
+    headers.get(tcp + 4..)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_syn_of_a_connection_that_came_is_kept_and_told_once() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(host).unwrap();
+            save_syns(&listener).unwrap();
+            let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (far, _) = listener.accept().unwrap();
+            assert!(saved_syn(&far).is_some(), "{host}");
+            assert_eq!(saved_syn(&far), None, "{host}");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        assert_eq!(saved_syn(&far), None, "nobody asked for it");
+        let [near, far] = [&near, &far].map(|socket| Cookie::of(socket.as_fd()).unwrap());
+        assert_ne!(near, far);
+    }
+
+    #[test]
+    fn headers_that_are_cut_or_of_other_protocols_have_no_number() {
+        let mut v4 = [0; 40];
+        v4[0] = 0x45;
+        v4[24..28].copy_from_slice(&0x102_u32.to_be_bytes());
+        assert_eq!(number_of(&v4), Some(0x102));
+        let mut v6 = [0; 60];
+        (v6[0], v6[6]) = (0x60, 6);
+        assert_eq!(number_of(&v6), Some(0));
+        v6[6] = 17;
+        assert_eq!(number_of(&v6), None);
+        assert_eq!(
+            [&v4[..27], &[], &[0x20, 1]].map(|headers: &[u8]| number_of(headers)),
+            [None; 3]
+        );
+    }
+}

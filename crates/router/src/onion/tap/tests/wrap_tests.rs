@@ -1,0 +1,160 @@
+//! Connections whose sequence numbers wrap while they are watched: TCP counts bytes to 2^32.
+
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_os::socket_option;
+use socket2::Socket;
+
+use super::*;
+use crate::onion::conn::Conn;
+use crate::onion::link_pair::{MADE, RECORD};
+use crate::onion::newcomers::Entrance;
+
+/// Which of a socket's two sequences is meant (`linux/tcp.h`).
+const SEND_QUEUE: i32 = 2;
+
+/// Has the first byte that a socket will send have this number, which is not 1: what restores
+/// connections from files may choose it, with CAP_NET_ADMIN.
+fn number_from(socket: &Socket, first: u32) -> io::Result<()> {
+    let set = |option, value: u32| {
+        socket_option::set(socket.as_fd(), [libc::IPPROTO_TCP, option], &value.to_ne_bytes())
+    };
+    set(libc::TCP_REPAIR, 1)?;
+    set(libc::TCP_REPAIR_QUEUE, SEND_QUEUE as u32)?;
+    // The SYN has the number before.
+    set(libc::TCP_QUEUE_SEQ, first.wrapping_sub(1))?;
+    set(libc::TCP_REPAIR, 0)
+}
+
+/// Sends so many bytes to the tapped end, which reads them and says so, and what is shown of them.
+fn sent_in_order(tapped: &mut TappedPair, read: &mut Vec<u8>) -> BTreeMap<u64, Vec<u8>> {
+    let (wanted, until) = (read.len() + 60, Instant::now() + PATIENCE);
+    tapped.far.write_all(&[7; 60]).unwrap();
+    while read.len() < wanted {
+        assert!(Instant::now() < until, "{} bytes came", read.len());
+        read_all(&mut tapped.near, read);
+    }
+    let shown = tapped.shown(read.len() as u64);
+    // The socket filter follows by itself.
+    if tapped.tap.kind() == TapKind::Packets {
+        let number = tapped.origin.unwrap().number(read.len() as u64);
+        tapped.tap.advance(tapped.cookie, number);
+    }
+    shown
+}
+
+#[test]
+fn what_is_ahead_and_what_has_passed_are_told_apart_where_numbers_wrap() {
+    for tap in taps() {
+        let kind = tap.kind();
+        // 100 bytes before the wrap.
+        let first = 0_u32.wrapping_sub(100);
+        let mut numbered = Ok(());
+        let mut tapped = TappedPair::prepared(tap, "127.0.0.1:0", false, |socket| {
+            numbered = number_from(socket, first);
+        });
+        if let Err(error) = numbered {
+            eprintln!("skipped: no sequence number can be chosen: {error}");
+            return;
+        }
+        let (origin, cookie, mut read) = (tapped.origin.unwrap(), tapped.cookie, Vec::new());
+        assert_eq!(origin.number(0), first, "{kind}");
+        let nothing = BTreeMap::new();
+        // What was read ends behind the wrap, what comes before it: it has passed.
+        assert!(tapped.tap.begin(cookie, origin.number(150)));
+        assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: passed");
+        // In order over the wrap, and behind it.
+        assert!(tapped.tap.begin(cookie, origin.number(60)));
+        for end in [120, 180] {
+            assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: up to {end}");
+        }
+        // What was read ends before the wrap, what comes behind it: something is missing.
+        assert!(tapped.tap.begin(cookie, origin.number(50)));
+        let ahead = sent_in_order(&mut tapped, &mut read);
+        assert_eq!(ahead, BTreeMap::from([(180, vec![7; 60])]), "{kind}: ahead");
+        // What was missing has been read, and the link says so over the wrap; not back over it.
+        tapped.tap.advance(cookie, origin.number(240));
+        if kind == TapKind::SocketFilter {
+            tapped.tap.advance(cookie, origin.number(50));
+        }
+        assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: in order again");
+    }
+}
+
+/// A link like [`pair`]'s, on which the first byte from the first end to the second has this
+/// number, and the second end alone has a tap. `None` if that cannot be here.
+fn pair_from(network: &Network, first: u32, open: Open) -> Option<LinkPair> {
+    let [one, two] = ["one", "two"].map(|name| network.host(name).unwrap());
+    let listener = two.run(|| TcpListener::bind("10.77.0.2:9001")).unwrap();
+    save_syns(&listener).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut numbered = Ok(());
+    let mut prepare = |socket: &Socket| numbered = number_from(socket, first);
+    let near = one.run(|| connecting_by(address, TcpKind::Single, &mut prepare)).unwrap();
+    if let Err(error) = numbered {
+        eprintln!("skipped: no sequence number can be chosen: {error}");
+        return None;
+    }
+    let (far, from) = listener.accept().unwrap();
+    let mut taps = [Tap::none(), Tap(two.run(open).unwrap())];
+    let context = Context::new(MADE).unwrap();
+    let links = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
+    let ends = [(near, address), (far, from)].into_iter().zip(links).zip(&mut taps);
+    let conns = ends.map(|(((socket, peer), link), tap)| {
+        let place = Entrance::default().admit(Time::ZERO, peer.ip()).unwrap();
+        Conn::accepted(socket, peer, link, place, tap).unwrap()
+    });
+    let conns: Vec<Conn> = conns.collect();
+    Some(LinkPair::of(conns.try_into().ok().unwrap(), taps).unwrap())
+}
+
+#[test]
+fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
+    let Some(network) = lossy() else { return };
+    // Numbers wrap amid the cells; of what the handshake says, before them, less is known.
+    let first = 0_u32.wrapping_sub(RECORD as u32 * CELLS / 2 + 2_000);
+    for (name, open) in openers() {
+        let Some(mut pair) = pair_from(&network, first, open) else { return };
+        let cells = carried(&mut pair, 0);
+        let is_early = |cell: &&CellDelays| cell.came < cell.in_order;
+        let (before, behind) = cells.split_at(CELLS as usize / 2 - 4);
+        let early = [before, &behind[8..]].map(|some| some.iter().filter(is_early).count());
+        let counts = pair.early_counts(1);
+        println!("{name}: {early:?} cells early before and behind the wrap; {counts:?}");
+        assert_eq!(counts.failed, 0, "{name}");
+        assert!(early.iter().all(|count| *count > 10), "{name}: {early:?}");
+    }
+}
+
+/// As [`LOSSY`], but fast, and few packets are lost: each loss halves the window.
+const FAST: [(&str, &str); 4] = [
+    ("rate = '100mbit'", "rate = '2gbit'"),
+    ("delay = '15ms'", "delay = '1ms'"),
+    ("queue = '250kB'", "queue = '2MB'"),
+    ("loss = 0.04", "loss = 0.00002"),
+];
+
+#[test]
+#[ignore = "minutes, of both cores: 4 GiB and more through one connection, by each tap"]
+fn more_than_the_numbers_of_tcp_goes_through_one_connection() {
+    let cells = ((4_400_u64 << 20) / RECORD) as u32;
+    let text = FAST.iter().fold(LOSSY.to_owned(), |text, (old, new)| {
+        assert!(text.contains(old), "{old}");
+        text.replace(old, new)
+    });
+    for (name, open) in openers() {
+        let Some(network) = network(&text) else { return };
+        let mut pair = pair(&network, open);
+        let begun = Instant::now();
+        let bytes = pair.pour(0, cells, Duration::from_secs(3_000)).unwrap();
+        let took = begun.elapsed().as_secs_f64();
+        let counts = pair.early_counts(1);
+        println!(
+            "{name}: {bytes} bytes in {took:.0} s, {:.0} MB/s; {cells} cells, {counts:?}",
+            bytes as f64 / took / 1e6
+        );
+        assert!(bytes > 1 << 32, "{name}: {bytes}");
+        assert_eq!(counts.failed, 0, "{name}");
+        assert!(counts.opened > 1_000, "{name}: {counts:?}");
+    }
+}

@@ -1,0 +1,307 @@
+//! What a bridge line says of a server of our transport, and the file with its key.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::{fmt, fs};
+
+use anabranch_os::entropy::generator;
+use anabranch_os::toml_keys::unknown;
+use anabranch_pt::{Args, BridgeError, BridgeLine};
+use anabranch_stego::{BridgeKey, Pictures, Profile, ProfileError, ServerKey, Shapes};
+use base64ct::{Base64UrlUnpadded, Encoding};
+
+use crate::onion::store::{StoreError, replace};
+
+/// The name of our transport in bridge lines and torrc.
+pub const TRANSPORT: &str = "anabranch";
+/// What connections look like if a bridge line does not say.
+pub const PROFILE: &str = "nosteg";
+/// What a bridge line of our transport may say.
+const KEYS: [&str; 3] = ["key", "profile", "host"];
+
+/// A server of our transport, as a client knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its key.
+    pub key: BridgeKey,
+    /// What its connections look like.
+    pub profile: Profile,
+    /// What requests call it, where there are any: its address if nobody says.
+    pub host: Option<String>,
+}
+
+/// Why a line names no server of our transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BridgeFault {
+    /// It is no bridge line.
+    Line(BridgeError),
+    /// It is of another transport, or of none.
+    Transport(String),
+    /// It says what no line of ours does, or says it twice.
+    Args(KeyFault),
+    /// It has no key.
+    NoKey,
+    /// What stands behind `key=` is no bridge's key.
+    Key,
+    /// It names a profile that there is not.
+    Profile(ProfileError),
+    /// It names no host.
+    Host(String),
+}
+
+impl fmt::Display for BridgeFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BridgeFault::Line(error) => error.fmt(out),
+            BridgeFault::Transport(name) => {
+                write!(
+                    out,
+                    "it is a bridge with transport '{name}', and only {TRANSPORT} is \
+                             supported"
+                )
+            }
+            BridgeFault::Args(fault) => fault.fmt(out),
+            BridgeFault::NoKey => {
+                out.write_str("key=, with the bridge's 43 characters, is missing")
+            }
+            BridgeFault::Key => {
+                out.write_str("key= is not a bridge's key, which has 43 characters")
+            }
+            BridgeFault::Profile(error) => error.fmt(out),
+            BridgeFault::Host(text) => write!(out, "host={text}: not a host name"),
+        }
+    }
+}
+
+impl std::error::Error for BridgeFault {}
+
+/// A key that our transport does not know, or that is there twice. Passed over in silence, a
+/// misspelt `profile` would have it show random bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyFault {
+    /// There is no such key; and those that there are.
+    Unknown(String, &'static [&'static str]),
+    /// It is there twice.
+    Twice(String),
+}
+
+impl fmt::Display for KeyFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyFault::Unknown(key, known) => {
+                out.write_str(&unknown(&key.escape_debug().to_string(), &[], known))
+            }
+            KeyFault::Twice(key) => write!(out, "{key}= is given twice"),
+        }
+    }
+}
+
+impl std::error::Error for KeyFault {}
+
+/// Refuses keys that are not among these, and those that come twice.
+///
+/// # Errors
+/// [`KeyFault`]
+pub(super) fn check_keys(args: &Args, known: &'static [&'static str]) -> Result<(), KeyFault> {
+    for (place, (key, _)) in args.0.iter().enumerate() {
+        if !known.contains(&&**key) {
+            return Err(KeyFault::Unknown(key.clone(), known));
+        }
+        if args.0[..place].iter().any(|(other, _)| other == key) {
+            return Err(KeyFault::Twice(key.clone()));
+        }
+    }
+    Ok(())
+}
+
+impl Bridge {
+    /// What the arguments of a bridge line say of the server at an address.
+    ///
+    /// # Errors
+    /// [`BridgeFault`]
+    pub fn of(address: SocketAddr, args: &Args) -> Result<Bridge, BridgeFault> {
+        check_keys(args, &KEYS).map_err(BridgeFault::Args)?;
+        let key = args.get("key").ok_or(BridgeFault::NoKey)?;
+        let key = key.parse().map_err(|_| BridgeFault::Key)?;
+        let profile = args.get("profile").unwrap_or(PROFILE);
+        let profile = profile.parse().map_err(BridgeFault::Profile)?;
+        let host = args.get("host").map(str::to_owned);
+        if let Some(text) = host.as_ref().filter(|text| !is_host(text)) {
+            return Err(BridgeFault::Host(text.clone()));
+        }
+        Ok(Bridge { address, key, profile, host })
+    }
+
+    /// What requests call it.
+    #[must_use]
+    pub fn called(&self) -> String {
+        let by_address = || match self.address {
+            SocketAddr::V4(four) if four.port() == 80 => four.ip().to_string(),
+            SocketAddr::V6(six) if six.port() == 80 => format!("[{}]", six.ip()),
+            other => other.to_string(),
+        };
+        self.host.clone().unwrap_or_else(by_address)
+    }
+
+    /// What a whole bridge line says.
+    ///
+    /// # Errors
+    /// [`BridgeFault`]
+    pub fn parse(line: &str) -> Result<Bridge, BridgeFault> {
+        let line = BridgeLine::parse(line).map_err(BridgeFault::Line)?;
+        match line.transport.as_deref() {
+            Some(TRANSPORT) => Bridge::of(line.address, &line.args),
+            other => Err(BridgeFault::Transport(other.unwrap_or("no transport").to_owned())),
+        }
+    }
+
+    /// Its arguments.
+    #[must_use]
+    pub fn args(&self) -> Args {
+        let pair = |key: &str, value: String| (key.to_owned(), value);
+        let (key, profile) = (self.key.to_string(), self.profile.to_string());
+        let host = self.host.clone().map(|host| pair("host", host));
+        Args([pair("key", key), pair("profile", profile)].into_iter().chain(host).collect())
+    }
+}
+
+impl fmt::Display for Bridge {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = Some(TRANSPORT.to_owned());
+        let (address, args) = (self.address, self.args());
+        BridgeLine { transport, address, fingerprint: None, ed25519: None, args }.fmt(out)
+    }
+}
+
+/// The pictures in a folder that can hide anything, and how many files can not.
+///
+/// # Errors
+/// The folder or a file cannot be read.
+pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
+    let told = |error| StoreError::File(folder.to_owned(), error);
+    let (mut pictures, mut refused) = (Pictures::default(), 0);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(told)?;
+    files.sort();
+    for file in files {
+        if file.is_file() {
+            let bytes = fs::read(&file).map_err(|error| StoreError::File(file, error))?;
+            refused += usize::from(pictures.add(&bytes).is_err());
+        }
+    }
+    Ok((pictures, refused))
+}
+
+/// What is told of so many files that are no pictures of use; nothing of none.
+#[must_use]
+pub fn told_of_pictures(refused: usize) -> Option<String> {
+    match refused {
+        0 => None,
+        1 => Some("1 file is not a baseline JPEG that could hide anything".to_owned()),
+        _ => Some(format!("{refused} files are no baseline JPEGs that could hide anything")),
+    }
+}
+
+/// The shapes of connections in a file (`docs/formats.md`).
+///
+/// # Errors
+/// It cannot be read, or says something else.
+pub fn shapes(path: &Path) -> Result<Shapes, StoreError> {
+    let told = |error| StoreError::File(path.to_owned(), error);
+    let text = fs::read_to_string(path).map_err(told)?;
+    Shapes::parse(&text).map_err(|fault| told(std::io::Error::other(fault)))
+}
+
+/// Whether a `Host` header may be this: a name or an address, and a port.
+fn is_host(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    (1..=255).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// A server's key from its file: 43 characters of base64url. Made if there is none.
+///
+/// # Errors
+/// It cannot be read or written, or holds no key.
+pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
+    let file = |error| StoreError::File(path.to_owned(), error);
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let mut secret = [0; 32];
+            let read = Base64UrlUnpadded::decode(text.trim_end(), &mut secret);
+            let whole = read.is_ok_and(|read| read.len() == 32);
+            let none = || file(std::io::Error::other("it holds no key of a bridge"));
+            whole.then(|| ServerKey::of(secret)).ok_or_else(none)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let key = ServerKey::generate(&mut generator().map_err(file)?);
+            let text = Base64UrlUnpadded::encode_string(key.secret());
+            replace(path, format!("{text}\n").as_bytes())?;
+            Ok(key)
+        }
+        Err(error) => Err(file(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_stands_in_the_bridge_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bridge.key");
+        let key = server_key(&path).unwrap().public();
+        assert_eq!(server_key(&path).unwrap().public(), key);
+        let (address, profile) = ("192.0.2.1:443".parse().unwrap(), "nosteg-rr".parse().unwrap());
+        let host = Some("media.example.net".to_owned());
+        let bridge = Bridge { address, key, profile, host };
+        assert_eq!(bridge.called(), "media.example.net");
+        assert_eq!(Bridge::parse(&bridge.to_string()), Ok(bridge));
+        fs::write(&path, "no key\n").unwrap();
+        assert!(server_key(&path).unwrap_err().to_string().contains("no key of a bridge"));
+    }
+
+    #[test]
+    fn every_mistake_in_a_line_is_told() {
+        let key = "A".repeat(42) + "E";
+        let wrong = |line: &str| Bridge::parse(line).unwrap_err();
+        assert_eq!(wrong("anabranch 192.0.2.1:443"), BridgeFault::NoKey);
+        // Too short, of the right length and nobody's, with bits behind its end, another alphabet.
+        for none in ["", "AAAA", &"A".repeat(43), &("A".repeat(42) + "B"), &("+".repeat(42) + "E")]
+        {
+            let fault = wrong(&format!("anabranch 192.0.2.1:443 key={none}"));
+            assert_eq!(fault, BridgeFault::Key, "{none}");
+            assert!(!fault.to_string().contains("missing"), "{fault}");
+        }
+        assert!(matches!(wrong("192.0.2.1:443"), BridgeFault::Transport(_)));
+        assert!(wrong("obfs4 192.0.2.1:443 cert=x").to_string().contains("'obfs4'"));
+        let line = format!("anabranch 192.0.2.1:443 key={key} profile=x");
+        assert!(matches!(wrong(&line), BridgeFault::Profile(_)));
+        assert!(matches!(wrong("anabranch here"), BridgeFault::Line(_)));
+        let short = Bridge::parse(&format!("anabranch 192.0.2.1:443 key={key}")).unwrap();
+        assert_eq!((&*short.profile.to_string(), &*short.called()), (PROFILE, "192.0.2.1:443"));
+        let line = format!("anabranch [2001:db8::1]:80 key={key} host=a/b");
+        assert_eq!(wrong(&line), BridgeFault::Host("a/b".to_owned()));
+        let plain = Bridge::parse(line.strip_suffix(" host=a/b").unwrap()).unwrap();
+        assert_eq!(plain.called(), "[2001:db8::1]");
+    }
+
+    #[test]
+    fn a_line_that_says_what_is_not_known_or_says_it_twice_is_refused_with_the_key() {
+        let key = format!("key={}E", "A".repeat(42));
+        let told = |rest: &str| {
+            let line = format!("anabranch 192.0.2.1:443 {key} {rest}");
+            Bridge::parse(&line).map(drop).map_err(|fault| fault.to_string())
+        };
+        let near = "unknown key `profil`; did you mean `profile`?";
+        assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
+        let far = "unknown key `cert`; known: key, profile, host";
+        assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
+        assert_eq!(told(&key), Err("key= is given twice".to_owned()));
+        assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is given twice".to_owned()));
+        assert_eq!(told("host=a profile=nosteg"), Ok(()));
+    }
+}

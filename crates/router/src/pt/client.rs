@@ -1,0 +1,514 @@
+//! A client's station: a link for each program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::schedule::Spec;
+use anabranch_os::clock::Clock;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::Spare;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_proxy::{Dialogue, Hangup, Outcome, ProxyRequest, Reason};
+use anabranch_pt::{Args, Outbound};
+use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
+use rand_chacha::ChaCha20Rng;
+
+use super::bridge::Bridge;
+use super::local::{LOCALS, Leaving, LinkEnd, Local};
+use super::wires::{WIRES, Wires};
+use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
+use crate::onion::is_passing;
+
+/// Programs at a time.
+const MOST: usize = 4096;
+/// How long a program waits for a bridge that does not answer, and may take to say which it wants.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How programs come in.
+#[derive(Clone, Debug)]
+pub enum Entrance {
+    /// By SOCKS5: they say which bridge they want, and user and password are its arguments.
+    Socks,
+    /// All to one bridge.
+    Bridge(Box<Bridge>),
+}
+
+/// What a client's station is made of.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Where programs come in.
+    pub listen: Vec<(SocketAddr, Entrance)>,
+    /// Which connection takes the next chunk.
+    pub schedule: Spec,
+    /// The shapes of connections, where a profile has any.
+    pub shapes: Shapes,
+}
+
+/// Programs, and the links that carry what they say.
+pub struct ClientStation {
+    clock: Clock,
+    poller: Poller,
+    schedule: Spec,
+    covers: Covers,
+    listeners: Vec<(TcpListener, Entrance)>,
+    spare: Spare,
+    wires: Wires,
+    /// Whose a wire is.
+    owners: BTreeMap<u64, (u64, ConnId)>,
+    asking: BTreeMap<u64, Asking>,
+    links: BTreeMap<u64, Link>,
+    leaving: Leaving,
+    next: u64,
+    touched: BTreeSet<u64>,
+    events: Vec<PtEvent>,
+}
+
+/// A program that has not said yet which bridge it wants.
+struct Asking {
+    socket: TcpStream,
+    dialogue: Dialogue,
+    since: Time,
+}
+
+/// A program's link.
+struct Link {
+    core: Client<ChaCha20Rng>,
+    bridge: SocketAddr,
+    local: Option<Local>,
+    /// What the program is to be answered, as long as the link is not up.
+    answer: Option<Dialogue>,
+    up: bool,
+    since: Time,
+    wires: BTreeMap<ConnId, u64>,
+}
+
+impl LinkEnd for Client<ChaCha20Rng> {
+    fn room(&self) -> usize {
+        Client::room(self)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        Client::write(self, bytes);
+    }
+
+    fn finish(&mut self) {
+        Client::finish(self);
+    }
+
+    fn read(&mut self, now: Time) -> Option<Vec<u8>> {
+        Client::read(self, now)
+    }
+
+    fn has_ended(&self) -> bool {
+        Client::has_ended(self)
+    }
+}
+
+impl ClientStation {
+    /// A station that listens.
+    ///
+    /// # Errors
+    /// An address cannot be listened on (it is named), or the kernel's.
+    pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
+        let poller = Poller::new(1024)?;
+        let mut listeners = Vec::new();
+        for (token, (at, entrance)) in (LISTENERS..).zip(settings.listen) {
+            let listener = bind(at)?;
+            poller.add(&listener, token)?;
+            listeners.push((listener, entrance));
+        }
+        Ok(ClientStation {
+            clock: Clock::start(),
+            poller,
+            schedule: settings.schedule,
+            covers: Covers { shapes: settings.shapes, ..Covers::default() },
+            listeners,
+            spare: Spare::new(),
+            wires: Wires::new(),
+            owners: BTreeMap::new(),
+            asking: BTreeMap::new(),
+            links: BTreeMap::new(),
+            leaving: Leaving::default(),
+            next: 0,
+            touched: BTreeSet::new(),
+            events: Vec::new(),
+        })
+    }
+
+    /// The same, whose own connections come from these addresses.
+    #[must_use]
+    pub fn coming_from(mut self, outbound: Outbound) -> ClientStation {
+        self.wires.outbound = outbound;
+        self
+    }
+
+    /// Opens a link for a program that has the other end of this socket.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn adopt(&mut self, socket: TcpStream, bridge: &Bridge) -> io::Result<()> {
+        let now = self.clock.now();
+        self.next += 1;
+        self.poller.add(&socket, LOCALS + self.next)?;
+        self.open(now, self.next, (socket, None), bridge);
+        self.work(now);
+        Ok(())
+    }
+
+    /// Whether it has nothing to do: all links are over, and what they brought was taken.
+    pub(super) fn is_idle(&self) -> bool {
+        self.links.is_empty() && self.leaving.is_empty() && self.wires.len() == 0
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
+    }
+
+    /// Carries until it is told to end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run<S: AsFd>(
+        &mut self,
+        ends: &Ends<'_, S>,
+        watch: &mut dyn FnMut(PtEvent),
+    ) -> io::Result<()> {
+        carry(self, ends, watch)
+    }
+
+    fn accept(&mut self, now: Time, place: usize) {
+        let Some((listener, entrance)) = self.listeners.get(place) else { return };
+        let entrance = entrance.clone();
+        let newcomers: Vec<_> = std::iter::from_fn(|| self.spare.accept(listener)).collect();
+        for (socket, _) in newcomers {
+            let full = self.links.len() + self.asking.len() >= MOST;
+            if full || socket.set_nonblocking(true).and(socket.set_nodelay(true)).is_err() {
+                continue;
+            }
+            self.next += 1;
+            if self.poller.add(&socket, LOCALS + self.next).is_err() {
+                continue;
+            }
+            match &entrance {
+                Entrance::Socks => {
+                    let dialogue = Dialogue::default();
+                    self.asking.insert(self.next, Asking { socket, dialogue, since: now });
+                }
+                Entrance::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
+            }
+        }
+    }
+
+    /// Opens a link for a program.
+    fn open(
+        &mut self,
+        now: Time,
+        number: u64,
+        (socket, answer): (TcpStream, Option<Dialogue>),
+        bridge: &Bridge,
+    ) {
+        let rng = match generator() {
+            Ok(rng) => rng,
+            Err(error) => return self.events.push(PtEvent::Trouble(error.to_string())),
+        };
+        let config = ClientConfig {
+            key: bridge.key,
+            profile: bridge.profile,
+            host: bridge.called(),
+            schedule: self.schedule.clone(),
+            wall: wall(self.clock),
+            aes: has_aes(),
+            covers: self.covers.clone(),
+        };
+        let mut core = Client::new(config, rng);
+        if let Some(answer) = &answer {
+            core.write(answer.rest());
+        }
+        let link = Link {
+            core,
+            bridge: bridge.address,
+            local: Some(Local::of(socket)),
+            answer,
+            up: false,
+            since: now,
+            wires: BTreeMap::new(),
+        };
+        self.links.insert(number, link);
+        self.touched.insert(number);
+    }
+
+    fn take_wire(&mut self, now: Time, number: u64, ready: Ready) {
+        let news = self.wires.take(&self.poller, number, ready);
+        let Some(&(owner, id)) = self.owners.get(&number) else { return };
+        let Some(link) = self.links.get_mut(&owner) else { return };
+        if news.opened {
+            link.core.handle(now, Input::Opened(id));
+        }
+        if !news.bytes.is_empty() {
+            link.core.handle(now, Input::Bytes(id, &news.bytes));
+        }
+        if news.gone || news.ended {
+            self.wires.drop_now(number);
+            link.wires.remove(&id);
+            self.owners.remove(&number);
+            link.core.handle(now, Input::Closed(id));
+        }
+        self.touched.insert(owner);
+    }
+
+    fn take_local(&mut self, now: Time, number: u64, ready: Ready) {
+        if let Some(link) = self.links.get_mut(&number) {
+            if let Some(local) = &mut link.local
+                && local.ready(ready).is_err()
+            {
+                link.local = None;
+                link.core.reset();
+            }
+            self.touched.insert(number);
+        } else if let Some(asking) = self.asking.remove(&number) {
+            self.listen_to(now, number, asking);
+        } else {
+            self.leaving.ready(number);
+        }
+    }
+
+    /// Reads what a program wants by SOCKS.
+    fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
+        let (mut buffer, mut answer) = ([0; 4096], Vec::new());
+        let count = match asking.socket.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if is_passing(&error) => {
+                self.asking.insert(number, asking);
+                return;
+            }
+            Err(_) => return,
+        };
+        let request = asking.dialogue.take(&buffer[..count], &mut answer);
+        let (request, over) = match request {
+            Ok(request) => (request, false),
+            Err(Hangup(said)) => {
+                answer.extend(said);
+                (None, true)
+            }
+        };
+        // The first words of a dialogue always fit into a fresh socket's buffer.
+        if asking.socket.write_all(&answer).is_err() || over {
+            return;
+        }
+        let Some(request) = request else {
+            self.asking.insert(number, asking);
+            return;
+        };
+        let Asking { mut socket, dialogue, .. } = asking;
+        match bridge_of(&request, &dialogue) {
+            Ok(bridge) => self.open(now, number, (socket, Some(dialogue)), &bridge),
+            Err(why) => {
+                let _ = socket.write_all(&dialogue.answer(&Outcome::Failed(Reason::General)));
+                self.events.push(PtEvent::Trouble(why));
+            }
+        }
+    }
+
+    /// Tells programs whose bridge does not answer, and hangs up on those that want none.
+    fn give_up(&mut self, now: Time) {
+        self.asking.retain(|_, asking| now.since(asking.since) < PATIENCE);
+        let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
+        for (&number, link) in self.links.iter_mut().filter(|(_, link)| late(link)) {
+            if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
+                local.say(&dialogue.answer(&Outcome::Failed(Reason::TimedOut)));
+                let _ = local.flush();
+            }
+            link.local = None;
+            link.core.reset();
+            let why = "a bridge does not answer".to_owned();
+            self.events.push(PtEvent::Trouble(why));
+            self.touched.insert(number);
+        }
+    }
+
+    fn work_at(&mut self, now: Time, number: u64) {
+        let Some(mut link) = self.links.remove(&number) else { return };
+        let mut ending = None;
+        loop {
+            let moved = link.stir(now);
+            let mut said = false;
+            while let Some(output) = link.core.poll(now) {
+                said = true;
+                ending = self.obey(now, number, &mut link, output).or(ending);
+            }
+            // What is over has nothing more for its program, not even an end in order.
+            if ending.is_some() || !moved && !said {
+                break;
+            }
+        }
+        match ending {
+            Some(ending) => self.over(now, number, link, ending),
+            None => {
+                link.watch(&self.poller, number);
+                self.links.insert(number, link);
+            }
+        }
+    }
+
+    fn obey(
+        &mut self,
+        now: Time,
+        number: u64,
+        link: &mut Link,
+        output: ClientOutput,
+    ) -> Option<Ending> {
+        match output {
+            ClientOutput::Dial(id) => match self.wires.dial(&self.poller, link.bridge) {
+                Ok(wire) => {
+                    self.owners.insert(wire, (number, id));
+                    link.wires.insert(id, wire);
+                }
+                Err(_) => link.core.handle(now, Input::Closed(id)),
+            },
+            ClientOutput::Send(id, bytes) => {
+                if let Some(&wire) = link.wires.get(&id) {
+                    self.wires.send(wire, &bytes);
+                }
+            }
+            ClientOutput::Close(id) => {
+                if let Some(wire) = link.wires.remove(&id) {
+                    self.owners.remove(&wire);
+                    self.wires.close(now, wire);
+                }
+            }
+            ClientOutput::Up => {
+                link.up = true;
+                if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
+                    local.say(&dialogue.answer(&Outcome::Connected));
+                }
+                self.events.push(PtEvent::Up);
+            }
+            ClientOutput::Over(ending) => return Some(ending),
+        }
+        None
+    }
+
+    /// A link is over: its program takes what still waits for it, or sees that it was cut.
+    fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
+        for wire in link.wires.into_values() {
+            self.owners.remove(&wire);
+            self.wires.close(now, wire);
+        }
+        if link.up {
+            self.events.push(PtEvent::Over(ending));
+        }
+        if let Some(local) = link.local {
+            self.leaving.add(&self.poller, number, local, ending);
+        }
+    }
+}
+
+impl Drop for ClientStation {
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.links).into_values();
+        links.filter_map(|link| link.local).for_each(Local::cut);
+    }
+}
+
+impl Station for ClientStation {
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.links.values().map(|link| link.core.next_timeout()).min()
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match ready.token {
+            token @ LISTENERS..WIRES => self.accept(now, (token - LISTENERS) as usize),
+            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
+            token if token >= LOCALS => self.take_local(now, token - LOCALS, ready),
+            _ => {}
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.wires.sweep(now);
+        self.leaving.sweep(now);
+        self.give_up(now);
+    }
+
+    fn work(&mut self, now: Time) {
+        let due = self.links.iter().filter(|(_, link)| link.core.next_timeout() <= now);
+        self.touched.extend(due.map(|(number, _)| *number));
+        loop {
+            while let Some(number) = self.touched.pop_first() {
+                self.work_at(now, number);
+            }
+            for (wire, room) in self.wires.settle(&self.poller) {
+                let Some(&(owner, id)) = self.owners.get(&wire) else { continue };
+                let Some(link) = self.links.get_mut(&owner) else { continue };
+                match room {
+                    Some(room) => link.core.handle(now, Input::Room(id, room)),
+                    None => {
+                        link.wires.remove(&id);
+                        self.owners.remove(&wire);
+                        link.core.handle(now, Input::Closed(id));
+                    }
+                }
+                self.touched.insert(owner);
+            }
+            if self.touched.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<PtEvent> {
+        std::mem::take(&mut self.events)
+    }
+}
+
+impl Link {
+    /// Moves bytes between the program and the link; whether any moved.
+    fn stir(&mut self, now: Time) -> bool {
+        let Some(local) = &mut self.local else { return false };
+        match local.stir(now, &mut self.core) {
+            Ok(moved) => moved,
+            Err(_) => {
+                self.local = None;
+                self.core.reset();
+                true
+            }
+        }
+    }
+
+    fn watch(&mut self, poller: &Poller, number: u64) {
+        let room = self.core.room();
+        self.local.iter_mut().for_each(|local| local.watch(poller, number, room));
+    }
+}
+
+/// The bridge that a program asks for by SOCKS.
+fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
+    let ProxyRequest::Connect { host, port } = request else {
+        return Err("a program asked for a name: bridges have addresses".to_owned());
+    };
+    let address: IpAddr = host
+        .parse()
+        .map_err(|_| "a program asked for a bridge by its name: it has an address".to_owned())?;
+    let (user, password) = dialogue.login().unwrap_or_default();
+    let args = Args::from_socks(user, password).map_err(|error| error.to_string())?;
+    let bridge = Bridge::of((address, *port).into(), &args);
+    bridge.map_err(|error| format!("a bridge line: {error}"))
+}

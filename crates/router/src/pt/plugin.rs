@@ -1,0 +1,528 @@
+//! A program with transports of somebody's (Tor's pt-spec): started with its environment, listened
+//! to, started again when it ends, and ended with us.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{self, Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{env, fmt};
+
+use anabranch_multipath::Time;
+use anabranch_os::clock::Clock;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::onion::ways::Transports;
+
+/// What all variables of the specification begin with.
+const PREFIX: &str = "TOR_PT_";
+/// The folder that it may write to, below ours; C tor's name.
+const STATE: &str = "pt_state";
+/// How long it may take to tell of its transports, to end when it is told, and to end by SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PARTING: Duration = Duration::from_secs(2);
+const TERM: Duration = Duration::from_secs(1);
+/// Lines of its standard error that are passed on each time that it runs, and bytes of one.
+const LINES: usize = 10;
+const LONGEST: usize = 500;
+/// The pause before it is started again: doubled each time, unless it ran for a while.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(60);
+const LONG_RUN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(1);
+const STOP: u64 = 0;
+const OUTPUT: u64 = 1;
+const ERRORS: u64 = 2;
+
+/// A program, and what is wanted of it.
+#[derive(Clone, Debug)]
+pub struct PluginSettings {
+    /// Its path and arguments.
+    pub program: Vec<String>,
+    /// Its transports that are wanted.
+    pub transports: Vec<String>,
+    /// Our folder; it may write to one in there.
+    pub data: PathBuf,
+    /// At a bridge, what it is told besides.
+    pub server: Option<ServerPlugin>,
+}
+
+/// What the program of a bridge is told.
+#[derive(Clone, Debug)]
+pub struct ServerPlugin {
+    /// Where transports are to listen.
+    pub listen: Vec<(String, SocketAddr)>,
+    /// What its operator tells transports, by their names.
+    pub options: Vec<(String, Args)>,
+    /// The relay's Extended ORPort, and the file with the cookie for it.
+    pub extended: (SocketAddr, PathBuf),
+    /// Where the relay takes plain connections.
+    pub relay: SocketAddr,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub enum PluginFailure {
+    /// Its folder cannot be had.
+    Folder(PathBuf, io::Error),
+    /// It cannot be started.
+    Start(String, io::Error),
+}
+
+impl fmt::Display for PluginFailure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PluginFailure::Folder(path, error) => write!(out, "{}: {error}", path.display()),
+            PluginFailure::Start(program, error) => {
+                write!(out, "'{program}' cannot be started: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PluginFailure {}
+
+/// A program that runs as long as this is kept.
+pub struct Plugin {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Plugin {
+    /// Starts it: `transports` is told where each is to be had, at a bridge what it offers, and
+    /// what goes wrong.
+    ///
+    /// # Errors
+    /// [`PluginFailure`]; later it is started again.
+    pub fn start(
+        settings: PluginSettings,
+        transports: Transports,
+    ) -> Result<Plugin, PluginFailure> {
+        let state = settings.data.join(STATE);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
+        made.map_err(|error| PluginFailure::Folder(state.clone(), error))?;
+        let name = settings.program.first().cloned().unwrap_or_default();
+        let cannot = |error| PluginFailure::Start(name.clone(), error);
+        let child = spawn(&settings, &state).map_err(cannot)?;
+        let (stop, end) = UnixStream::pair().map_err(cannot)?;
+        let clock = Clock::start();
+        let keeper = Keeper { settings, state, transports, end, clock };
+        let thread = thread::Builder::new().name("plugin".into());
+        let thread = thread.spawn(move || keeper.run(child)).map_err(cannot)?;
+        Ok(Plugin { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The thread that keeps a program running.
+struct Keeper {
+    settings: PluginSettings,
+    state: PathBuf,
+    transports: Transports,
+    /// Ends when we are to.
+    end: UnixStream,
+    clock: Clock,
+}
+
+/// Why a program is not listened to any more.
+enum Over {
+    /// We are to end.
+    Wanted,
+    /// It has ended, or is to be ended, for this reason if it is known.
+    Ended(Option<String>),
+}
+
+impl Keeper {
+    fn run(self, first: Child) {
+        let (mut child, mut pause) = (Some(first), FIRST_PAUSE);
+        loop {
+            let begun = self.clock.now();
+            let over = match child.take().map_or_else(|| spawn(&self.settings, &self.state), Ok) {
+                Ok(mut child) => {
+                    let over = self.listen(&mut child);
+                    part(child, &over);
+                    over
+                }
+                Err(error) => Over::Ended(Some(error.to_string())),
+            };
+            for name in &self.settings.transports {
+                self.transports.gone(name);
+            }
+            let Over::Ended(why) = over else { return };
+            if self.clock.now().since(begun) >= LONG_RUN {
+                pause = FIRST_PAUSE;
+            }
+            let why = why.unwrap_or_else(|| "it has ended".to_owned());
+            self.say(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
+            if self.is_told_to_end(pause) {
+                return;
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// Hears it until it ends.
+    fn listen(&self, child: &mut Child) -> Over {
+        let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
+        let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
+            return Over::Ended(None);
+        };
+        let mut errors = Errors { output: errors, line: Vec::new(), left: LINES };
+        let mut poller = match self.watch(&output, &errors.output) {
+            Ok(poller) => poller,
+            Err(error) => return broken(error),
+        };
+        let (mut manager, mut was_ready) = (Manager::new(false), false);
+        let deadline = self.clock.now() + PATIENCE;
+        loop {
+            let ready: Vec<Ready> = match poller.wait(Some(LOOK)) {
+                Ok(ready) => ready.collect(),
+                Err(error) => return broken(error),
+            };
+            if ready.iter().any(|one| one.token == STOP) {
+                return Over::Wanted;
+            }
+            // What it complains of before it ends comes before its end.
+            if ready.iter().any(|one| one.token == ERRORS)
+                && !errors.hear(|line| self.say(line))
+                && let Err(error) = poller.remove(&errors.output)
+            {
+                return broken(error);
+            }
+            if ready.iter().any(|one| one.token == OUTPUT) {
+                let heard = hear(&mut output, &mut manager);
+                self.pass_on(&mut manager);
+                match heard {
+                    Ok(true) => {}
+                    Ok(false) => return Over::Ended(None),
+                    Err(failure) => return Over::Ended(Some(failure.to_string())),
+                }
+            }
+            if manager.is_ready() && !std::mem::replace(&mut was_ready, true) {
+                self.up(&manager);
+            }
+            if is_late(was_ready, self.clock.now(), deadline) {
+                return Over::Ended(Some("it does not report its transports".to_owned()));
+            }
+        }
+    }
+
+    fn watch(&self, output: &ChildStdout, errors: &ChildStderr) -> io::Result<Poller> {
+        let poller = Poller::new(3)?;
+        poller.add(&self.end, STOP)?;
+        poller.add(output, OUTPUT)?;
+        poller.add(errors, ERRORS)?;
+        Ok(poller)
+    }
+
+    /// What it logs that matters.
+    fn pass_on(&self, manager: &mut Manager) {
+        for (severity, text) in manager.said() {
+            if matches!(severity, Severity::Error | Severity::Warning) {
+                self.say(&text);
+            }
+        }
+    }
+
+    /// It has told of its transports.
+    fn up(&self, manager: &Manager) {
+        for (name, why) in manager.refused() {
+            self.say(&format!("no transport {name}: {why}"));
+        }
+        for name in &self.settings.transports {
+            let method = manager.methods().iter().find(|method| method.name == *name);
+            match method {
+                Some(Method { address, protocol: Some(Protocol::Socks5), .. }) => {
+                    self.transports.ready(name, *address);
+                }
+                Some(Method { protocol: Some(Protocol::Socks4), .. }) => {
+                    self.say(&format!("transport {name} uses SOCKS4, which is not supported"));
+                }
+                Some(Method { address, args, protocol: None, .. }) => {
+                    self.transports.offer(name, *address, args.clone());
+                }
+                None if manager.refused().iter().any(|(refused, _)| refused == name) => {}
+                None => self.say(&format!("it does not know the transport {name}")),
+            }
+        }
+    }
+
+    /// Whether it is to end within this time.
+    fn is_told_to_end(&self, pause: Duration) -> bool {
+        let Ok(mut poller) = Poller::new(1) else { return true };
+        let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
+        wait.map_or(true, |told| told > 0)
+    }
+
+    fn say(&self, text: &str) {
+        let program = self.settings.program.first().map_or("", String::as_str);
+        self.transports.say(format!("{program}: {text}"));
+    }
+}
+
+fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
+    !was_ready && now >= deadline
+}
+
+/// Reads what it wrote; false at its end.
+fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
+    let mut buffer = [0; 4096];
+    match output.read(&mut buffer) {
+        Ok(0) | Err(_) => Ok(false),
+        Ok(count) => manager.take(&buffer[..count]).map(|()| true),
+    }
+}
+
+/// What a program writes to its standard error.
+struct Errors {
+    output: ChildStderr,
+    /// What came of a line, and how many lines are still passed on.
+    line: Vec<u8>,
+    left: usize,
+}
+
+impl Errors {
+    /// Reads what it wrote, and passes lines on; false at its end.
+    fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
+        let mut buffer = [0; 4096];
+        let count = self.output.read(&mut buffer).unwrap_or(0);
+        let end: &[u8] = if count == 0 { b"\n" } else { &[] };
+        for &byte in buffer[..count].iter().chain(end) {
+            if byte != b'\n' {
+                self.line.extend((self.line.len() < LONGEST).then_some(byte));
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line).trim().to_owned();
+            self.line.clear();
+            if !line.is_empty() && self.left > 0 {
+                self.left -= 1;
+                pass_on(&line);
+            }
+        }
+        count > 0
+    }
+}
+
+/// Ends it as the specification has it: by the end of its input, by SIGTERM, by SIGKILL.
+fn part(mut child: Child, over: &Over) {
+    drop(child.stdin.take());
+    let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
+    if has_ended(&mut child, patience) {
+        return;
+    }
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+    if has_ended(&mut child, TERM) {
+        return;
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Whether it ends within this time.
+fn has_ended(child: &mut Child, patience: Duration) -> bool {
+    let begun = Clock::start();
+    while begun.now().since(Time::ZERO) < patience {
+        match child.try_wait() {
+            Ok(None) => thread::sleep(Duration::from_millis(10)),
+            Ok(Some(_)) | Err(_) => return true,
+        }
+    }
+    false
+}
+
+fn spawn(settings: &PluginSettings, state: &Path) -> io::Result<Child> {
+    let Some((program, args)) = settings.program.split_first() else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let mut command = Command::new(program);
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).envs(variables(settings, state));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsString)> {
+    let names = OsString::from(settings.transports.join(","));
+    let mut all = vec![
+        ("TOR_PT_MANAGED_TRANSPORT_VER", "1".into()),
+        ("TOR_PT_STATE_LOCATION", whole(state)),
+        ("TOR_PT_EXIT_ON_STDIN_CLOSE", "1".into()),
+    ];
+    let Some(server) = &settings.server else {
+        all.push(("TOR_PT_CLIENT_TRANSPORTS", names));
+        return all;
+    };
+    let listen: Vec<String> =
+        server.listen.iter().map(|(name, at)| format!("{name}-{at}")).collect();
+    let options = server.options.iter().filter(|(_, args)| !args.is_empty());
+    let options: Vec<String> = options.map(|(name, args)| args.to_options(name)).collect();
+    let (extended, cookie) = &server.extended;
+    all.extend([
+        ("TOR_PT_SERVER_TRANSPORT_OPTIONS", options.join(";").into()),
+        ("TOR_PT_SERVER_TRANSPORTS", names),
+        ("TOR_PT_SERVER_BINDADDR", listen.join(",").into()),
+        ("TOR_PT_ORPORT", server.relay.to_string().into()),
+        ("TOR_PT_EXTENDED_SERVER_PORT", extended.to_string().into()),
+        ("TOR_PT_AUTH_COOKIE_FILE", whole(cookie)),
+    ]);
+    all
+}
+
+/// A path from the root, as the specification wants all.
+fn whole(path: &Path) -> OsString {
+    path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A transport that is a few lines of shell.
+    fn plugin(script: &str, data: &Path, transports: &Transports) -> Result<Plugin, PluginFailure> {
+        let program = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let wanted = ["x", "y"].map(str::to_owned).to_vec();
+        let data = data.to_owned();
+        let settings = PluginSettings { program, transports: wanted, data, server: None };
+        Plugin::start(settings, transports.clone())
+    }
+
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    const UP: &str = "echo VERSION 1; echo CMETHOD x socks5 127.0.0.1:9; \
+                      echo CMETHOD-ERROR y not today; echo CMETHODS DONE; ";
+
+    #[test]
+    fn one_that_ends_is_started_again_and_ends_with_its_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        let count = folder.path().join("count");
+        // The first one dies once it is told so; the second one lives as long as its input.
+        let script = format!(
+            "echo $TOR_PT_CLIENT_TRANSPORTS $TOR_PT_STATE_LOCATION >> {0}; {UP} \
+             if [ $(wc -l < {0}) = 1 ]; then while [ ! -e {0}.die ]; do sleep .02; done; exit 3; \
+             fi; \
+             cat; echo end >> {0}",
+            count.display()
+        );
+        let plugin = plugin(&script, folder.path(), &transports).unwrap();
+        wait_until("it is up", || transports.at("x").is_some());
+        assert_eq!(transports.at("y"), None);
+        std::fs::write(folder.path().join("count.die"), "").unwrap();
+        wait_until("it is gone", || transports.at("x").is_none());
+        wait_until("it is up again", || transports.at("x").is_some());
+        let said = transports.news().said;
+        assert!(said.iter().any(|line| line == "sh: no transport y: not today"), "{said:?}");
+        assert!(
+            said.iter().any(|line| line.starts_with("sh: it has ended; it is star")),
+            "{said:?}"
+        );
+        drop(plugin);
+        let told = std::fs::read_to_string(&count).unwrap();
+        let lines: Vec<&str> = told.lines().collect();
+        let state = folder.path().join(STATE).display().to_string();
+        assert_eq!(lines, [&*format!("x,y {state}"), &format!("x,y {state}"), "end"]);
+        assert_eq!(transports.at("x"), None);
+    }
+
+    #[test]
+    fn one_that_breaks_the_protocol_or_cannot_be_started_is_told_in_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        let _plugin = plugin("echo CMETHODS DONE; cat", folder.path(), &transports).unwrap();
+        let mut said = Vec::new();
+        wait_until("it is told", || {
+            said.extend(transports.news().said);
+            !said.is_empty()
+        });
+        let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; restarting it";
+        assert!(said[0].starts_with(wanted), "{said:?}");
+        let program = vec!["/no/such/program".to_owned()];
+        let data = folder.path().to_owned();
+        let settings = PluginSettings { program, transports: Vec::new(), data, server: None };
+        let refused = Plugin::start(settings, transports).map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("'/no/such/program' cannot be started: "), "{refused}");
+    }
+
+    #[test]
+    fn one_that_does_not_end_with_its_input_is_told_by_sigterm() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        let told = folder.path().join("told");
+        let script = format!(
+            "trap 'echo term >> {}; exit' TERM; {UP} while :; do sleep .05; done",
+            told.display()
+        );
+        let plugin = plugin(&script, folder.path(), &transports).unwrap();
+        wait_until("it is up", || transports.at("x").is_some());
+        drop(plugin);
+        assert_eq!(std::fs::read_to_string(&told).unwrap(), "term\n");
+    }
+
+    #[test]
+    fn what_it_complains_of_before_it_ends_is_passed_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let transports = Transports::new().unwrap();
+        // A line for the log and nonsense may come at once.
+        let script = "i=0; while [ $i -lt 99 ]; do i=$((i+1)); echo complaint $i >&2; done; \
+                      printf 'VERSION 1\\nLOG SEVERITY=error MESSAGE=logged\\nCMETHOD\\n'; cat";
+        let _plugin = plugin(script, folder.path(), &transports).unwrap();
+        let mut said = Vec::new();
+        wait_until("it is told", || {
+            said.extend(transports.news().said);
+            said.iter().any(|line| line.contains("started again"))
+        });
+        let ended = said.iter().position(|line| line.contains("started again")).unwrap();
+        let complaints = said.iter().take(ended).filter(|line| line.contains("complaint")).count();
+        assert_eq!((complaints, &*said[0]), (LINES, "sh: complaint 1"), "{said:?}");
+        assert_eq!(said[ended - 1], "sh: logged");
+    }
+
+    #[test]
+    fn a_bridges_program_is_told_where_to_listen_and_where_its_relay_is() {
+        let server = ServerPlugin {
+            listen: vec![("x".to_owned(), "0.0.0.0:443".parse().unwrap())],
+            options: vec![("x".to_owned(), Args(vec![("k".to_owned(), "a:b;c=d".to_owned())]))],
+            extended: ("127.0.0.1:8".parse().unwrap(), "c".into()),
+            relay: "127.0.0.1:9".parse().unwrap(),
+        };
+        let (program, transports) = (vec!["p".to_owned()], vec!["x".to_owned()]);
+        let data = PathBuf::from("/d");
+        let settings = PluginSettings { program, transports, data, server: Some(server) };
+        let told = variables(&settings, Path::new("d/pt_state"));
+        let of =
+            |name: &str| told.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
+        let environment = anabranch_pt::Environment::read(|name| of(name)?.into_string().ok());
+        let anabranch_pt::Side::Server(server) = environment.unwrap().side else {
+            panic!("it is at a bridge")
+        };
+        assert_eq!(server.methods[0].options.get("k"), Some("a:b;c=d"));
+        assert_eq!(server.methods[0].address, "0.0.0.0:443".parse().ok());
+        let here = env::current_dir().unwrap();
+        assert_eq!(server.extended.unwrap().1, here.join("c").display().to_string());
+        assert_eq!(of("TOR_PT_STATE_LOCATION").unwrap(), here.join("d/pt_state"));
+    }
+}

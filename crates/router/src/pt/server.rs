@@ -1,0 +1,424 @@
+//! A server's station: the links of all clients, each led to a relay or another server.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::schedule::Spec;
+use anabranch_os::clock::Clock;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::files::{Spare, limit};
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_pt::{ConnectionInfo, ExtOrClient, Outbound};
+use anabranch_stego::{
+    ConnId, Covers, Ending, Input, LinkId, Profile, Server, ServerConfig, ServerKey, ServerOutput,
+};
+use rand_chacha::ChaCha20Rng;
+use rand_core::Rng;
+
+use super::bridge::{Bridge, TRANSPORT};
+use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
+use super::wires::{WIRES, Wires};
+use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
+
+#[cfg(test)]
+mod tests;
+mod visitors;
+
+use visitors::Visitors;
+
+/// Connections at a time, if the system lets us have as many files.
+const MOST: u64 = 60_000;
+
+/// Where links lead.
+#[derive(Clone, Debug)]
+pub enum Onward {
+    /// To a relay's ORPort, or any other server.
+    Plain(SocketAddr),
+    /// To a relay's Extended ORPort: its address, and the file with the cookie for it.
+    Extended(SocketAddr, PathBuf),
+    /// To the program that the station is part of.
+    Program(Sender<Arrival>),
+}
+
+/// What a server's station is made of.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where clients come in.
+    pub listen: SocketAddr,
+    /// The bridge's key pair.
+    pub key: ServerKey,
+    /// What its connections look like.
+    pub profile: Profile,
+    /// Where links lead.
+    pub onward: Onward,
+    /// A server of the web that answers whoever is no client of ours.
+    pub site: Option<SocketAddr>,
+    /// Which connection takes the next chunk.
+    pub schedule: Spec,
+    /// Bytes that the links keep together at most, both ways.
+    pub memory: usize,
+    /// Links at a time.
+    pub links: usize,
+    /// What connections look like, and what answers hide bytes in.
+    pub covers: Covers,
+}
+
+/// Clients, and where their links lead.
+pub struct ServerStation {
+    clock: Clock,
+    poller: Poller,
+    listener: TcpListener,
+    spare: Spare,
+    most: usize,
+    core: Server<ChaCha20Rng>,
+    rng: ChaCha20Rng,
+    bridge: Bridge,
+    onward: Onward,
+    site: Option<SocketAddr>,
+    visitors: Visitors,
+    wires: Wires,
+    /// Where those who opened links came from, in the order of the links.
+    peers: VecDeque<SocketAddr>,
+    addresses: BTreeMap<u64, SocketAddr>,
+    /// Where each link leads; `None` where that was not to be had.
+    hosts: BTreeMap<LinkId, Option<Local>>,
+    leaving: Leaving,
+    touched: BTreeSet<LinkId>,
+    events: Vec<PtEvent>,
+}
+
+/// One link of the core's.
+struct End<'a> {
+    core: &'a mut Server<ChaCha20Rng>,
+    link: LinkId,
+}
+
+impl LinkEnd for End<'_> {
+    fn room(&self) -> usize {
+        self.core.room(self.link)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.core.write(self.link, bytes);
+    }
+
+    fn finish(&mut self) {
+        self.core.finish(self.link);
+    }
+
+    fn read(&mut self, now: Time) -> Option<Vec<u8>> {
+        self.core.read(now, self.link)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.core.has_ended(self.link)
+    }
+}
+
+impl ServerStation {
+    /// A station that listens.
+    ///
+    /// # Errors
+    /// The address cannot be listened on (it is named), or the kernel's.
+    pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
+        if settings.profile.wants_site() && settings.site.is_none() {
+            return Err(io::Error::other(format!(
+                "{} needs a site: a web server that answers strangers",
+                settings.profile
+            )));
+        }
+        if settings.profile.wants_pictures() && settings.covers.pictures.is_empty() {
+            return Err(io::Error::other(format!("{} wants pictures", settings.profile)));
+        }
+        if settings.profile.wants_objects() && settings.covers.site.is_empty() {
+            return Err(io::Error::other(format!("{} wants covers", settings.profile)));
+        }
+        let (poller, clock) = (Poller::new(1024)?, Clock::start());
+        let listener = bind(settings.listen)?;
+        poller.add(&listener, LISTENERS)?;
+        let (key, profile) = (settings.key.public(), settings.profile);
+        let config = ServerConfig {
+            key: settings.key,
+            profile,
+            schedule: settings.schedule,
+            wall: wall(clock),
+            aes: has_aes(),
+            memory: settings.memory,
+            links: settings.links,
+            covers: settings.covers,
+        };
+        Ok(ServerStation {
+            bridge: Bridge { address: listener.local_addr()?, key, profile, host: None },
+            clock,
+            poller,
+            listener,
+            spare: Spare::new(),
+            // Each link has a connection of its own beside those that carry it.
+            most: (limit() / 2).min(MOST) as usize,
+            core: Server::new(config, generator()?),
+            rng: generator()?,
+            onward: settings.onward,
+            site: settings.site,
+            visitors: Visitors::default(),
+            wires: Wires::new(),
+            peers: VecDeque::new(),
+            addresses: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            leaving: Leaving::default(),
+            touched: BTreeSet::new(),
+            events: Vec::new(),
+        })
+    }
+
+    /// The same, whose own connections come from these addresses.
+    #[must_use]
+    pub fn coming_from(mut self, outbound: Outbound) -> ServerStation {
+        self.wires.outbound = outbound;
+        self
+    }
+
+    /// What clients are told of it.
+    #[must_use]
+    pub fn bridge(&self) -> &Bridge {
+        &self.bridge
+    }
+
+    /// Carries until it is told to end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run<S: AsFd>(
+        &mut self,
+        ends: &Ends<'_, S>,
+        watch: &mut dyn FnMut(PtEvent),
+    ) -> io::Result<()> {
+        carry(self, ends, watch)
+    }
+
+    fn accept(&mut self, now: Time) {
+        while let Some((socket, peer)) = self.spare.accept(&self.listener) {
+            if self.wires.len() >= self.most && !self.make_place(now) {
+                continue;
+            }
+            let Ok(wire) = self.wires.accept(&self.poller, socket) else { continue };
+            self.addresses.insert(wire, peer);
+            self.core.handle(now, Input::Opened(ConnId(wire)));
+            self.announce(wire);
+        }
+    }
+
+    /// Where there are too many, the oldest by which we never said anything makes way.
+    fn make_place(&mut self, now: Time) -> bool {
+        let Some(wire) = self.wires.oldest_unanswered() else { return false };
+        self.dismiss(now, wire);
+        true
+    }
+
+    fn forget(&mut self, now: Time, wire: u64) {
+        self.addresses.remove(&wire);
+        self.recall(wire);
+        self.core.handle(now, Input::Closed(ConnId(wire)));
+    }
+
+    fn take_wire(&mut self, now: Time, wire: u64, ready: Ready) {
+        let news = self.wires.take(&self.poller, wire, ready);
+        if self.is_of_visit(wire) {
+            return self.visit(now, wire, &news);
+        }
+        if !news.bytes.is_empty() {
+            let before = self.core.links();
+            self.core.handle(now, Input::Bytes(ConnId(wire), &news.bytes));
+            if self.core.links() > before {
+                self.peers.extend(self.addresses.get(&wire));
+            }
+            self.pass_on(wire);
+        }
+        if news.gone || news.ended && !self.hand_over_ended(now, wire) {
+            self.wires.drop_now(wire);
+            self.forget(now, wire);
+        }
+    }
+
+    fn take_local(&mut self, link: LinkId, ready: Ready) {
+        if let Some(host) = self.hosts.get_mut(&link) {
+            if let Some(local) = host
+                && let Err(error) = local.ready(ready)
+            {
+                self.fail(link, &error);
+            }
+            self.touched.insert(link);
+        } else {
+            self.leaving.ready(link.0);
+        }
+    }
+
+    /// A link cannot be led on.
+    fn fail(&mut self, link: LinkId, error: &io::Error) {
+        self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
+        self.core.reset(link);
+        let why = match &self.onward {
+            Onward::Plain(to) | Onward::Extended(to, _) => format!("{to}: {error}"),
+            Onward::Program(_) => error.to_string(),
+        };
+        self.events.push(PtEvent::Trouble(why));
+    }
+
+    fn obey(&mut self, now: Time, output: ServerOutput) {
+        match output {
+            ServerOutput::Send(ConnId(wire), bytes) => self.wires.send(wire, &bytes),
+            ServerOutput::Close(ConnId(wire)) => {
+                self.addresses.remove(&wire);
+                self.wires.close(now, wire);
+            }
+            ServerOutput::Stranger(ConnId(wire), said) => self.stranger(now, wire, &said),
+            ServerOutput::Opened(link) => self.open(link),
+            ServerOutput::Ready(link) => drop(self.touched.insert(link)),
+            ServerOutput::Over(link, ending) => self.over(link, ending),
+        }
+    }
+
+    /// Leads a new link on.
+    fn open(&mut self, link: LinkId) {
+        let peer = self.peers.pop_front();
+        let local = self.connect(peer).and_then(|mut local| {
+            local.add_to(&self.poller, link.0)?;
+            Ok(local)
+        });
+        match local {
+            Ok(local) => {
+                self.hosts.insert(link, Some(local));
+                self.touched.insert(link);
+                self.events.push(PtEvent::Up);
+            }
+            Err(error) => self.fail(link, &error),
+        }
+    }
+
+    fn connect(&mut self, user: Option<SocketAddr>) -> io::Result<Local> {
+        let from = |to: &SocketAddr| (*to, self.wires.outbound.towards(to.ip()));
+        match &self.onward {
+            Onward::Plain(to) => Local::connect(from(to), None),
+            Onward::Extended(to, cookie) => {
+                let mut nonce = [0; 32];
+                self.rng.fill_bytes(&mut nonce);
+                let info = ConnectionInfo { user, transport: Some(TRANSPORT.to_owned()) };
+                let named = |why: &dyn fmt::Display| {
+                    io::Error::other(format!("{}: {why}", cookie.display()))
+                };
+                let file = fs::read(cookie).map_err(|error| named(&error))?;
+                let greeting = ExtOrClient::new(&file, nonce, info);
+                let none = || named(&"it holds no cookie");
+                Local::connect(from(to), Some(greeting.ok_or_else(none)?))
+            }
+            Onward::Program(taker) => {
+                let (socket, ours) = pair()?;
+                let taken = taker.send(Arrival { socket, from: user });
+                taken.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+                Ok(Local::unwatched(ours))
+            }
+        }
+    }
+
+    /// Moves bytes between a link and where it leads; whether any moved.
+    fn stir(&mut self, now: Time, link: LinkId) -> bool {
+        let Some(Some(local)) = self.hosts.get_mut(&link) else { return false };
+        match local.stir(now, &mut End { core: &mut self.core, link }) {
+            Err(error) => {
+                self.fail(link, &error);
+                true
+            }
+            Ok(moved) => {
+                local.watch(&self.poller, link.0, self.core.room(link));
+                moved
+            }
+        }
+    }
+
+    fn over(&mut self, link: LinkId, ending: Ending) {
+        let Some(host) = self.hosts.remove(&link) else { return };
+        self.events.push(PtEvent::Over(ending));
+        if let Some(local) = host {
+            self.leaving.add(&self.poller, link.0, local, ending);
+        }
+    }
+}
+
+impl Drop for ServerStation {
+    fn drop(&mut self) {
+        let hosts = std::mem::take(&mut self.hosts).into_values();
+        hosts.flatten().for_each(Local::cut);
+    }
+}
+
+impl Station for ServerStation {
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.core.next_timeout()
+    }
+
+    fn take(&mut self, now: Time, ready: Ready) {
+        match ready.token {
+            LISTENERS => self.accept(now),
+            token @ WIRES..LOCALS => self.take_wire(now, token - WIRES, ready),
+            token if token >= LOCALS => self.take_local(LinkId(token - LOCALS), ready),
+            _ => {}
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.core.set_wall(wall(self.clock));
+        self.wires.sweep(now);
+        self.leaving.sweep(now);
+        for wire in self.wires.stuck(now) {
+            if self.is_strangers(wire) {
+                self.dismiss(now, wire);
+            }
+        }
+    }
+
+    fn work(&mut self, now: Time) {
+        loop {
+            let mut busy = false;
+            while let Some(output) = self.core.poll(now) {
+                busy = true;
+                self.obey(now, output);
+            }
+            for (wire, room) in self.wires.settle(&self.poller) {
+                busy = true;
+                if self.is_of_visit(wire) {
+                    self.visit_moved(now, wire, room.is_none());
+                    continue;
+                }
+                match room {
+                    Some(room) => self.core.handle(now, Input::Room(ConnId(wire), room)),
+                    None => self.forget(now, wire),
+                }
+            }
+            while let Some(link) = self.touched.pop_first() {
+                busy |= self.stir(now, link);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<PtEvent> {
+        std::mem::take(&mut self.events)
+    }
+}

@@ -1,0 +1,284 @@
+//! A relay on real sockets, and neighbours that break TLS once a link is open: the link ends, it is
+//! counted and told in a line, and others live on.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod lone_relay;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_links::{Context, Link, State, Tls};
+use anabranch_multipath::Time;
+use anabranch_onion::channel::{Channel, LinkKind, Role, Start};
+use anabranch_onion::handshake::fast;
+use anabranch_onion::wire::cell::{Cells, Command, put_fixed};
+use anabranch_onion::wire::keys::sha256;
+use anabranch_onion::{CarrierFault, Event, LinkFault, Violation};
+use anabranch_router::onion::dirclient::unix;
+use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
+use anabranch_router::onion::tap::Tap;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// One more than may come with no data between them.
+const UPDATES: usize = 33;
+
+/// What the relay tells.
+enum RelayNews {
+    Listens(SocketAddr),
+    Violation(Violation),
+    Numbers(Box<Numbers>),
+}
+
+struct Teller(Sender<RelayNews>);
+
+impl Watch for Teller {
+    fn listening(&mut self, at: &[SocketAddr]) {
+        let _ = self.0.send(RelayNews::Listens(at[0]));
+    }
+
+    fn event(&mut self, _: Time, event: &Event) {
+        if let Event::Violation { violation, .. } = event {
+            let _ = self.0.send(RelayNews::Violation(*violation));
+        }
+    }
+
+    fn numbers(&mut self, _: Time, numbers: &Numbers) {
+        let _ = self.0.send(RelayNews::Numbers(Box::new(numbers.clone())));
+    }
+
+    fn note(&mut self, _: &str) {}
+}
+
+/// What the relay has told so far.
+struct RelayLog {
+    told: Receiver<RelayNews>,
+    violations: Vec<Violation>,
+    numbers: Numbers,
+}
+
+impl RelayLog {
+    /// Listens until numbers that are told from now on are as they should be.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        let earlier: Vec<RelayNews> = self.told.try_iter().collect();
+        self.violations.extend(earlier.into_iter().filter_map(|told| match told {
+            RelayNews::Violation(violation) => Some(violation),
+            _ => None,
+        }));
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.told.recv_timeout(left) {
+                Ok(RelayNews::Violation(violation)) => self.violations.push(violation),
+                Ok(RelayNews::Numbers(numbers)) => {
+                    self.numbers = *numbers;
+                    if is_so(&self.numbers) {
+                        return;
+                    }
+                }
+                Ok(RelayNews::Listens(_)) => {}
+                Err(_) => panic!("{what}: {:?}, {:?}", self.violations, self.numbers),
+            }
+        }
+    }
+}
+
+/// A client's link whose records the test writes.
+struct Peer {
+    socket: TcpStream,
+    link: Tls,
+    channel: Channel,
+    inbox: Vec<u8>,
+}
+
+impl Peer {
+    /// One whose handshakes, TLS's and the channel's, are done as they should be.
+    fn open(to: SocketAddr, unordered: bool) -> Peer {
+        let mut socket = TcpStream::connect(to).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut link = Context::new(unix()).unwrap().connect().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while link.state() != State::Open {
+            assert!(Instant::now() < end, "TLS is not open");
+            exchange(&mut link, &mut socket);
+        }
+        let start = Start {
+            now: Time::ZERO,
+            unix: unix(),
+            peer: to.ip(),
+            own: Vec::new(),
+            peer_certificate: link.peer_certificate().map(sha256),
+            own_certificate: None,
+            kind: LinkKind::Tls,
+            whole: true,
+            unordered,
+            beside: None,
+        };
+        let channel = Channel::new(Role::Client, start);
+        let mut peer = Peer { socket, link, channel, inbox: Vec::new() };
+        while !peer.channel.is_open() {
+            assert!(Instant::now() < end, "the channel is not open");
+            peer.turn();
+        }
+        // Its last cell, NETINFO.
+        peer.turn();
+        peer
+    }
+
+    /// Sends what there is to send, takes what came; the commands of its cells.
+    fn turn(&mut self) -> Vec<(u32, Command)> {
+        let said = std::mem::take(&mut self.channel.outbox);
+        self.link.write(&said).unwrap();
+        exchange(&mut self.link, &mut self.socket);
+        self.link.read(&mut self.inbox);
+        let mut rng = anabranch_os::entropy::generator().unwrap();
+        let mut cells = Cells::new(&mut self.inbox, self.channel.width(), self.channel.longest());
+        self.channel.frame(&mut cells);
+        let mut came = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            came.push((cell.circuit, cell.command));
+            self.channel.take(&mut rng, &cell).unwrap();
+            self.channel.frame(&mut cells);
+        }
+        let taken = cells.taken();
+        self.inbox.drain(..taken);
+        came
+    }
+
+    /// Whether the relay makes a circuit for it.
+    fn has_a_circuit(&mut self, id: u32) -> bool {
+        let mut rng = anabranch_os::entropy::generator().unwrap();
+        let (_, create) = fast::Client::start(&mut rng);
+        put_fixed(&mut self.channel.outbox, id, Command::CREATE_FAST, &create);
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if self.turn().contains(&(id, Command::CREATED_FAST)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What is to be sent now.
+    fn sealed(&mut self) -> Vec<u8> {
+        let mut wire = Vec::new();
+        self.link.transmit(Time::ZERO, &mut wire);
+        wire
+    }
+
+    /// Sends bytes; the relay is to close the connection then.
+    fn is_closed_for(&mut self, wire: &[u8]) -> bool {
+        self.socket.write_all(wire).unwrap();
+        let end = Instant::now() + PATIENCE;
+        let mut buffer = [0; 4096];
+        while Instant::now() < end {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+            }
+        }
+        false
+    }
+}
+
+/// Sends what a link has, and gives it what has come.
+fn exchange(link: &mut Tls, socket: &mut TcpStream) {
+    let (mut wire, mut buffer) = (Vec::new(), [0; 16_384]);
+    link.transmit(Time::ZERO, &mut wire);
+    socket.write_all(&wire).unwrap();
+    match socket.read(&mut buffer) {
+        Ok(0) => panic!("the relay has closed the link"),
+        Ok(count) => link.receive(Time::ZERO, &buffer[..count]).unwrap(),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+    }
+}
+
+/// A record of which a byte was changed on the way.
+fn a_changed_record(peer: &mut Peer) -> Vec<u8> {
+    put_fixed(&mut peer.channel.outbox, 0, Command::PADDING, &[]);
+    let cell = std::mem::take(&mut peer.channel.outbox);
+    peer.link.write(&cell).unwrap();
+    let mut wire = peer.sealed();
+    *wire.last_mut().unwrap() ^= 1;
+    wire
+}
+
+#[test]
+fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // One whose links may be unordered.
+    let settings = lone_relay::settings(&folder.path().join("relay"));
+    let settings = Settings { taps: vec![Tap::none()], ..settings };
+    let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
+    let work = move || relay::run(settings, &stopped, &mut Teller(teller));
+    let relay = thread::spawn(work);
+    let at = match told.recv_timeout(PATIENCE) {
+        Ok(RelayNews::Listens(at)) => at,
+        _ => panic!("it does not listen"),
+    };
+    let (violations, numbers) = (Vec::new(), Numbers::default());
+    let mut heard = RelayLog { told, violations, numbers };
+    let mut other = Peer::open(at, false);
+    assert!(other.has_a_circuit(0x8000_0001));
+
+    // What is no fault of a neighbour's: a stranger, ends with and without a goodbye, an alert.
+    let mut stranger = TcpStream::connect(at).unwrap();
+    stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut polite = Peer::open(at, false);
+    polite.link.close();
+    let goodbye = polite.sealed();
+    assert!(polite.is_closed_for(&goodbye));
+    let gone = Peer::open(at, false);
+    gone.socket.shutdown(Shutdown::Both).unwrap();
+    let mut alerting = Peer::open(at, false);
+    alerting.link.receive(Time::ZERO, &[23, 3, 3, 0, 17, 0]).unwrap();
+    alerting.link.receive(Time::ZERO, &[0; 16]).unwrap_err();
+    let alert = alerting.sealed();
+    assert!(!alert.is_empty() && alerting.is_closed_for(&alert));
+    heard.until("only one is left", |numbers| numbers.links == 1);
+    assert_eq!((heard.numbers.stats.violations, &heard.violations[..]), (0, &[][..]));
+
+    let mut peer = Peer::open(at, false);
+    let wire = a_changed_record(&mut peer);
+    assert!(peer.is_closed_for(&wire));
+    heard.until("it is counted", |numbers| numbers.stats.violations == 1);
+    assert!(other.has_a_circuit(0x8000_0002));
+
+    let mut peer = Peer::open(at, true);
+    // Its records have one size once its NETINFO has come: a second later at the latest.
+    for _ in 0..2 {
+        heard.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
+    }
+    peer.link.write(&[0; 100]).unwrap();
+    let wire = peer.sealed();
+    assert!(peer.is_closed_for(&wire));
+    heard.until("it is counted", |numbers| numbers.stats.violations == 2);
+    assert!(other.has_a_circuit(0x8000_0003));
+
+    let mut peer = Peer::open(at, false);
+    (0..UPDATES).for_each(|_| peer.link.refresh_keys().unwrap());
+    let wire = peer.sealed();
+    assert!(peer.is_closed_for(&wire));
+    heard.until("it is counted", |numbers| numbers.stats.violations == 3);
+    assert!(other.has_a_circuit(0x8000_0004));
+
+    // One more of a kind is counted, and told only a minute later.
+    let mut peer = Peer::open(at, false);
+    let wire = a_changed_record(&mut peer);
+    assert!(peer.is_closed_for(&wire));
+    heard.until("it is counted", |numbers| numbers.stats.violations == 4);
+    heard.until("the links are gone", |numbers| numbers.links == 1);
+    assert_eq!(heard.numbers.stats.violations, 4, "each once");
+    let faults = [CarrierFault::Unopened, CarrierFault::Length, CarrierFault::KeyUpdates];
+    let told = faults.map(|fault| Violation::Link(LinkFault::Carrier(fault)));
+    assert_eq!(heard.violations, told);
+
+    stop.write_all(&[0; 2]).unwrap();
+    relay.join().unwrap().unwrap();
+}

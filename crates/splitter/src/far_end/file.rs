@@ -1,0 +1,290 @@
+//! Key files: an end's own keys, and who may speak with it.
+//!
+//! ```toml
+//! private = "4GgU...="      # 32 bytes, base64
+//! [[peer]]
+//! name = "home"
+//! public = "Rk2x...="
+//! psk = "9hQe...="          # may be left away
+//! ```
+
+use std::fmt::{self, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
+use base64ct::{Base64, Encoding};
+use serde::{Deserialize, Deserializer, de};
+
+use anabranch_os::toml_keys::{self, Section, TomlError};
+
+const KEYS: &[Section] = &[
+    Section { path: "", keys: &["private", "peer"] },
+    Section { path: "peer", keys: &["name", "public", "psk"] },
+];
+const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. \
+                    Anyone \
+                    who has this file can impersonate you.\n";
+
+/// An end's own keys, and the other ends that it knows.
+#[derive(Clone)]
+pub struct KeyFile {
+    /// Our own.
+    pub own: KeyPair,
+    /// The others; each public key once.
+    pub peers: Vec<Peer>,
+}
+
+/// Another end.
+#[derive(Clone)]
+pub struct Peer {
+    /// What it is called here.
+    pub name: String,
+    /// Its public key.
+    pub public: PublicKey,
+    /// The secret that both know; zeros for none.
+    pub psk: Psk,
+}
+
+/// Why a key file cannot be had. One line; no byte of a key is in it.
+#[derive(Debug)]
+pub enum KeyFileError {
+    /// It cannot be read or written.
+    Io(PathBuf, io::Error),
+    /// Others than its owner may read it.
+    Open(PathBuf, u32),
+    /// Something in it is not as it must be.
+    Content(TomlError),
+    /// A key stands there twice, or is our own.
+    Twice(PathBuf, String),
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyFileError::Io(path, error) if error.kind() == io::ErrorKind::NotFound => {
+                let path = path.display();
+                write!(f, "there is no key file '{path}': 'anabranch key {path}' makes one")
+            }
+            KeyFileError::Io(path, error) => {
+                write!(f, "key file '{}': {error}", path.display())
+            }
+            KeyFileError::Open(path, mode) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "key file '{path}' has mode {mode:04o}, so others can read it: chmod 600 {path}"
+                )
+            }
+            KeyFileError::Content(error) => error.fmt(f),
+            KeyFileError::Twice(path, name) => write!(
+                f,
+                "key file '{}': the public key of peer '{name}' is this file's own, or is given \
+                 twice",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KeyFileError {}
+
+#[derive(Deserialize)]
+struct Content {
+    #[serde(deserialize_with = "key")]
+    private: [u8; 32],
+    #[serde(default)]
+    peer: Vec<PeerContent>,
+}
+
+#[derive(Deserialize)]
+struct PeerContent {
+    name: String,
+    #[serde(deserialize_with = "key")]
+    public: [u8; 32],
+    #[serde(default, deserialize_with = "key")]
+    psk: [u8; 32],
+}
+
+fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
+    let text = String::deserialize(deserializer)?;
+    bytes_of(&text).ok_or_else(|| de::Error::custom(NO_KEY))
+}
+
+const NO_KEY: &str = "no key: one has 44 characters of base64, which stand for 32 bytes";
+
+fn bytes_of(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let decoded = Base64::decode(text.trim(), &mut bytes).ok()?.len();
+    (decoded == bytes.len()).then_some(bytes)
+}
+
+/// A secret or public key as files and command lines have it: 44 characters of base64.
+#[must_use]
+pub fn secret_text(bytes: &[u8; 32]) -> String {
+    Base64::encode_string(bytes)
+}
+
+impl KeyFile {
+    /// A new pair that knows nobody.
+    #[must_use]
+    pub fn of(own: KeyPair) -> KeyFile {
+        KeyFile { own, peers: Vec::new() }
+    }
+
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It is not there, others may read it, or its content is not as it must be.
+    pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
+        let io = |error| KeyFileError::Io(path.to_owned(), error);
+        let about = fs::metadata(path).map_err(io)?;
+        let mode = about.permissions().mode() & 0o7777;
+        // A service's user reads root's file by its group.
+        let others = if about.uid() == 0 { 0o037 } else { 0o077 };
+        if mode & others != 0 {
+            return Err(KeyFileError::Open(path.to_owned(), mode));
+        }
+        let text = fs::read_to_string(path).map_err(io)?;
+        let name = path.display().to_string();
+        let content: Content =
+            toml_keys::read(&text, &name, KEYS).map_err(KeyFileError::Content)?;
+        let peers = content.peer.into_iter().map(|peer| Peer {
+            name: peer.name,
+            public: PublicKey(peer.public),
+            psk: peer.psk,
+        });
+        let file = KeyFile { own: KeyPair::of(content.private), peers: peers.collect() };
+        match file.repeated() {
+            Some(peer) => Err(KeyFileError::Twice(path.to_owned(), peer.name.clone())),
+            None => Ok(file),
+        }
+    }
+
+    /// A peer whose public key is our own, or another's too.
+    fn repeated(&self) -> Option<&Peer> {
+        let before = |place: usize| self.peers[..place].iter().map(|peer| peer.public);
+        let twice = |(place, peer): &(usize, &Peer)| {
+            before(*place).chain([self.own.public]).any(|key| key == peer.public)
+        };
+        self.peers.iter().enumerate().find(twice).map(|(_, peer)| peer)
+    }
+
+    /// The public key of a text such as `anabranch key` prints.
+    #[must_use]
+    pub fn public_of(text: &str) -> Option<PublicKey> {
+        bytes_of(text).map(PublicKey)
+    }
+
+    /// The file's text, secrets included.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = HEAD.to_owned();
+        let private = secret_text(self.own.secret());
+        let public = secret_text(&self.own.public.0);
+        let _ = write!(text, "# public: {public}\nprivate = \"{private}\"\n");
+        for Peer { name, public, psk } in &self.peers {
+            let public = secret_text(&public.0);
+            let _ = write!(text, "\n[[peer]]\nname = \"{name}\"\npublic = \"{public}\"\n");
+            if *psk != [0; 32] {
+                let _ = writeln!(text, "psk = \"{}\"", secret_text(psk));
+            }
+        }
+        text
+    }
+
+    /// Writes a file that is not there yet, for its owner alone to read.
+    ///
+    /// # Errors
+    /// It is there, or cannot be written.
+    pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
+        private_file(path)
+            .and_then(|mut file| file.write_all(self.text().as_bytes()))
+            .map_err(|error| KeyFileError::Io(path.to_owned(), error))
+    }
+
+    /// Replaces the file at `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
+        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        self.create(&beside)?;
+        fs::rename(&beside, path).map_err(|error| KeyFileError::Io(path.to_owned(), error))
+    }
+}
+
+/// A new file that its owner alone may read.
+fn private_file(path: &Path) -> io::Result<fs::File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    fn pair(entity: u64) -> KeyPair {
+        KeyPair::generate(&mut stream(1, entity, "keys"))
+    }
+
+    fn written(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("far.key");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        (folder, path)
+    }
+
+    fn refused(text: &str, mode: u32) -> String {
+        let (_folder, path) = written(text, mode);
+        KeyFile::read(&path).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_only_by_its_owner() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("a.key");
+        let mut file = KeyFile::of(pair(1));
+        file.create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(file.create(&path), Err(KeyFileError::Io(..))), "it is there");
+        for (name, psk) in [("home", [0; 32]), ("laptop", [7; 32])] {
+            file.peers.push(Peer { name: name.into(), public: pair(psk[0].into()).public, psk });
+        }
+        file.replace(&path).unwrap();
+        let read = KeyFile::read(&path).unwrap();
+        assert_eq!(read.own.public, file.own.public);
+        let both = read.peers.iter().zip(&file.peers);
+        assert!(both.clone().count() == 2);
+        for (one, other) in both {
+            assert_eq!((&one.name, one.public), (&other.name, other.public));
+            assert_eq!(one.psk, other.psk);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_as_it_must_be_is_refused_in_a_line_without_its_secrets() {
+        let good = KeyFile::of(pair(1)).text();
+        assert!(refused(&good, 0o644).contains("has mode 0644"));
+        let secret = secret_text(pair(1).secret());
+        for (text, words) in [
+            (good.replace(&secret, &secret[..40]), "44 characters of base64"),
+            (good.replace("private", "privat"), "did you mean `private`?"),
+            (format!("{good}[[peer]]\nname = \"a\"\n"), "missing field `public`"),
+            ("x".to_owned(), ":1: "),
+        ] {
+            let message = refused(&text, 0o600);
+            assert!(message.contains(words) && !message.contains('\n'), "{message}");
+            assert!(!message.contains(&secret[..30]), "{message}");
+        }
+        let own = secret_text(&pair(1).public.0);
+        let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
+        assert!(refused(&twice, 0o600).contains("peer 'me' is this file's own"));
+        let missing = KeyFile::read(Path::new("/nonexistent/x.key")).err().unwrap().to_string();
+        assert!(missing.contains("'anabranch key /nonexistent/x.key' makes one"), "{missing}");
+    }
+}

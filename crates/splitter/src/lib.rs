@@ -1,0 +1,22 @@
+//! The splitter around `anabranch_comps::Core`, and the far end around `anabranch_tunnel::Far`.
+//!
+//! * **The splitter.** [`split`] is its driver. [`paths`] reads what a user calls a path and finds
+//!   its way out of this machine; [`socks`] has the paths by proxies. [`wg_quick`] and [`mosh`]
+//!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
+//! * **A far end.** [`merge`] is the driver in front of a server; [`far_end`] has the settings of
+//!   both ends, key files above all.
+//! * **Any program** (`--tun`). [`steer`] leads traffic into an interface and undoes that.
+//!
+//! It knows no resolver, no asynchronous runtime and no onion network.
+//!
+//! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
+
+pub mod far_end;
+pub mod merge;
+pub mod metered;
+pub mod mosh;
+pub mod paths;
+pub mod socks;
+pub mod split;
+pub mod steer;
+pub mod wg_quick;

@@ -1,0 +1,594 @@
+//! The loop: clients' packets to the core and what comes out to servers, servers' answers to the
+//! core and what comes out to clients.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_os::clock::Clock;
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::files;
+use anabranch_os::hangup::Hangup;
+use anabranch_os::holders::{self, Transport};
+use anabranch_os::manager::tell;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_os::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
+use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
+
+use super::flows::{FlowKey, Flows};
+use super::guests::{Destination, Guest};
+use super::hub::Hub;
+use super::outbox::Outbox;
+use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
+use crate::far_end::Inner;
+use crate::split::signals::signals;
+
+/// Tokens of the files that are no flows; those count up from 0.
+const LISTENER: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+const HUB: u64 = u64::MAX - 2;
+const RELOAD: u64 = u64::MAX - 3;
+/// Receive and send buffers of the listener, in bytes: it is shared by all clients.
+const BUFFER: usize = 16 << 20;
+/// Messages taken from a socket at once.
+const RUNS: usize = 32;
+/// Packets taken from the interface at once.
+const ROUND: usize = 64;
+/// Files told of at once.
+const EVENTS: usize = 256;
+/// How often flows and clients are looked at whose time may be over.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Between two words on a server whose port is closed.
+const COMPLAINT: Duration = Duration::from_secs(10);
+
+/// Runs the far end until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
+///
+/// # Errors
+/// What the user asked for cannot be done, or the system fails.
+pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
+    run_rereading(settings, None, screen)
+}
+
+/// The same; SIGHUP makes it read its settings again, where there is something to read.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(
+    settings: Settings,
+    reread: Option<Reread<'_>>,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    let hasty = Arc::new(AtomicBool::new(false));
+    let watched = signals(reread.is_some(), &hasty);
+    let (stop, hangup) = watched.map_err(|error| Failure::System("watching for signals", error))?;
+    let mut driver = Driver::new(settings, screen, stop, hasty)?;
+    if let Some(hangup) = &hangup {
+        let added = driver.poller.add(hangup, RELOAD);
+        added.map_err(|error| Failure::System("filling the epoll set", error))?;
+    }
+    (driver.hangup, driver.reread) = (hangup, reread);
+    run_driver(driver)
+}
+
+/// The same until `stop` can be read or has no other end any more.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(
+    stop: UnixStream,
+    settings: Settings,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, screen, stop, Arc::default())?)
+}
+
+fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
+    let mut buffers = RecvBatch::new(RUNS);
+    let mut ready: Vec<Ready> = Vec::with_capacity(EVENTS);
+    while !driver.stopped {
+        driver.wait(&mut ready)?;
+        for event in ready.drain(..) {
+            match event.token {
+                LISTENER => driver.on_packets(&mut buffers),
+                STOP => driver.stopped = true,
+                HUB => driver.on_hub()?,
+                RELOAD => driver.on_hangup(),
+                token => driver.on_server(token, &mut buffers),
+            }
+        }
+        driver.on_time();
+    }
+    Ok(driver.end())
+}
+
+/// Everything that outlives one turn of the loop.
+pub(super) struct Driver<'s> {
+    pub(super) far: Far<ChaCha20Rng>,
+    pub(super) settings: Settings,
+    pub(super) servers: Vec<(String, SocketAddr)>,
+    /// The interface, where there is one.
+    pub(super) hub: Option<Hub>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) flows: Flows,
+    timers: BTreeSet<(Time, ClientId)>,
+    pub(super) clock: Clock,
+    poller: Poller,
+    listener: UdpSocket,
+    /// Readable when the run is to end.
+    _stop: UnixStream,
+    pub(super) hangup: Option<Hangup>,
+    /// Reads the settings again.
+    pub(super) reread: Option<Reread<'s>>,
+    hasty: Arc<AtomicBool>,
+    queue: SendQueue,
+    outbox: Outbox,
+    pub(super) screen: &'s mut dyn Screen,
+    next_snapshot: Time,
+    next_sweep: Time,
+    next_complaint: Time,
+    /// Handshakes answered, packets of strangers, datagrams to clients that did not go.
+    counted: Snapshot,
+    /// Empty between calls; kept for its memory alone.
+    came: Vec<Datagram>,
+    pub(super) stopped: bool,
+}
+
+impl<'s> Driver<'s> {
+    fn new(
+        settings: Settings,
+        screen: &'s mut dyn Screen,
+        stop: UnixStream,
+        hasty: Arc<AtomicBool>,
+    ) -> Result<Driver<'s>, Failure> {
+        let system = |what| move |error| Failure::System(what, error);
+        let servers = look_up(&settings.servers)?;
+        files::raise_limit();
+        let (clock, peers) = (Clock::start(), &settings.keys.peers);
+        let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
+        let rng = generator().map_err(system("asking for entropy"))?;
+        let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
+        far.prefer_aes(has_aes());
+        let listener = open_listener(settings.listen)?;
+        let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
+        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
+        poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
+        let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
+        hub_added.map_err(system("filling the epoll set"))?;
+        let named = (0..).map(ClientId).zip(peers);
+        let driver = Driver {
+            far,
+            guests: named.map(|(id, peer)| Guest::new(id, &peer.name, peer.public)).collect(),
+            flows: Flows::new(settings.flows),
+            servers,
+            hub,
+            settings,
+            timers: BTreeSet::new(),
+            clock,
+            poller,
+            listener,
+            _stop: stop,
+            hangup: None,
+            reread: None,
+            hasty,
+            queue: SendQueue::new(),
+            outbox: Outbox::default(),
+            next_snapshot: clock.now() + screen.interval(),
+            screen,
+            next_sweep: clock.now() + SWEEP,
+            next_complaint: Time::ZERO,
+            counted: Snapshot::default(),
+            came: Vec::new(),
+            stopped: false,
+        };
+        let about = driver.about();
+        driver.screen.listening(&about);
+        driver.tell_ready();
+        Ok(driver)
+    }
+
+    /// What the run does, as of now.
+    pub(super) fn about(&self) -> Listening {
+        Listening {
+            listen: self.listener.local_addr().unwrap_or(self.settings.listen),
+            public: self.settings.keys.own.public.0,
+            servers: self.servers.clone(),
+            tun: self.hub.as_ref().map(|hub| {
+                let own = self.settings.keys.own.public;
+                (hub.name.clone(), Inner::of(&own, &own))
+            }),
+            clients: self.present().map(Guest::name).collect(),
+            schedule: self.settings.schedule.to_string(),
+            every: self.settings.every.to_string(),
+            redraw: self.settings.redraw.map(|silence| silence.to_string()),
+            jitter: self.settings.jitter.map(|jitter| jitter.to_string()),
+            decoys: self.settings.decoys.map(|budget| budget.to_string()),
+            seed: self.settings.seed,
+        }
+    }
+
+    /// Clients that may come.
+    fn present(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.iter().filter(|guest| !guest.is_gone())
+    }
+
+    pub(super) fn tell_ready(&self) {
+        let (listen, clients) = (self.about().listen, self.present().count());
+        let status = format!("listening on {listen}, {clients} clients");
+        tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    }
+
+    /// Waits until a file is ready or something is due.
+    fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
+        let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
+        let due = timer.min(self.next_sweep).min(self.next_snapshot);
+        let events = self.poller.wait(Some(due.since(self.clock.now())));
+        ready.extend(events.map_err(|error| Failure::System("waiting for packets", error))?);
+        Ok(())
+    }
+
+    /// Packets of clients, or of strangers.
+    fn on_packets(&mut self, buffers: &mut RecvBatch) {
+        let Ok(runs) = buffers.recv(&self.listener) else { return };
+        let now = self.clock.now();
+        let mut spoke = Vec::new();
+        for run in runs {
+            let from = Peer { remote: run.from, local: run.to };
+            for packet in run.datagrams() {
+                let client = self.take(now, from, packet);
+                spoke.extend(client.filter(|client| spoke.last() != Some(client)));
+            }
+        }
+        spoke.sort_unstable();
+        spoke.dedup();
+        spoke.into_iter().for_each(|client| self.tend(now, client));
+        self.send();
+    }
+
+    /// Takes a packet; the client that it is of.
+    fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
+        match self.far.receive(now, from, packet) {
+            PacketKind::Session(client) => Some(client),
+            PacketKind::Handshake(answer, new) => {
+                self.counted.handshakes += 1;
+                let start = self.outbox.bytes.len();
+                self.outbox.bytes.extend_from_slice(&answer);
+                self.outbox.add(from, start);
+                new.map(|new| self.welcome(now, &new, from))
+            }
+            PacketKind::Nothing => {
+                self.counted.strangers += 1;
+                None
+            }
+        }
+    }
+
+    /// A client has begun a session.
+    fn welcome(&mut self, now: Time, new: &NewRun, from: Peer) -> ClientId {
+        let id = new.client;
+        let wanted = self.wanted(&new.label);
+        let paths = self.far.paths(id);
+        let guest = &mut self.guests[id.0 as usize];
+        let fits = guest.begin(&self.settings, paths);
+        let windows = guest.has_windows();
+        if let Some(session) = self.far.session(id) {
+            session.keep_windows(windows);
+            session.send_decoys(guest.decoys(&self.settings));
+        }
+        guest.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
+        let client = guest.name();
+        let news = match wanted {
+            Some((server, _)) => News::Began { client, from: from.remote, server },
+            None => {
+                self.far.session(id).into_iter().for_each(|session| session.close());
+                News::NoServer { client, server: new.label.clone() }
+            }
+        };
+        self.screen.news(now, &news);
+        if !fits {
+            let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
+            self.screen.warn(&format!(
+                "the schedule {schedule} does not fit the {paths} paths of '{name}': \
+                 {} is used for it",
+                anabranch_comps::FAR_END_SCHEDULE
+            ));
+        }
+        id
+    }
+
+    /// What a client wants by this label, and what that is called here.
+    fn wanted(&self, label: &str) -> Option<(String, Destination)> {
+        if label == INTERFACE {
+            return self.hub.as_ref().map(|hub| (hub.name.clone(), Destination::Interface));
+        }
+        let found = self.servers.iter().find(|(name, _)| name == label);
+        // Who names none means the only one.
+        let only = (label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
+        found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
+    }
+
+    /// Hands on what a client has sent, says what is to be said, sets its timer.
+    pub(super) fn tend(&mut self, now: Time, client: ClientId) {
+        self.hand_on(now, client);
+        loop {
+            let start = self.outbox.bytes.len();
+            let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
+            self.outbox.add(to, start);
+        }
+        self.deal_delayed(now, client);
+        self.use_windows(now, client);
+        let guest = &mut self.guests[client.0 as usize];
+        let news = guest.look(&self.far);
+        news.iter().for_each(|news| self.screen.news(now, news));
+        self.arm(now, client);
+    }
+
+    /// Hands on what a client has sent.
+    fn hand_on(&mut self, now: Time, client: ClientId) {
+        let Some(session) = self.far.session(client) else { return };
+        let mut came = std::mem::take(&mut self.came);
+        came.extend(std::iter::from_fn(|| session.poll(now)));
+        self.forward(now, client, &came);
+        match self.far.session(client) {
+            Some(session) => came.drain(..).for_each(|datagram| session.recycle(datagram)),
+            None => came.clear(),
+        }
+        self.came = came;
+    }
+
+    /// Sends a client's datagrams to its server, neighbours of one flow together.
+    fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
+        let guest = &mut self.guests[client.0 as usize];
+        datagrams.iter().for_each(|datagram| guest.count_in(datagram));
+        let server = match (guest.wanted, &self.hub) {
+            (Some(Destination::Server(server)), _) => server,
+            (Some(Destination::Interface), Some(hub)) => {
+                let taken = datagrams.iter().filter(|one| hub.write(client, one.bytes())).count();
+                self.counted.refused += (datagrams.len() - taken) as u64;
+                return;
+            }
+            _ => return,
+        };
+        for group in datagrams.chunk_by(|one, other| one.flow == other.flow) {
+            self.forward_flow(now, (client, group[0].flow), server, group);
+        }
+    }
+
+    fn forward_flow(&mut self, now: Time, key: FlowKey, server: SocketAddr, group: &[Datagram]) {
+        let flow = match self.flows.of(now, key, server, &self.poller) {
+            Ok(flow) => flow,
+            Err(error) => return self.complain_of(now, &error),
+        };
+        let mut batch = self.queue.batch(&flow.udp);
+        group.iter().for_each(|datagram| batch.push(Datagrams::one(datagram.bytes())));
+        let report = batch.send();
+        let errno = report.earlier.or(report.failures.first().map(|failure| failure.errno));
+        if errno.is_some_and(|errno| Fault::of(errno) == Fault::Refused) {
+            self.refused(now, server);
+        }
+    }
+
+    fn refused(&mut self, now: Time, server: SocketAddr) {
+        if now >= self.next_complaint {
+            self.next_complaint = now + COMPLAINT;
+            self.screen.news(now, &News::ServerRefused { server });
+        }
+    }
+
+    fn complain_of(&mut self, now: Time, error: &io::Error) {
+        if now >= self.next_complaint {
+            self.next_complaint = now + COMPLAINT;
+            self.screen.warn(&format!("no socket to the server can be opened: {error}"));
+        }
+    }
+
+    /// Answers of a server.
+    fn on_server(&mut self, token: u64, buffers: &mut RecvBatch) {
+        let now = self.clock.now();
+        let Some(flow) = self.flows.by_token(now, token) else { return };
+        let (key, server) = (flow.key, flow.server);
+        let runs = match buffers.recv(&flow.udp) {
+            Ok(runs) => runs,
+            Err(error) if Fault::from_io(&error) == Fault::Refused => {
+                return self.refused(now, server);
+            }
+            Err(_) => return,
+        };
+        for run in runs {
+            self.deal(now, key, &run);
+        }
+        self.send();
+        self.arm(now, key.0);
+    }
+
+    /// Packets for clients that came by the interface.
+    fn on_hub(&mut self) -> Result<(), Failure> {
+        let Some(hub) = &mut self.hub else { return Ok(()) };
+        let arena = hub.read(ROUND);
+        let arena =
+            arena.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        let now = self.clock.now();
+        for (client, packet) in arena.packets() {
+            let flow = self.guests[client.0 as usize].flow;
+            let (from, stride) = (self.settings.listen, packet.len());
+            let run = Received { from, to: None, ecn: 0, stride, bytes: packet };
+            self.deal(now, (client, flow), &run);
+        }
+        self.send();
+        arena.packets().for_each(|(client, _)| self.arm(now, client));
+        if let Some(hub) = &mut self.hub {
+            hub.recycle(arena);
+        }
+        Ok(())
+    }
+
+    /// Deals a server's datagrams to the client's paths, once their delay is over.
+    fn deal(&mut self, now: Time, key: FlowKey, run: &Received<'_>) {
+        let Some(guest) = self.guests.get_mut(key.0.0 as usize) else { return };
+        match guest.delays(now, key.1, run) {
+            true => self.deal_delayed(now, key.0),
+            false => self.deal_now(now, key, run),
+        }
+    }
+
+    /// Deals what was delayed for long enough.
+    fn deal_delayed(&mut self, now: Time, client: ClientId) {
+        let place = client.0 as usize;
+        while let Some((flow, bytes)) = self.guests[place].next_delayed(now) {
+            let (from, stride) = (self.settings.listen, bytes.len());
+            let run = Received { from, to: None, ecn: 0, stride, bytes: &bytes };
+            self.deal_now(now, (client, flow), &run);
+        }
+        self.counted.hurried += self.guests[place].take_hurried();
+    }
+
+    fn deal_now(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
+        let guest = &mut self.guests[client.0 as usize];
+        if guest.has_windows() {
+            self.counted.unsent += guest.await_window(now, flow, run);
+            return self.use_windows(now, client);
+        }
+        let mut left = run.count() as u64;
+        let mut datagrams = run.datagrams();
+        while left > 0 {
+            let Some((path, units)) = guest.assign(now, left) else {
+                self.counted.unsent += left;
+                return;
+            };
+            for datagram in datagrams.by_ref().take(units as usize) {
+                match self.outbox.seal(now, &mut self.far, (client, path), (flow, datagram)) {
+                    true => guest.count_out(path, datagram.len()),
+                    false => self.counted.unsent += 1,
+                }
+            }
+            left -= units;
+        }
+    }
+
+    /// Sends what waits for a window, as far as there is room.
+    fn use_windows(&mut self, now: Time, client: ClientId) {
+        let guest = &mut self.guests[client.0 as usize];
+        while let Some((path, units)) = guest.next_run(now, &self.far) {
+            for _ in 0..units {
+                let Some((flow, datagram)) = guest.next_answer() else { break };
+                match self.outbox.seal(now, &mut self.far, (client, path), (flow, &datagram)) {
+                    true => guest.count_out(path, datagram.len()),
+                    false => self.counted.unsent += 1,
+                }
+            }
+        }
+        self.counted.unsent += guest.take_dropped();
+    }
+
+    pub(super) fn send(&mut self) {
+        self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
+    }
+
+    /// Sets a client's timer, if it is due earlier now.
+    fn arm(&mut self, now: Time, client: ClientId) {
+        let due = self.far.session(client).and_then(|session| session.next_timeout());
+        let guest = &mut self.guests[client.0 as usize];
+        let due = due.into_iter().chain(guest.next_due()).min();
+        let Some(due) = due.map(|due| due.max(now)) else { return };
+        if guest.armed.is_none_or(|armed| due < armed) {
+            if let Some(armed) = guest.armed.replace(due) {
+                self.timers.remove(&(armed, client));
+            }
+            self.timers.insert((due, client));
+        }
+    }
+
+    /// What time itself brings.
+    fn on_time(&mut self) {
+        let now = self.clock.now();
+        while let Some(&(due, client)) = self.timers.first()
+            && due <= now
+        {
+            self.timers.pop_first();
+            self.guests[client.0 as usize].armed = None;
+            self.tend(now, client);
+        }
+        self.send();
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP;
+            self.sweep(now);
+        }
+        if now >= self.next_snapshot {
+            self.next_snapshot = now + self.screen.interval().max(Duration::from_millis(10));
+            let snapshot = self.snapshot();
+            self.screen.snapshot(now, &snapshot);
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.flows.close_idle(now, self.settings.idle);
+        for client in self.far.expire(now) {
+            self.flows.close_all(client);
+            let guest = &mut self.guests[client.0 as usize];
+            guest.end();
+            let news = News::Ended { client: guest.name() };
+            self.screen.news(now, &news);
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let present = self.guests.iter().filter(|guest| !guest.is_gone());
+        let far = &mut self.far;
+        let memory = self.listener.memory().unwrap_or_default();
+        Snapshot {
+            clients: present.map(|guest| guest.snapshot(far)).collect(),
+            flows: self.flows.len(),
+            missed: memory.drops.into(),
+            ..self.counted.clone()
+        }
+    }
+
+    /// Says farewell to all clients, and shows the last counters.
+    fn end(mut self) -> Snapshot {
+        tell(&[NotifyState::Stopping]);
+        let now = self.clock.now();
+        let snapshot = self.snapshot();
+        for client in (0..self.guests.len() as u32).map(ClientId) {
+            self.far.session(client).into_iter().for_each(|session| session.close());
+            self.tend(now, client);
+        }
+        self.send();
+        self.hasty.store(true, Ordering::Release);
+        self.screen.finish(now, &snapshot);
+        snapshot
+    }
+}
+
+/// The servers' names and addresses.
+pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, Failure> {
+    let found = servers.iter().map(|server| {
+        let found = server.to.resolve();
+        let found = found.map_err(|error| Failure::Resolve(server.to.clone(), error))?;
+        Ok((server.name.clone(), found[0]))
+    });
+    found.collect()
+}
+
+fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {
+    let options = UdpOptions {
+        recv_buffer: BUFFER,
+        send_buffer: BUFFER,
+        error_queue: false,
+        ..UdpOptions::default()
+    };
+    UdpSocket::bind(listen, &options).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let why = holders::taken(Transport::Udp, listen);
+            Failure::Listen(listen, io::Error::new(error.kind(), why))
+        }
+        _ => Failure::Listen(listen, error),
+    })
+}

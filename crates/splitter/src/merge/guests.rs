@@ -1,0 +1,272 @@
+//! What the driver knows of each client beside the core: its server, the schedule of its answers,
+//! its paths.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{FAR_END_SCHEDULE, Flow};
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{
+    Backlog, DELAYED_BYTES, Decoys, DelayQueue, PathId, PathView, Splitter, Time, seed,
+};
+use anabranch_os::udp::Received;
+use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
+use rand_chacha::ChaCha20Rng;
+
+use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
+use crate::far_end::decoy_flow;
+use crate::far_end::keys::PublicKey;
+
+/// Bytes of answers that wait for a window at most.
+const BACKLOG: usize = 2 << 20;
+
+/// Where a client's datagrams go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// To a server.
+    Server(SocketAddr),
+    /// They are IP packets, and go by the interface.
+    Interface,
+}
+
+/// A client.
+pub(super) struct Guest {
+    id: ClientId,
+    name: String,
+    pub(super) public: PublicKey,
+    /// Whether its key was taken away: it stays as a place among the others.
+    gone: bool,
+    /// What it asked for; `None` if that is not here.
+    pub(super) wanted: Option<Destination>,
+    /// The flow that its datagrams are of: of the last that came.
+    pub(super) flow: u16,
+    /// How its answers are dealt to its paths; `None` before it has come.
+    splitter: Option<Splitter>,
+    pub(super) views: Vec<PathView>,
+    /// Answers that are delayed before the split, each with its flow.
+    delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
+    /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
+    backlog: Option<Backlog<(u16, Box<[u8]>)>>,
+    paths: Vec<PathSnapshot>,
+    /// Decoys to it and from it: of its earlier sessions, and of the present one.
+    decoys: [[DecoyCount; 2]; 2],
+    /// When its timer is set in the driver's table.
+    pub(super) armed: Option<Time>,
+}
+
+impl Guest {
+    pub(super) fn new(id: ClientId, name: &str, public: PublicKey) -> Guest {
+        Guest {
+            id,
+            name: name.to_owned(),
+            public,
+            gone: false,
+            wanted: None,
+            flow: 0,
+            splitter: None,
+            views: Vec::new(),
+            delay: None,
+            backlog: None,
+            paths: Vec::new(),
+            decoys: Default::default(),
+            armed: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Which client it is.
+    pub(super) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    pub(super) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
+    /// It may not come any more.
+    pub(super) fn leave(&mut self) {
+        self.end();
+        self.gone = true;
+    }
+
+    /// It begins a session over so many paths. False if the schedule does not fit these, and the
+    /// usual one takes its place.
+    pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
+        let (seed, id) = (settings.seed, self.id.0.into());
+        let splitter = |schedule: &Spec| {
+            let dice = move |purpose: &str| seed::stream(seed, id, purpose);
+            Splitter::drawn(schedule, paths, settings.every, settings.redraw, dice)
+        };
+        let delay = |jitter| DelayQueue::new(jitter, seed::stream(seed, id, "jitter"));
+        self.delay = settings.jitter.map(delay);
+        let usual: Spec = FAR_END_SCHEDULE.parse().expect("a family of that name exists");
+        let asked = splitter(&settings.schedule);
+        let fits = asked.is_ok();
+        let looks = fits && settings.schedule.family().needs_windows;
+        self.backlog = looks.then(Backlog::default);
+        self.splitter = asked.or_else(|_| splitter(&usual)).ok();
+        let mut known = std::mem::take(&mut self.paths);
+        known.iter_mut().for_each(|path| (path.from, path.up) = (None, false));
+        known.resize_with(paths, PathSnapshot::default);
+        self.paths = known;
+        self.decoys = [self.all_decoys(), Default::default()];
+        fits
+    }
+
+    /// What its paths that rest carry for show, in a session that begins.
+    pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
+        let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
+        // Where windows are kept a decoy would take of them.
+        let budget = settings.decoys.filter(|_| !self.has_windows());
+        budget.map(|budget| Decoys::new(budget, dice))
+    }
+
+    /// Decoys of all its sessions.
+    fn all_decoys(&self) -> [DecoyCount; 2] {
+        let [earlier, present] = self.decoys;
+        [0, 1].map(|way| DecoyCount {
+            packets: earlier[way].packets + present[way].packets,
+            bytes: earlier[way].bytes + present[way].bytes,
+        })
+    }
+
+    pub(super) fn end(&mut self) {
+        (self.wanted, self.splitter) = (None, None);
+        (self.delay, self.backlog) = (None, None);
+        self.paths.iter_mut().for_each(|path| path.up = false);
+    }
+
+    /// Delays answers, if any are. Whether that is so; [`Guest::next_delayed`] has them then.
+    pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
+        let Some(delay) = &mut self.delay else { return false };
+        for datagram in datagrams.datagrams() {
+            delay.push(now, ((flow, datagram.into()), datagram.len()), DELAYED_BYTES);
+        }
+        true
+    }
+
+    /// The oldest answer that was delayed for long enough, and its flow.
+    pub(super) fn next_delayed(&mut self, now: Time) -> Option<(u16, Box<[u8]>)> {
+        self.delay.as_mut()?.pop(now)
+    }
+
+    /// When the oldest that is delayed leaves.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.delay.as_ref()?.next_due()
+    }
+
+    /// Answers that left before their delay was over, since this was asked last.
+    pub(super) fn take_hurried(&mut self) -> u64 {
+        self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
+    }
+
+    /// Whether its schedule looks at windows.
+    pub(super) fn has_windows(&self) -> bool {
+        self.backlog.is_some()
+    }
+
+    /// Answers wait for a window. How many older ones had to go for them.
+    pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
+        let Some(backlog) = &mut self.backlog else { return 0 };
+        for datagram in datagrams.datagrams() {
+            backlog.push(now, ((flow, datagram.into()), datagram.len()), BACKLOG);
+        }
+        backlog.take_dropped()
+    }
+
+    /// By which path the next of the answers go that wait for a window, and how many of them.
+    pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
+        self.refresh(far);
+        let backlog = self.backlog.as_mut()?;
+        let run = backlog.assign(now, self.splitter.as_mut()?, &self.views);
+        run.map(|(path, units, _)| (path, units))
+    }
+
+    /// The oldest answer that waits for a window, and its flow.
+    pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
+        self.backlog.as_mut()?.pop()
+    }
+
+    /// Answers that waited too long since this was asked last.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        self.backlog.as_mut().map_or(0, Backlog::take_dropped)
+    }
+
+    fn refresh(&mut self, far: &Far<ChaCha20Rng>) {
+        let view = |path| far.view(self.id, PathId::at(path));
+        self.views.clear();
+        self.views.extend((0..self.paths.len()).map(view));
+    }
+
+    /// Brings up to date what is known of its paths; tells what has changed.
+    pub(super) fn look(&mut self, far: &Far<ChaCha20Rng>) -> Vec<News> {
+        self.refresh(far);
+        if self.splitter.is_some() {
+            self.decoys[1] = far.decoys(self.id);
+        }
+        let mut news = Vec::new();
+        for (place, (path, view)) in self.paths.iter_mut().zip(&self.views).enumerate() {
+            let (id, client) = (PathId::at(place), || self.name.clone());
+            let from = far.peer(self.id, id).map(|peer| peer.remote);
+            let before = std::mem::replace(&mut path.from, from);
+            let was_up = std::mem::replace(&mut path.up, view.usable);
+            match (was_up, view.usable, from) {
+                (_, true, Some(at)) if !was_up || before != from => {
+                    news.push(News::PathUp { client: client(), path: id, from: at });
+                }
+                (true, false, _) => news.push(News::PathDown { client: client(), path: id }),
+                _ => {}
+            }
+        }
+        news
+    }
+
+    /// A datagram came from it.
+    pub(super) fn count_in(&mut self, datagram: &Datagram) {
+        self.flow = datagram.flow;
+        if let Some(path) = self.paths.get_mut(datagram.path.index()) {
+            add(&mut path.inward, 1, datagram.bytes().len());
+        }
+    }
+
+    /// A datagram goes to it.
+    pub(super) fn count_out(&mut self, path: PathId, bytes: usize) {
+        if let Some(path) = self.paths.get_mut(path.index()) {
+            add(&mut path.outward, 1, bytes);
+        }
+    }
+
+    /// By which path the next of so many datagrams go, and how many of them.
+    pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
+        use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
+        match self.splitter.as_mut()?.assign(now, &self.views, count) {
+            Send { path, units, .. } => Some((path, units)),
+            Hold | Nowhere => None,
+        }
+    }
+
+    pub(super) fn snapshot(&self, far: &mut Far<ChaCha20Rng>) -> ClientSnapshot {
+        let session = far.session(self.id);
+        let (lost, patience) =
+            session.map_or_else(Default::default, |session| (session.lost(), session.patience()));
+        ClientSnapshot {
+            name: self.name(),
+            up: self.splitter.is_some(),
+            paths: self.paths.clone(),
+            lost,
+            patience,
+            decoys: self.all_decoys().map(decoy_flow),
+        }
+    }
+}
+
+fn add(flow: &mut Flow, datagrams: u64, bytes: usize) {
+    flow.datagrams += datagrams;
+    flow.bytes += bytes as u64;
+}

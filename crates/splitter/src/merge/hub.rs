@@ -1,0 +1,165 @@
+//! An interface by which clients' IP packets go on, and the answers come back: the kernel routes
+//! and filters them as it does those of any other interface.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anabranch_os::netlink::Prefix;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::packet;
+use anabranch_os::tun::Tun;
+use anabranch_tunnel::ClientId;
+
+use super::settings::Failure;
+use crate::far_end::keys::PublicKey;
+use crate::far_end::{Inner, KeyFile, Peer};
+
+/// What fits into a packet of 1,500 bytes with IPv6's header outside, padded or not.
+const MTU: u32 = 1_400;
+/// Room for a packet: no interface of ours has a larger MTU.
+const ROOM: usize = 65_536;
+
+/// The interface, and whose each address in its network is.
+pub(super) struct Hub {
+    pub(super) name: String,
+    tun: Tun,
+    clients: HashMap<IpAddr, ClientId>,
+    arena: Arena,
+}
+
+/// Packets that came by the interface, one behind the other, and the client that each is for.
+#[derive(Default)]
+pub(super) struct Arena {
+    bytes: Vec<u8>,
+    places: Vec<(ClientId, Range<usize>)>,
+}
+
+impl Arena {
+    /// Each packet, and the client that it is for.
+    pub(super) fn packets(&self) -> impl Iterator<Item = (ClientId, &[u8])> {
+        self.places.iter().map(|(client, place)| (*client, &self.bytes[place.clone()]))
+    }
+}
+
+impl Hub {
+    /// Makes the interface `name`, which leads to the clients of these keys.
+    ///
+    /// # Errors
+    /// Two clients have one address; or the kernel's, which says what is missing.
+    pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
+        alike(keys)?;
+        let far = keys.own.public;
+        let cannot = |error| Failure::Interface(name.to_owned(), error);
+        let tun = Hub::make(name, Inner::of(&far, &far)).map_err(cannot)?;
+        let (clients, arena) = (HashMap::new(), Arena::default());
+        let mut hub = Hub { name: name.to_owned(), tun, clients, arena };
+        let named = (0..).map(ClientId).zip(&keys.peers);
+        hub.lead_to(named, &far).map_err(cannot)?;
+        Ok(hub)
+    }
+
+    fn make(name: &str, own: Inner) -> io::Result<Tun> {
+        let tun = Tun::create(name)?;
+        configure::set_mtu(tun.index(), MTU)?;
+        configure::set_up(tun.index(), true)?;
+        for address in [IpAddr::from(own.four), own.six.into()] {
+            configure::add_address(tun.index(), whole(address))?;
+        }
+        Ok(tun)
+    }
+
+    /// It leads to these clients from now on, and to no others. The route of one who has gone stays
+    /// until the interface goes; nobody is there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn lead_to<'p>(
+        &mut self,
+        named: impl Iterator<Item = (ClientId, &'p Peer)>,
+        far: &PublicKey,
+    ) -> io::Result<()> {
+        let (own, oif) = (Inner::of(far, far), self.tun.index());
+        self.clients.clear();
+        for (id, peer) in named {
+            for client in addresses(far, peer) {
+                self.clients.insert(client, id);
+                let (dst, gateway, metric, congestion_control) = (whole(client), None, None, None);
+                let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
+                let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
+                let added = configure::add_route(route);
+                // It is there if this was a client before.
+                let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+                added.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a client's packet to the kernel. False, and nothing is handed over, if it does not
+    /// bear the client's own address.
+    pub(super) fn write(&self, client: ClientId, packet: &[u8]) -> bool {
+        let from = packet::ends(packet).map(|(from, _)| from);
+        let is_own = from.is_some_and(|from| self.clients.get(&from) == Some(&client));
+        is_own && self.tun.write(packet).is_ok()
+    }
+
+    /// Packets that wait for clients, at most so many; those for nobody are dropped.
+    /// [`Hub::recycle`] takes the memory back.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub(super) fn read(&mut self, most: usize) -> io::Result<Arena> {
+        let mut arena = std::mem::take(&mut self.arena);
+        let mut start = 0;
+        for _ in 0..most {
+            if arena.bytes.len() < start + ROOM {
+                arena.bytes.resize(start + ROOM, 0);
+            }
+            let Some(length) = self.tun.read(&mut arena.bytes[start..])? else { break };
+            let place = start..start + length;
+            let to = packet::ends(&arena.bytes[place.clone()]).map(|(_, to)| to);
+            if let Some(client) = to.and_then(|to| self.clients.get(&to)) {
+                start = place.end;
+                arena.places.push((*client, place));
+            }
+        }
+        Ok(arena)
+    }
+
+    /// Takes the memory of packets back.
+    pub(super) fn recycle(&mut self, mut arena: Arena) {
+        arena.places.clear();
+        self.arena = arena;
+    }
+}
+
+impl AsFd for Hub {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tun.as_fd()
+    }
+}
+
+/// Refuses keys of which two lead to one address.
+pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
+    let mut known: HashMap<IpAddr, &str> = HashMap::new();
+    for peer in &keys.peers {
+        for address in addresses(&keys.own.public, peer) {
+            if let Some(other) = known.insert(address, &peer.name) {
+                return Err(Failure::Alike(other.to_owned(), peer.name.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn addresses(far: &PublicKey, peer: &Peer) -> [IpAddr; 2] {
+    let Inner { four, six } = Inner::of(far, &peer.public);
+    [four.into(), six.into()]
+}
+
+fn whole(ip: IpAddr) -> Prefix {
+    Prefix { ip, len: if ip.is_ipv4() { Ipv4Addr::BITS as u8 } else { Ipv6Addr::BITS as u8 } }
+}

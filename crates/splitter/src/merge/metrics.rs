@@ -1,0 +1,222 @@
+//! A far end's counters for Prometheus, on a port of their own: [`Metered`] decorates a
+//! [`Screen`]. Clients stand there by the names of the key file; no address does.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anabranch_comps::Flow;
+use anabranch_multipath::Time;
+use anabranch_os::metrics::{Page, Server, count, level};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
+
+/// The counters are at most this old.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A screen that shows what happens to Prometheus too.
+pub struct Metered<'s> {
+    inner: &'s mut dyn Screen,
+    numbers: Arc<Mutex<Snapshot>>,
+    /// When `inner` wants its next counters.
+    next: Time,
+    server: Server,
+}
+
+impl<'s> Metered<'s> {
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be had.
+    pub fn new(
+        inner: &'s mut dyn Screen,
+        address: SocketAddr,
+        version: &'static str,
+    ) -> io::Result<Metered<'s>> {
+        let numbers = Arc::new(Mutex::new(Snapshot::default()));
+        let page = Page::new(Box::new(Run(Arc::clone(&numbers))), version);
+        let server = Server::start(address, move || page.text())?;
+        Ok(Metered { inner, numbers, next: Time::ZERO, server })
+    }
+
+    fn keep(&self, snapshot: &Snapshot) {
+        // A snapshot is never left half written.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(snapshot);
+    }
+}
+
+impl Screen for Metered<'_> {
+    fn listening(&mut self, about: &Listening) {
+        self.inner.listening(about);
+        if let Some(text) = self.server.exposure("how much each client sends") {
+            self.inner.warn(&text);
+        }
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.inner.reloaded(now, about);
+    }
+
+    fn news(&mut self, now: Time, news: &News) {
+        self.inner.news(now, news);
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.keep(snapshot);
+        if now >= self.next {
+            // Half a turn early rather than a turn late.
+            self.next = now + self.inner.interval() - self.interval() / 2;
+            self.inner.snapshot(now, snapshot);
+        }
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        self.keep(snapshot);
+        self.inner.finish(now, snapshot);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.inner.warn(text);
+    }
+
+    fn interval(&self) -> Duration {
+        self.inner.interval().min(FRESH)
+    }
+}
+
+#[derive(Debug)]
+struct Run(Arc<Mutex<Snapshot>>);
+
+impl Collector for Run {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let encoder = &mut encoder;
+        paths(encoder, &snapshot)?;
+        let up = snapshot.clients.iter().map(|client| (&*client.name, u8::from(client.up).into()));
+        clients(encoder, "merge_client_up", "Whether a client has a session", None, up)?;
+        let patience = snapshot.clients.iter();
+        let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
+        let help = "Longest wait of a client's datagram for those sent before it";
+        clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
+        let lost = snapshot.clients.iter().map(|client| client.lost).sum();
+        count(encoder, "merge_lost_packets", "Packets that never arrived", lost)?;
+        decoys(encoder, &snapshot)?;
+        level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
+        count(encoder, "merge_handshakes", "Handshakes answered", snapshot.handshakes)?;
+        let help = "Packets of strangers or repeated, not answered";
+        count(encoder, "merge_strangers", help, snapshot.strangers)?;
+        let help = "Packets dropped on arrival because the socket's buffer was full";
+        count(encoder, "merge_missed_packets", help, snapshot.missed)?;
+        let help = "Datagrams to clients that could not be sent";
+        count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
+        let help = "Datagrams to clients that left before their delay ended";
+        count(encoder, "merge_hurried_packets", help, snapshot.hurried)?;
+        let help = "Packets of clients that the interface refused";
+        count(encoder, "merge_refused_packets", help, snapshot.refused)
+    }
+}
+
+/// What each path of each client has carried.
+fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    type Pick = fn(&PathSnapshot) -> [u64; 2];
+    let datagrams: Pick = |path| [path.inward.datagrams, path.outward.datagrams];
+    let bytes: Pick = |path| [path.inward.bytes, path.outward.bytes];
+    for (name, help, unit, pick) in [
+        ("merge_path_packets", "Datagrams carried by a client's path", None, datagrams),
+        ("merge_path", "Their bytes", Some(Unit::Bytes), bytes),
+    ] {
+        let kind = ConstCounter::new(0u64).metric_type();
+        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        for client in &snapshot.clients {
+            for (place, path) in client.paths.iter().enumerate() {
+                let place = place.to_string();
+                for (direction, value) in ["in", "out"].into_iter().zip(pick(path)) {
+                    let labels =
+                        [("client", &*client.name), ("path", &place), ("direction", direction)];
+                    ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was sent for show, and what of it came and was dropped.
+fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    type Pick = fn(&Flow) -> u64;
+    let packets: Pick = |flow| flow.datagrams;
+    let bytes: Pick = |flow| flow.bytes;
+    let help = "Decoys sent on idle paths, and dropped by the other end";
+    for (name, help, pick) in
+        [("merge_decoy_packets", help, packets), ("merge_decoy_bytes", "Their bytes", bytes)]
+    {
+        let kind = ConstCounter::new(0u64).metric_type();
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for client in &snapshot.clients {
+            for (direction, flow) in ["out", "in"].into_iter().zip(&client.decoys) {
+                let labels = [("client", &*client.name), ("direction", direction)];
+                ConstCounter::new(pick(flow)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A gauge of each client.
+fn clients<'c>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: impl Iterator<Item = (&'c str, f64)>,
+) -> fmt::Result {
+    let kind = ConstGauge::new(0f64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (client, value) in values {
+        ConstGauge::new(value).encode(family.encode_family(&[("client", client)])?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::ClientSnapshot;
+    use super::*;
+
+    #[test]
+    fn each_client_and_path_has_its_numbers() {
+        let inward = Flow { datagrams: 3, bytes: 3000 };
+        let path = PathSnapshot { inward, up: true, ..PathSnapshot::default() };
+        let client = ClientSnapshot {
+            name: "home".to_owned(),
+            up: true,
+            paths: vec![PathSnapshot::default(), path],
+            patience: Duration::from_millis(40),
+            decoys: [Flow { datagrams: 4, bytes: 3600 }, Flow::default()],
+            ..ClientSnapshot::default()
+        };
+        let snapshot = Snapshot { clients: vec![client], strangers: 7, ..Snapshot::default() };
+        let page = Page::new(Box::new(Run(Arc::new(Mutex::new(snapshot)))), "1.2.3").text();
+        for line in [
+            "anabranch_build_info{version=\"1.2.3\"} 1",
+            "anabranch_merge_path_bytes_total{client=\"home\",path=\"1\",direction=\"in\"} 3000",
+            "anabranch_merge_path_packets_total{client=\"home\",path=\"0\",direction=\"out\"} 0",
+            "anabranch_merge_client_up{client=\"home\"} 1.0",
+            "anabranch_merge_patience_seconds{client=\"home\"} 0.04",
+            "anabranch_merge_strangers_total 7",
+            "anabranch_merge_decoy_packets_total{client=\"home\",direction=\"out\"} 4",
+            "anabranch_merge_decoy_bytes_total{client=\"home\",direction=\"out\"} 3600",
+            "anabranch_merge_decoy_packets_total{client=\"home\",direction=\"in\"} 0",
+        ] {
+            assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line}\n{page}");
+        }
+    }
+}

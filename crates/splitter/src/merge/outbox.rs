@@ -1,0 +1,79 @@
+//! Packets to clients, gathered so that neighbours for one path leave in one system call.
+
+use std::ops::Range;
+
+use anabranch_multipath::{PathId, Time};
+use anabranch_tunnel::{ClientId, Far, Peer, pieces};
+use rand_chacha::ChaCha20Rng;
+
+use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
+
+/// Packets that wait to be sent.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// The packets, one behind the other.
+    pub(super) bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+/// Packets to one peer: all but the last are of one length.
+struct Piece {
+    to: Peer,
+    part: Range<usize>,
+    stride: usize,
+}
+
+impl Outbox {
+    /// Adds the packets that carry a datagram of a flow to a client by a path. False if it does not
+    /// go, or not all of it.
+    pub(super) fn seal(
+        &mut self,
+        now: Time,
+        far: &mut Far<ChaCha20Rng>,
+        (client, path): (ClientId, PathId),
+        (flow, datagram): (u16, &[u8]),
+    ) -> bool {
+        let room = far.session(client).and_then(|session| session.room(path));
+        let mut all = true;
+        for piece in pieces(datagram, room) {
+            let start = self.bytes.len();
+            match far.seal(now, client, path, (flow, piece), &mut self.bytes) {
+                Some(to) => self.add(to, start),
+                None => all = false,
+            }
+        }
+        all
+    }
+
+    /// The bytes from `start` on are a packet for `to`.
+    pub(super) fn add(&mut self, to: Peer, start: usize) {
+        let (end, length) = (self.bytes.len(), self.bytes.len() - start);
+        match self.pieces.last_mut().filter(|last| last.takes(to, length)) {
+            Some(last) => last.part.end = end,
+            None => self.pieces.push(Piece { to, part: start..end, stride: length }),
+        }
+    }
+
+    /// Sends all; how many did not go.
+    pub(super) fn send(&mut self, socket: &UdpSocket, queue: &mut SendQueue) -> u64 {
+        if self.pieces.is_empty() {
+            return 0;
+        }
+        let mut batch = queue.batch(socket);
+        for Piece { to, part, stride } in &self.pieces {
+            let bytes = &self.bytes[part.clone()];
+            let (to, source) = (Some(to.remote), to.local);
+            batch.push(Datagrams { bytes, stride: *stride, ecn: 0, to, source });
+        }
+        let failed = batch.send().failed() as u64;
+        self.pieces.clear();
+        self.bytes.clear();
+        failed
+    }
+}
+
+impl Piece {
+    fn takes(&self, to: Peer, length: usize) -> bool {
+        self.to == to && length <= self.stride && self.part.len().is_multiple_of(self.stride)
+    }
+}

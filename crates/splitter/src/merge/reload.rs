@@ -1,0 +1,87 @@
+//! New settings under a running far end: read on SIGHUP, put into force whole or not at all.
+
+use anabranch_os::manager::reloading;
+
+use super::driver::{Driver, look_up};
+use super::guests::Guest;
+use super::hub::alike;
+use super::settings::Settings;
+
+impl Driver<'_> {
+    /// The program is told to read its settings again, or its terminal has gone.
+    pub(super) fn on_hangup(&mut self) {
+        if self.hangup.as_mut().is_some_and(anabranch_os::hangup::Hangup::take) {
+            self.stopped = true;
+            return;
+        }
+        let Some(reread) = &mut self.reread else { return };
+        reloading();
+        let read = reread(&self.settings);
+        if let Err(why) = read.and_then(|settings| self.adopt(settings)) {
+            self.screen.warn(&format!("{why}; the current settings stay"));
+        }
+        self.tell_ready();
+    }
+
+    fn adopt(&mut self, settings: Settings) -> Result<(), String> {
+        refuse_fixed(&self.settings, &settings)?;
+        let servers = look_up(&settings.servers).map_err(|failure| failure.to_string())?;
+        if self.hub.is_some() {
+            alike(&settings.keys).map_err(|failure| failure.to_string())?;
+        }
+        let now = self.clock.now();
+        self.servers = servers;
+        self.settings = settings;
+        self.replace_clients();
+        self.flows.set_most(self.settings.flows);
+        // Sessions go on where they are, by the schedules that they began with.
+        let about = self.about();
+        self.screen.reloaded(now, &about);
+        Ok(())
+    }
+
+    /// Clients by the keys of now: who has gone is told so by every path.
+    fn replace_clients(&mut self) {
+        let now = self.clock.now();
+        let peers = &self.settings.keys.peers;
+        let stays = |guest: &&Guest| peers.iter().any(|peer| peer.public == guest.public);
+        let left = self.guests.iter().filter(|guest| !stays(guest)).map(Guest::id);
+        for client in left.collect::<Vec<_>>() {
+            self.far.session(client).into_iter().for_each(|session| session.close());
+            self.tend(now, client);
+            self.send();
+            self.flows.close_all(client);
+        }
+        let clients: Vec<_> =
+            self.settings.keys.peers.iter().map(|peer| (peer.public, peer.psk)).collect();
+        let (named, gone) = self.far.replace_clients(&clients);
+        gone.iter().for_each(|client| self.guests[client.0 as usize].leave());
+        for (id, peer) in named.iter().zip(&self.settings.keys.peers) {
+            match self.guests.get_mut(id.0 as usize) {
+                Some(guest) => guest.rename(&peer.name),
+                // Names are given one after the other.
+                None => self.guests.push(Guest::new(*id, &peer.name, peer.public)),
+            }
+        }
+        let named = named.into_iter().zip(&self.settings.keys.peers);
+        if let Some(hub) = &mut self.hub
+            && let Err(error) = hub.lead_to(named, &self.settings.keys.own.public)
+        {
+            self.screen.warn(&format!("the interface does not lead to all clients: {error}"));
+        }
+    }
+}
+
+/// What holds for a whole run.
+fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
+    let changed = [
+        ("listen", old.listen != new.listen),
+        ("tun", old.tun != new.tun),
+        ("key (our own)", old.keys.own.public != new.keys.own.public),
+        ("pad", old.pad != new.pad),
+    ];
+    match changed.iter().find(|(_, changed)| *changed) {
+        Some((name, _)) => Err(format!("'{name}' cannot change in a running far end: restart it")),
+        None => Ok(()),
+    }
+}

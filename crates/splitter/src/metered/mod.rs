@@ -1,0 +1,112 @@
+//! A splitter's counters for Prometheus (`docs/formats.md`).
+//!
+//! [`Metered`] decorates a [`Screen`] and keeps the latest counters; a thread of its own serves
+//! them, so that no client of the metrics, however slow or frequent, delays a datagram.
+
+mod run;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anabranch_comps::{Event, Snapshot};
+use anabranch_multipath::Time;
+use anabranch_os::metrics::{Page, Server};
+
+use self::run::{Numbers, Run};
+use crate::split::{FarEndNews, Listening, Screen};
+
+/// The counters are at most this old.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A screen that shows what happens to Prometheus too.
+pub struct Metered<'s> {
+    inner: &'s mut dyn Screen,
+    numbers: Arc<Mutex<Numbers>>,
+    /// When `inner` wants its next counters.
+    next: Time,
+    server: Server,
+}
+
+impl<'s> Metered<'s> {
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be had.
+    pub fn new(
+        inner: &'s mut dyn Screen,
+        address: SocketAddr,
+        version: &'static str,
+    ) -> io::Result<Metered<'s>> {
+        let numbers = Arc::new(Mutex::new(Numbers::default()));
+        let page = Page::new(Box::new(Run(Arc::clone(&numbers))), version);
+        let server = Server::start(address, move || page.text())?;
+        Ok(Metered { inner, numbers, next: Time::ZERO, server })
+    }
+
+    /// Where the counters are served; the port is the kernel's choice if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Numbers)) {
+        // Numbers are never left half changed.
+        change(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn name_paths(&self, about: &Listening) {
+        let names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+        self.change(|numbers| numbers.name_paths(names));
+    }
+}
+
+impl Screen for Metered<'_> {
+    fn listening(&mut self, about: &Listening) {
+        self.name_paths(about);
+        self.inner.listening(about);
+        if let Some(text) = self.server.exposure("how much you send") {
+            self.inner.warn(&text);
+        }
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        if let Event::Opened { .. } = event {
+            self.change(|numbers| numbers.opened += 1);
+        }
+        self.inner.event(now, event);
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.change(|numbers| numbers.snapshot.clone_from(snapshot));
+        if now >= self.next {
+            // Half a turn early rather than a turn late.
+            self.next = now + self.inner.interval() - self.interval() / 2;
+            self.inner.snapshot(now, snapshot);
+        }
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        self.change(|numbers| numbers.snapshot.clone_from(snapshot));
+        self.inner.finish(now, snapshot);
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.name_paths(about);
+        self.change(|numbers| numbers.reloads += 1);
+        self.inner.reloaded(now, about);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.inner.far_end(now, news);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.inner.warn(text);
+    }
+
+    fn interval(&self) -> Duration {
+        self.inner.interval().min(FRESH)
+    }
+}

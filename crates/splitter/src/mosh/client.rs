@@ -1,0 +1,178 @@
+//! mosh-client in the foreground, and the terminal as it was.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use super::answer::Key;
+use super::words::Words;
+
+/// Cursor keys, attributes, cursor, mouse reports and screen as a shell wants them (xterm's control
+/// sequences): what a client that was killed could not put right itself.
+const PLAIN: &[u8] =
+    b"\x1b[?1l\x1b[0m\x1b[?25h\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1006l\x1b[?1049l\r\n";
+
+/// mosh-client as it is to be run.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The program with options of the user's.
+    pub command: Words,
+    /// Variables that it looks at, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl Client {
+    /// How many colours the terminal has, by mosh-client's own word; `None` where it has none to
+    /// say.
+    ///
+    /// # Errors
+    /// mosh-client cannot be run.
+    pub fn colors(&self) -> io::Result<Option<u32>> {
+        let mut ask = Command::new(self.command.program());
+        ask.args(self.command.arguments()).arg("-c").env_remove("MOSH_KEY").stdin(Stdio::null());
+        let said = ask.stderr(Stdio::null()).output()?;
+        Ok(String::from_utf8_lossy(&said.stdout).trim().parse().ok())
+    }
+
+    /// Starts it on this terminal, towards `splitter`.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn start(&self, splitter: SocketAddr, key: &Key) -> io::Result<Running> {
+        let mut command = Command::new(self.command.program());
+        command.args(self.command.arguments());
+        command.args([splitter.ip().to_string(), splitter.port().to_string()]);
+        command.env("MOSH_KEY", key.expose());
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        Ok(Running { handle: pidfd_open(pid, PidfdFlags::empty())?, child })
+    }
+}
+
+/// A client that runs.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// Stands for this process alone, even when its number is another's.
+    handle: OwnedFd,
+}
+
+impl Running {
+    /// A way to tell it to end that outlives it.
+    ///
+    /// # Errors
+    /// No further file can be had.
+    pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
+        let handle = self.handle.try_clone()?;
+        // It says goodbye to the server then; where it has gone already, all is well.
+        Ok(move || {
+            let _ = pidfd_send_signal(&handle, Signal::TERM);
+        })
+    }
+
+    /// Waits for its end. Its exit status; 128 and the signal's number where one killed it, as a
+    /// shell tells it.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn wait(mut self) -> io::Result<Ended> {
+        self.child.wait().map(Ended::from)
+    }
+}
+
+/// How a client ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// As a shell tells it.
+    pub code: u8,
+    /// It was killed, so it has left the terminal as it used it.
+    pub killed: bool,
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Ended {
+        let code = status.code().or_else(|| Some(128 + status.signal()?));
+        // Both are below 256: exit codes have 8 bits, and there are 64 signals.
+        let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+        Ended { code, killed: status.signal().is_some() }
+    }
+}
+
+/// This program's terminal as it is now, to be put back.
+#[derive(Debug)]
+pub struct Terminal(Option<Termios>);
+
+impl Terminal {
+    /// Remembers it; nothing where standard input is none.
+    pub fn remember() -> Terminal {
+        Terminal(tcgetattr(io::stdin()).ok())
+    }
+
+    /// Puts it back after a client that ended so. What cannot be put right is not ours to complain
+    /// about.
+    pub fn restore(&self, ended: Ended) {
+        if let Some(before) = &self.0 {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
+        }
+        let mut out = io::stdout();
+        if ended.killed && out.is_terminal() {
+            let _ = out.write_all(PLAIN).and_then(|()| out.flush());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "abcdefghijklmnopqrstuv";
+
+    fn client(script: &str) -> Client {
+        let command = format!("sh -c {} sh", anabranch_os::shell::quoted(script));
+        Client {
+            command: command.parse().unwrap(),
+            settings: vec![("MOSH_NO_TERM_INIT", "1".into())],
+        }
+    }
+
+    fn end_of(script: &str) -> Ended {
+        let key = KEY.parse().unwrap();
+        client(script).start("127.0.0.1:7".parse().unwrap(), &key).unwrap().wait().unwrap()
+    }
+
+    #[test]
+    fn the_key_is_in_the_environment_and_not_on_the_command_line() {
+        let ended = end_of(&format!(
+            "test $MOSH_KEY = {KEY} -a $MOSH_NO_TERM_INIT = 1 -a \"$*\" = '127.0.0.1 7'"
+        ));
+        assert_eq!(ended, Ended { code: 0, killed: false });
+    }
+
+    #[test]
+    fn its_end_is_told_as_a_shell_tells_it() {
+        assert_eq!(end_of("exit 7"), Ended { code: 7, killed: false });
+        assert_eq!(end_of("kill -TERM $$"), Ended { code: 143, killed: true });
+    }
+
+    #[test]
+    fn it_can_be_told_to_end_and_told_again_when_it_has() {
+        let key = KEY.parse().unwrap();
+        let running = client("exec sleep 60").start("127.0.0.1:7".parse().unwrap(), &key).unwrap();
+        let end = running.ender().unwrap();
+        end();
+        assert!(running.wait().unwrap().killed);
+        end();
+    }
+
+    #[test]
+    fn colours_are_asked_for() {
+        assert_eq!(client("test $1 = -c && echo 256").colors().unwrap(), Some(256));
+        assert_eq!(client("echo none").colors().unwrap(), None);
+    }
+}

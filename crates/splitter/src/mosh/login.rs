@@ -1,0 +1,316 @@
+//! The login: ssh runs mosh-server on the other machine.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::thread;
+
+use anabranch_os::shell::quoted;
+
+use super::answer::{Answer, AnswerLine, Key};
+use super::words::Words;
+
+/// The longest line that is looked at: what is longer comes in pieces.
+const LONGEST_LINE: u64 = 1 << 16;
+
+/// Which addresses of the server will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4 first, then IPv6.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+impl Family {
+    /// The addresses that will do, in the order in which they are to be tried.
+    pub fn sorted(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+        let will_do = |address: &SocketAddr| match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        };
+        let mut addresses: Vec<_> = addresses.into_iter().filter(will_do).collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        addresses
+    }
+
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Family::Any => None,
+            Family::V4 => Some("-4"),
+            Family::V6 => Some("-6"),
+        }
+    }
+}
+
+/// How the address of mosh-server is learnt, as mosh(1)'s `--experimental-remote-ip` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteIp {
+    /// ssh connects through this command (see [`super::carry`]), which tells the address that
+    /// answered. It gets the host and the port as further words.
+    Proxy(Vec<String>),
+    /// The server says at which of its addresses ssh came in (SSH_CONNECTION).
+    Remote,
+    /// The name is looked up here, and ssh told the address.
+    Local,
+}
+
+/// The address of its own that mosh-server binds to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// The one that ssh came in at.
+    Ssh,
+    /// Any.
+    Any,
+    /// This one.
+    Ip(IpAddr),
+}
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bind, String> {
+        match text {
+            "ssh" => Ok(Bind::Ssh),
+            "any" => Ok(Bind::Any),
+            _ => text
+                .parse()
+                .map(Bind::Ip)
+                .map_err(|_| format!("'{text}' is not ssh, any or an address")),
+        }
+    }
+}
+
+/// A login by ssh, to be run once.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// ssh with the user's own options.
+    pub ssh: Words,
+    /// Who logs in, if not whom ssh would take.
+    pub user: Option<String>,
+    /// The machine, as ssh knows it.
+    pub host: String,
+    /// Which of its addresses will do.
+    pub family: Family,
+    /// How its address is learnt.
+    pub remote: RemoteIp,
+    /// Whether ssh asks for a terminal there, as mosh does.
+    pub terminal: bool,
+    /// mosh-server as the shell there is to run it; not quoted, so that it may be `env A=b
+    /// mosh-server`.
+    pub server: String,
+    /// The address that it binds to.
+    pub bind: Bind,
+    /// The port, or range of ports (`60000:61000`), that it binds to; its own choice without.
+    pub ports: Option<String>,
+    /// Colours of the terminal here, if it says.
+    pub colors: Option<u32>,
+    /// Variables of the locale here, which the server falls back to.
+    pub locale: Vec<(String, String)>,
+    /// The command to run instead of a login shell.
+    pub command: Vec<String>,
+}
+
+/// Where a session's mosh-server is, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learnt {
+    /// Its address and UDP port.
+    pub server: SocketAddr,
+    /// The key that it expects.
+    pub key: Key,
+}
+
+/// Why a login gave no session. One line each; none has a key.
+#[derive(Debug)]
+pub enum LoginError {
+    /// ssh cannot be run: (its name, why).
+    Ssh(String, io::Error),
+    /// The name does not resolve to an address of the family.
+    Resolve(String, io::Error),
+    /// What ssh says cannot be read.
+    Read(io::Error),
+    /// ssh ended before mosh-server answered.
+    Ended(String, ExitStatus),
+    /// A line begins like mosh-server's answer and is none.
+    Malformed,
+    /// mosh-server answered, but its address did not come to light.
+    NoAddress,
+}
+
+impl fmt::Display for LoginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoginError::Ssh(ssh, error) => write!(
+                f,
+                "cannot run '{ssh}': {error}; install OpenSSH's client, choose another with \
+                 --ssh, or connect to a running mosh-server with --port and MOSH_KEY"
+            ),
+            LoginError::Resolve(host, error) => write!(
+                f,
+                "the name '{host}' does not resolve: \
+                                        {error}"
+            ),
+            LoginError::Read(error) => write!(f, "reading ssh's output: {error}"),
+            LoginError::Ended(host, status) => write!(
+                f,
+                "ssh ended ({status}) before a mosh-server answered; check that 'ssh {host}' \
+                 works, and that Mosh is installed there (--server gives its path)"
+            ),
+            LoginError::Malformed => f.write_str(
+                "the answer of mosh-server is malformed: a port and a key were \
+                             expected",
+            ),
+            LoginError::NoAddress => f.write_str(
+                "the server's address is unknown: try --remote-ip remote (the server reports it) \
+                 or --remote-ip local (its name is looked up here)",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LoginError {}
+
+impl Login {
+    /// Logs in. What ssh and the server say to the user goes to `said` as it comes.
+    ///
+    /// # Errors
+    /// See [`LoginError`].
+    pub fn run(&self, said: &mut dyn Write) -> Result<Learnt, LoginError> {
+        let local = self.look_up()?;
+        let (mut child, out) = self.start(local)?;
+        let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
+        // ssh must not stop for want of a reader; it ends when mosh-server has left its terminal.
+        thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
+        let status = child.wait().map_err(LoginError::Read)?;
+        let Some((port, key)) = answer.connect else {
+            return Err(LoginError::Ended(self.destination(None), status));
+        };
+        let ip = match self.remote {
+            RemoteIp::Proxy(_) => answer.reached,
+            RemoteIp::Remote => answer.remote,
+            RemoteIp::Local => local,
+        };
+        let ip = ip.ok_or(LoginError::NoAddress)?;
+        Ok(Learnt { server: SocketAddr::new(ip, port), key })
+    }
+
+    /// The address to log in to, where it is for us to look up.
+    fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
+        if self.remote != RemoteIp::Local {
+            return Ok(None);
+        }
+        let blame = |error| LoginError::Resolve(self.host.clone(), error);
+        let found = (self.host.as_str(), 0).to_socket_addrs().map_err(blame)?;
+        let first = self.family.sorted(found).first().map(SocketAddr::ip);
+        let none = || io::Error::new(io::ErrorKind::NotFound, "no address of this family");
+        first.map(Some).ok_or_else(|| blame(none()))
+    }
+
+    fn start(&self, local: Option<IpAddr>) -> Result<(Child, PipeReader), LoginError> {
+        let blame = |error| LoginError::Ssh(self.ssh.program().to_owned(), error);
+        let (reader, writer) = io::pipe().map_err(blame)?;
+        let mut command = Command::new(self.ssh.program());
+        command.args(self.ssh.arguments()).args(self.arguments(local));
+        // The proxy command speaks on ssh's standard error.
+        command.stdin(Stdio::null()).stderr(writer.try_clone().map_err(blame)?).stdout(writer);
+        // A key of another session is nothing for the other machine.
+        command.env_remove("MOSH_KEY");
+        command.spawn().map(|child| (child, reader)).map_err(blame)
+    }
+
+    fn arguments(&self, local: Option<IpAddr>) -> Vec<String> {
+        // A connection of its own: a shared one would tell nothing of the address, and keep our
+        // pipe open.
+        let mut words = vec!["-n".to_owned(), "-S".into(), "none".into()];
+        match &self.remote {
+            RemoteIp::Proxy(proxy) => {
+                words.extend(["-o".to_owned(), format!("ProxyCommand={}", proxy_command(proxy))]);
+            }
+            RemoteIp::Remote | RemoteIp::Local => {
+                words.extend(self.family.flag().map(str::to_owned));
+            }
+        }
+        words.extend(self.terminal.then(|| "-tt".to_owned()));
+        words.extend([self.destination(local), "--".into(), self.remote_command()]);
+        words
+    }
+
+    fn destination(&self, local: Option<IpAddr>) -> String {
+        let host = local.map_or_else(|| self.host.clone(), |ip| ip.to_string());
+        self.user.as_ref().map_or(host.clone(), |user| format!("{user}@{host}"))
+    }
+
+    /// The command line for the shell on the other machine.
+    fn remote_command(&self) -> String {
+        let mut words = vec![self.server.clone(), "new".into()];
+        words.extend(self.colors.map(|colors| format!("-c {colors}")));
+        words.extend(match self.bind {
+            Bind::Ssh => Some("-s".to_owned()),
+            Bind::Any => None,
+            Bind::Ip(ip) => Some(format!("-i {ip}")),
+        });
+        words.extend(self.ports.as_ref().map(|ports| format!("-p {}", quoted(ports))));
+        let locale = self.locale.iter();
+        words.extend(
+            locale.map(|(name, value)| format!("-l {}", quoted(&format!("{name}={value}")))),
+        );
+        if !self.command.is_empty() {
+            words.push("--".into());
+            words.extend(self.command.iter().map(|word| quoted(word)));
+        }
+        let command = words.join(" ");
+        if self.remote != RemoteIp::Remote {
+            return command;
+        }
+        let tell =
+            r#"[ -n "$SSH_CONNECTION" ] && printf "\nMOSH SSH_CONNECTION %s\n" "$SSH_CONNECTION""#;
+        format!("sh -c {}", quoted(&format!("{tell} ; {command}")))
+    }
+}
+
+/// Ends an ssh that is of no use any more; it would go on beside us.
+fn end(child: &mut Child) {
+    // A failure means that it has ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A `ProxyCommand`: a shell reads it, and ssh replaces what stands behind `%`.
+fn proxy_command(words: &[String]) -> String {
+    let words: Vec<_> = words.iter().map(|word| quoted(&word.replace('%', "%%"))).collect();
+    format!("{} -- %h %p", words.join(" "))
+}
+
+/// Reads until mosh-server has answered or ssh has ended; the rest of the pipe comes back with the
+/// answer.
+fn read(
+    out: PipeReader,
+    said: &mut dyn Write,
+) -> Result<(Answer, BufReader<PipeReader>), LoginError> {
+    let (mut lines, mut answer) = (BufReader::new(out), Answer::default());
+    let mut line = Vec::new();
+    while answer.connect.is_none() {
+        line.clear();
+        let got = (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        if got.map_err(LoginError::Read)? == 0 {
+            break;
+        }
+        match answer.take(&String::from_utf8_lossy(&line)) {
+            AnswerLine::Part => {}
+            AnswerLine::Malformed => return Err(LoginError::Malformed),
+            // Nobody may be there to read it.
+            AnswerLine::Other => _ = said.write_all(&line).and_then(|()| said.flush()),
+        }
+    }
+    Ok((answer, lines))
+}
+
+#[cfg(test)]
+#[path = "login_tests.rs"]
+mod tests;

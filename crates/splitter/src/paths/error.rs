@@ -1,0 +1,233 @@
+//! What can be wrong with a path, each told in one line.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use anabranch_os::netlink::RouteError;
+use anabranch_os::target::Target;
+
+use super::{MAX_NAME, MAX_PORTS, PathSpec};
+use crate::socks::{ProxyError, ProxyFault};
+use crate::wg_quick::invocation;
+
+/// Why a text, or a list of paths, is malformed: known before the kernel is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// Not of the form `NAME=KIND`.
+    Form(String),
+    /// The name is empty, too long or has other characters than allowed.
+    Name(String),
+    /// A kind that is not known.
+    Kind(String),
+    /// A kind is given twice.
+    Twice(String),
+    /// The named path has no kind.
+    NoKind(String),
+    /// No interface can have this name.
+    Device(String),
+    /// wg-quick would not take a file of this name.
+    Tunnel(String),
+    /// The named path has both an interface and a tunnel.
+    Both(String),
+    /// No IP address.
+    Address(String),
+    /// No number of ports, or one out of range.
+    Ports(String),
+    /// No proxy.
+    Proxy(ProxyError),
+    /// Source ports to rotate over, for a proxy.
+    ProxyPorts,
+    /// There is no path at all.
+    None,
+    /// Two paths have this name.
+    SameName(String),
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::Form(text) => {
+                write!(f, "'{text}' is not a path: write NAME=KIND, as in wlan=if:wlan0")
+            }
+            SpecError::Name(name) => write!(
+                f,
+                "'{name}' is not a name for a path: use 1 to {MAX_NAME} letters, digits, '_', \
+                 '.' and \
+                 '-'"
+            ),
+            SpecError::Kind(kind) => write!(
+                f,
+                "'{kind}' is not a kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS, \
+                 ports:N \
+                 and socks5:[USER@]HOST:PORT"
+            ),
+            SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
+            SpecError::NoKind(name) => write!(
+                f,
+                "path '{name}' leads nowhere: give it an interface, an address or a number of ports"
+            ),
+            SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
+            SpecError::Tunnel(file) => write!(
+                f,
+                "'{file}' is not a file for wg-quick: it takes NAME.conf, with 1 to 15 letters, \
+                 digits \
+                 and '_=+.-' as the interface's name"
+            ),
+            SpecError::Both(name) => {
+                write!(f, "path '{name}': if: and wg: both name an interface; give one of them")
+            }
+            SpecError::Address(text) => write!(f, "'{text}' is not an IP address"),
+            SpecError::Ports(text) => {
+                write!(f, "'{text}' is not a number of ports: it runs from 1 to {MAX_PORTS}")
+            }
+            SpecError::Proxy(error) => error.fmt(f),
+            SpecError::ProxyPorts => f.write_str(
+                "'ports' excludes a proxy, which chooses the ports that the server sees: remove \
+                 it, or add several paths",
+            ),
+            SpecError::None => f.write_str("no path is given: name at least one"),
+            SpecError::SameName(name) => write!(f, "two paths are called '{name}'"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Why a path does not lead to the server, with the path's name.
+#[derive(Debug)]
+pub struct PathError {
+    /// The path to blame.
+    pub path: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with a path on this machine, now.
+#[derive(Debug)]
+pub enum Fault {
+    /// No interface has this name; those that exist.
+    NoDevice(String, Vec<String>),
+    /// The interface is switched off.
+    DeviceDown(String),
+    /// The tunnel that wg-quick makes of a file is not there: (interface, file).
+    NoTunnel(String, String),
+    /// There is neither such a wg-quick file nor its tunnel: (interface, file).
+    NoTunnelFile(String, String),
+    /// The address belongs to none of this machine's interfaces.
+    ForeignAddress(IpAddr),
+    /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
+    Family(IpAddr, IpAddr),
+    /// The server's link-local address names no interface, and neither does the path.
+    NoZone(IpAddr),
+    /// The server's link-local address lies on another interface than the path: (server, path's
+    /// device).
+    WrongZone(IpAddr, String),
+    /// The server is this machine itself, and the interface leads elsewhere.
+    Inward(IpAddr, String),
+    /// The server is another machine, and the interface, or the source address on it, is for this
+    /// machine alone.
+    Outward(IpAddr, String),
+    /// The interface has no route to the server.
+    NoRouteBy(IpAddr, String),
+    /// Another path leaves by the same interface with the same address.
+    SameEgress(String),
+    /// The proxy cannot be used.
+    Proxy(Target, ProxyFault),
+    /// The kernel knows no route.
+    Route(IpAddr, RouteError),
+    /// The kernel did not answer.
+    Io(io::Error),
+}
+
+impl Fault {
+    /// The same about a path: where its interface is a tunnel's, whose making is wg-quick's affair,
+    /// being absent and being switched off are told alike, with the remedy.
+    pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
+        match (self, &spec.tunnel) {
+            (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {
+                Fault::NoTunnelFile(device, file.clone())
+            }
+            (Fault::NoDevice(device, _) | Fault::DeviceDown(device), Some(file)) => {
+                Fault::NoTunnel(device, file.clone())
+            }
+            (fault, _) => fault,
+        }
+    }
+
+    /// Whether the question failed (no file or memory left, an interruption), which says nothing
+    /// about the path: ask again.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path '{}': {}", self.path, self.fault)
+    }
+}
+
+impl std::error::Error for PathError {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NoDevice(device, others) => {
+                write!(f, "there is no interface '{device}'; there are {}", others.join(", "))
+            }
+            Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
+            Fault::NoTunnel(device, file) => {
+                let file = invocation(Path::new(file));
+                write!(f, "the tunnel '{device}' is not up; start it: wg-quick up {file}")
+            }
+            Fault::NoTunnelFile(device, file) => {
+                write!(f, "there is no file '{file}', and no tunnel '{device}' that is up")
+            }
+            Fault::ForeignAddress(ip) => write!(f, "{ip} is not an address of this machine"),
+            Fault::Family(source, server) => {
+                write!(f, "{source} cannot reach the server {server}: one is IPv4, the other IPv6")
+            }
+            Fault::NoZone(server) => write!(
+                f,
+                "{server} is link-local: write the server's interface after it, as in \
+                 [{server}%eth0]:PORT"
+            ),
+            Fault::WrongZone(server, device) => {
+                write!(f, "the link-local server {server} is not on the link of '{device}'")
+            }
+            Fault::Inward(server, device) => {
+                write!(f, "'{device}' does not lead to {server}, which is this machine itself")
+            }
+            Fault::Outward(server, device) => {
+                write!(
+                    f,
+                    "'{device}' and its addresses never reach another machine such as {server}"
+                )
+            }
+            Fault::NoRouteBy(server, device) => write!(
+                f,
+                "'{device}' has no route to {server}: add one, such as \
+                 'ip route add default via GATEWAY dev {device} metric 900'"
+            ),
+            Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
+            Fault::SameEgress(other) => write!(
+                f,
+                "leaves by the same interface with the same address as path '{other}', so an \
+                 observer there sees both (--same-egress allows it)"
+            ),
+            Fault::Route(server, RouteError::Forbidden) => {
+                write!(f, "a routing rule forbids the way to {server}")
+            }
+            Fault::Route(server, error) => write!(f, "{error} to {server}"),
+            Fault::Io(error) => write!(f, "the kernel does not list its interfaces: {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::Io(error)
+    }
+}

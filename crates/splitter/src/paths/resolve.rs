@@ -1,0 +1,489 @@
+//! From what the user wrote to a way out of this machine.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anabranch_os::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
+use anabranch_os::target::Target;
+
+use super::{Egress, PathError, PathSpec};
+use crate::paths::error::Fault;
+use crate::socks::{Proxy, ProxyFault};
+
+/// Tells the addresses of a name, at least one.
+pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
+
+/// The way out of each path, towards the first of `destinations` that all paths lead to.
+///
+/// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for
+///   one of its own addresses gives that route (usual for a second uplink), that address becomes
+///   the source.
+/// * `wg:` is the interface of a tunnel that is up, and the same as `if:` in all else.
+/// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the
+///   interface that this gives is bound to.
+/// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such
+///   a path would follow the default route wherever it goes; the first full tunnel to come up would
+///   take it, and with it our own datagrams, back into the tunnel that they carry. Bound, the path
+///   is what `--check` showed until it is gone.
+///
+/// `fwmark` is the mark that our sockets will bear: rules may send it another way. Gives nothing
+/// for no destination.
+///
+/// # Errors
+/// The first path, in the order given, that does not lead to the first destination; or two
+/// paths that leave by one interface with one source address, unless `same_egress`.
+pub fn resolve(
+    specs: &[PathSpec],
+    destinations: &[SocketAddr],
+    fwmark: Option<u32>,
+    same_egress: bool,
+) -> Result<Vec<Egress>, PathError> {
+    resolve_by(specs, destinations, fwmark, same_egress, &Target::resolve)
+}
+
+/// The same where `lookup` tells the addresses of proxies' names.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_by(
+    specs: &[PathSpec],
+    destinations: &[SocketAddr],
+    fwmark: Option<u32>,
+    same_egress: bool,
+    lookup: Names<'_>,
+) -> Result<Vec<Egress>, PathError> {
+    let mut outcome = Ok(Vec::new());
+    for &server in destinations {
+        let egresses = all_towards(specs, server, fwmark, same_egress, lookup);
+        if egresses.is_ok() {
+            return egresses;
+        }
+        outcome = outcome.and(egresses);
+    }
+    outcome
+}
+
+/// The ways out of paths that had one `before`, after the machine's network changed: each by the
+/// same interface or not at all. One answer a path, in order; see [`Fault::is_passing`] for those
+/// that say nothing about the path.
+///
+/// To look up its route without that interface would move the path wherever the routes lead now,
+/// even for `addr:`: the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
+/// packet into the tunnel, whatever its source.
+///
+/// # Errors
+/// The kernel told of no interface at all, so nothing is known of any path.
+pub fn again(
+    specs: &[PathSpec],
+    before: &[Egress],
+    fwmark: Option<u32>,
+) -> io::Result<Vec<Result<Egress, PathError>>> {
+    let machine = Machine::ask()?;
+    let look = |(spec, before): (&PathSpec, &Egress)| {
+        let device = before.device.clone().or_else(|| spec.device.clone());
+        let pinned = PathSpec { device, ..spec.clone() };
+        let way = match before.proxy {
+            Some(proxy) => machine.way_through(&pinned, before.server, proxy, fwmark),
+            None => machine.way(&pinned, before.server, fwmark),
+        };
+        way.map_err(|fault| PathError { path: spec.name.clone(), fault })
+    };
+    Ok(specs.iter().zip(before).map(look).collect())
+}
+
+/// The way of a path whose proxy has moved: to the first address `found` that a way leads to, by
+/// the same interface as `before`.
+pub fn redirect(
+    spec: &PathSpec,
+    before: &Egress,
+    found: &[SocketAddr],
+    fwmark: Option<u32>,
+) -> Option<Egress> {
+    let machine = Machine::ask().ok()?;
+    let device = before.device.clone().or_else(|| spec.device.clone());
+    let pinned = PathSpec { device, ..spec.clone() };
+    found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
+}
+
+/// Addresses of a root name server: public, far away, and no one's own. Routes are looked up to
+/// them, nothing is sent.
+const FAR: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
+];
+
+/// The ways out of paths to wherever the default routes lead: for each path its way for IPv4 and
+/// its way for IPv6.
+///
+/// # Errors
+/// The kernel told of no interface at all, so nothing is known of any path.
+pub fn anywhere(
+    specs: &[PathSpec],
+    fwmark: Option<u32>,
+) -> io::Result<Vec<[Result<Egress, PathError>; 2]>> {
+    let machine = Machine::ask()?;
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let look = |spec: &PathSpec| {
+        FAR.map(|far| machine.way(spec, far, fwmark).map_err(|fault| blame(spec, fault)))
+    };
+    Ok(specs.iter().map(look).collect())
+}
+
+/// This machine's uplinks, a path for each, named after its interface: switched on, with a carrier
+/// and a route to far away, and no tunnel, which would lead through one of the others.
+///
+/// # Errors
+/// The kernel did not tell of its interfaces.
+pub fn uplinks() -> io::Result<Vec<PathSpec>> {
+    let machine = Machine::ask()?;
+    let leads_out = |spec: &PathSpec| FAR.iter().any(|&far| machine.way(spec, far, None).is_ok());
+    let candidates = machine
+        .links
+        .iter()
+        .filter(|link| link.running && !link.tunnel && link.kind != LinkKind::Loopback);
+    Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
+}
+
+/// The path by one interface. What a path's name cannot have becomes '-'.
+fn uplink(device: &str) -> Option<PathSpec> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
+    let name: String = device.chars().map(plain).collect();
+    PathSpec::new(&name, Some(device), None, None).ok()
+}
+
+/// What can be wrong with paths before their server is known: an interface or an address that is
+/// not there, a proxy's password that cannot be had, two paths that are one. [`resolve`] says the
+/// rest.
+///
+/// # Errors
+/// The first path to which that applies.
+pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let Some(first) = specs.first() else { return Ok(()) };
+    let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
+    for (index, spec) in specs.iter().enumerate() {
+        machine.check(spec).map_err(|fault| blame(spec, fault))?;
+        let is_twin = |other: &&PathSpec| {
+            (&other.device, other.source, &other.proxy) == (&spec.device, spec.source, &spec.proxy)
+        };
+        match specs[..index].iter().find(is_twin) {
+            Some(twin) if !same_egress => {
+                return Err(blame(spec, Fault::SameEgress(twin.name.clone())));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn all_towards(
+    specs: &[PathSpec],
+    server: SocketAddr,
+    fwmark: Option<u32>,
+    same_egress: bool,
+    lookup: Names<'_>,
+) -> Result<Vec<Egress>, PathError> {
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let Some(first) = specs.first() else { return Ok(Vec::new()) };
+    let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
+    let mut egresses = Vec::new();
+    for spec in specs {
+        let way = match &spec.proxy {
+            Some(proxy) => {
+                let found = lookup(&proxy.at);
+                to_proxy(&machine, spec, proxy, found, server, fwmark)
+            }
+            None => machine.way(spec, server, fwmark),
+        };
+        egresses.push(way.map_err(|fault| blame(spec, fault))?);
+    }
+    if !same_egress {
+        refuse_same(&egresses)?;
+    }
+    Ok(egresses)
+}
+
+/// The way to the first of the proxy's addresses, as far as they were `found`, that one leads to.
+fn to_proxy(
+    machine: &Machine,
+    spec: &PathSpec,
+    proxy: &Proxy,
+    found: io::Result<Vec<SocketAddr>>,
+    server: SocketAddr,
+    fwmark: Option<u32>,
+) -> Result<Egress, Fault> {
+    let blame = |fault| Fault::Proxy(proxy.at.clone(), fault);
+    proxy.credentials().map_err(blame)?;
+    let found = found.map_err(|error| blame(ProxyFault::Name(error)))?;
+    let mut ways = found.iter().map(|&at| machine.way_through(spec, server, at, fwmark));
+    let first = ways.next().expect("a name that resolves has an address");
+    first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
+}
+
+/// Refuses two paths that share interface and source address: to an observer they are one path.
+/// Proxies set them apart: behind each of them sits another observer.
+pub(crate) fn refuse_same<'e>(
+    egresses: impl IntoIterator<Item = &'e Egress>,
+) -> Result<(), PathError> {
+    let mut seen = BTreeMap::new();
+    for egress in egresses {
+        if let Some(other) = seen.insert(seen_as(egress), &egress.name) {
+            let fault = Fault::SameEgress(other.clone());
+            return Err(PathError { path: egress.name.clone(), fault });
+        }
+    }
+    Ok(())
+}
+
+/// What tells a path from others.
+fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>) {
+    (egress.index, egress.sends_as, egress.proxy)
+}
+
+/// This machine's interfaces and addresses at one moment.
+struct Machine {
+    links: Vec<Link>,
+    addresses: Vec<Address>,
+}
+
+impl Machine {
+    fn ask() -> io::Result<Machine> {
+        Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
+    }
+
+    /// What a path is made of is there.
+    fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
+        if let Some(name) = &spec.device {
+            self.device(name).map_err(|fault| fault.of_tunnel(spec))?;
+        }
+        if let Some(source) = spec.source {
+            self.holder_up(source)?;
+        }
+        let Some(proxy) = &spec.proxy else { return Ok(()) };
+        let had = proxy.credentials().map(drop);
+        had.map_err(|fault| Fault::Proxy(proxy.at.clone(), fault))
+    }
+
+    fn way(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        fwmark: Option<u32>,
+    ) -> Result<Egress, Fault> {
+        let device = spec.device.as_deref().map(|name| self.device(name)).transpose();
+        let device = device.map_err(|fault| fault.of_tunnel(spec))?;
+        if let Some(source) = spec.source {
+            self.check_source(source, server.ip())?;
+        }
+        let asked = zone(device, server)?.or(device.map(|link| link.index));
+        let question = Question { server: server.ip(), source: spec.source, oif: asked, fwmark };
+        let (route, source) = match device {
+            Some(link) => self.by(link, question)?,
+            None => (question.ask()?, spec.source),
+        };
+        Ok(self.egress(spec, server, route, source))
+    }
+
+    /// The way to `proxy`, through which `server` is reached.
+    fn way_through(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        proxy: SocketAddr,
+        fwmark: Option<u32>,
+    ) -> Result<Egress, Fault> {
+        let egress = self.way(spec, proxy, fwmark)?;
+        Ok(Egress { server, proxy: Some(proxy), ..egress })
+    }
+
+    fn device(&self, name: &str) -> Result<&Link, Fault> {
+        let link = self.links.iter().find(|link| link.name == name);
+        let link = link.ok_or_else(|| Fault::NoDevice(name.into(), self.names()))?;
+        if link.up { Ok(link) } else { Err(Fault::DeviceDown(name.into())) }
+    }
+
+    /// The names of all interfaces, for who mistypes one.
+    fn names(&self) -> Vec<String> {
+        self.links.iter().map(|link| link.name.clone()).collect()
+    }
+
+    fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The interface that `ip` is listed at. All of 127.0.0.0/8 is local, though only 127.0.0.1 is
+    /// listed.
+    fn holder(&self, ip: IpAddr) -> Option<&Link> {
+        let listed = self.addresses.iter().find(|address| address.ip == ip);
+        match listed {
+            Some(address) => self.link(address.index),
+            None if ip.is_loopback() => {
+                self.links.iter().find(|link| link.kind == LinkKind::Loopback)
+            }
+            None => None,
+        }
+    }
+
+    /// The interface that `source` is listed at, which has to be up.
+    fn holder_up(&self, source: IpAddr) -> Result<&Link, Fault> {
+        let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
+        if holder.up { Ok(holder) } else { Err(Fault::DeviceDown(holder.name.clone())) }
+    }
+
+    fn check_source(&self, source: IpAddr, server: IpAddr) -> Result<(), Fault> {
+        let holder = self.holder_up(source)?;
+        if source.is_ipv4() != server.is_ipv4() {
+            return Err(Fault::Family(source, server));
+        }
+        let confined = source.is_loopback() && self.holder(server).is_none();
+        if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
+    }
+
+    /// The route by one interface, and the source address to bind to if there is a reason to.
+    fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
+        let (server, name) = (question.server, || link.name.clone());
+        match (self.holder(server).is_some(), link.kind == LinkKind::Loopback) {
+            (true, false) => return Err(Fault::Inward(server, name())),
+            (false, true) => return Err(Fault::Outward(server, name())),
+            _ => {}
+        }
+        let plain = question.ask();
+        if let Ok(route) = &plain
+            && !route.assumed
+        {
+            return Ok((*route, question.source));
+        }
+        if let Some((route, ip)) = self.by_own_address(link, question)? {
+            return Ok((route, Some(ip)));
+        }
+        match plain {
+            Err(unanswered) if unanswered.is_passing() => Err(unanswered),
+            // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a
+            // route.
+            Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
+            Err(forbidden @ Fault::Route(_, RouteError::Forbidden)) => Err(forbidden),
+            _ => Err(Fault::NoRouteBy(server, name())),
+        }
+    }
+
+    /// A route that exists only for packets from one of the interface's own addresses (`ip rule
+    /// from ADDRESS`).
+    fn by_own_address(
+        &self,
+        link: &Link,
+        question: Question,
+    ) -> Result<Option<(Route, IpAddr)>, Fault> {
+        let own = self.addresses.iter().filter(|address| {
+            let free = question.source.is_none() && address.index == link.index;
+            free && address.ip.is_ipv4() == question.server.is_ipv4()
+        });
+        for ip in own.map(|address| address.ip) {
+            match (Question { source: Some(ip), ..question }.ask()) {
+                Ok(route) if route.oif == link.index && !route.assumed => {
+                    return Ok(Some((route, ip)));
+                }
+                Err(unanswered) if unanswered.is_passing() => return Err(unanswered),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn egress(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        route: Route,
+        source: Option<IpAddr>,
+    ) -> Egress {
+        let link = self.link(route.oif);
+        let inward = link.is_some_and(|link| link.kind == LinkKind::Loopback);
+        let bindable = link.filter(|_| !inward || server.ip().is_loopback());
+        Egress {
+            name: spec.name.clone(),
+            device: bindable.map(|link| link.name.clone()),
+            index: route.oif,
+            source,
+            sends_as: source.or(route.prefsrc),
+            server,
+            gateway: route.gateway,
+            mtu: Some(route.mtu),
+            ports: spec.ports,
+            proxy: None,
+            note: self.note(spec, route, link, source.filter(|_| !inward)),
+        }
+    }
+
+    /// What works, yet is probably not meant.
+    fn note(
+        &self,
+        spec: &PathSpec,
+        route: Route,
+        link: Option<&Link>,
+        source: Option<IpAddr>,
+    ) -> Option<String> {
+        let leaves = link.map_or("?", |link| &link.name);
+        if route.assumed {
+            return Some(format!(
+                "no route by '{leaves}': assuming that the server is on its link"
+            ));
+        }
+        if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
+            return Some(format!(
+                "{ip} belongs to '{home}', but leaves by '{leaves}': add a routing rule for that \
+                 address"
+            ));
+        }
+        let chosen = spec.device.is_some();
+        let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
+        (tunnel && !chosen).then(|| {
+            format!(
+                "leaves by the tunnel '{leaves}'; if that is the tunnel to be split, its packets \
+                 loop: name the interface under it (if:DEVICE), or give --fwmark the tunnel's mark"
+            )
+        })
+    }
+
+    /// The interface that `ip` belongs to, if packets from it leave by another.
+    fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
+        let home = self.holder(ip)?;
+        let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
+        stray.then_some(home.name.as_str())
+    }
+}
+
+/// The interface that a link-local server lies on; `None` for other servers.
+fn zone(device: Option<&Link>, server: SocketAddr) -> Result<Option<u32>, Fault> {
+    let SocketAddr::V6(v6) = server else { return Ok(None) };
+    if !v6.ip().is_unicast_link_local() {
+        return Ok(None);
+    }
+    match (v6.scope_id(), device) {
+        (0, None) => Err(Fault::NoZone(server.ip())),
+        (0, Some(link)) => Ok(Some(link.index)),
+        (zone, Some(link)) if zone != link.index => {
+            Err(Fault::WrongZone(server.ip(), link.name.clone()))
+        }
+        (zone, _) => Ok(Some(zone)),
+    }
+}
+
+/// One route lookup.
+#[derive(Clone, Copy)]
+struct Question {
+    server: IpAddr,
+    source: Option<IpAddr>,
+    oif: Option<u32>,
+    fwmark: Option<u32>,
+}
+
+impl Question {
+    fn ask(self) -> Result<Route, Fault> {
+        let answer = route_to(self.server, self.source, self.oif, self.fwmark);
+        answer.map_err(|error| Fault::Route(self.server, error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! An association: the TCP connection to a proxy, and the relay that lives as long as it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+use super::dialogue::{Credentials, converse};
+use super::fault::ProxyFault;
+
+/// From the first packet to the relay's address.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// A proxy whose machine is gone is noticed after some 20 s: its end of the connection falls silent
+/// without a word.
+const KEEPALIVE: Duration = Duration::from_secs(8);
+const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
+const KEEPALIVES: u32 = 3;
+
+/// The way to a proxy.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// The proxy (TCP).
+    pub proxy: SocketAddr,
+    /// The address to bind to; port 0 is the kernel's choice.
+    pub local: SocketAddr,
+    /// The interface to bind to.
+    pub device: Option<String>,
+    /// The mark that our packets bear (SO_MARK).
+    pub mark: Option<u32>,
+}
+
+/// A proxy's promise to relay UDP for us, good for as long as `control` is open.
+#[derive(Debug)]
+pub struct Association {
+    /// The connection, non-blocking: it becomes readable when the proxy ends the association.
+    pub control: TcpStream,
+    /// Where datagrams go, each with its [`Header`](super::Header).
+    pub relay: SocketAddr,
+}
+
+impl Association {
+    /// Whether the proxy has ended the association. What else it says is of no interest (RFC 1928
+    /// has it say nothing).
+    pub fn is_over(&self) -> bool {
+        is_over(&self.control)
+    }
+}
+
+/// As [`Association::is_over`].
+pub(crate) fn is_over(mut control: &TcpStream) -> bool {
+    match control.read(&mut [0; 64]) {
+        Ok(length) => length == 0,
+        Err(error) => {
+            !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        }
+    }
+}
+
+/// Connects to a proxy and asks it to relay. Blocks, for 8 s at most.
+///
+/// # Errors
+/// The proxy is not there, does not want to, or does not make sense.
+pub fn associate(
+    reach: &Reach,
+    credentials: Option<&Credentials>,
+) -> Result<Association, ProxyFault> {
+    let until = Instant::now() + PATIENCE;
+    let control = connect(reach).map_err(ProxyFault::of_connecting)?;
+    let mut stream = Hasty { stream: &control, until };
+    let relay = converse(&mut stream, credentials, reach.proxy.is_ipv6())?;
+    control.set_nonblocking(true).map_err(ProxyFault::Io)?;
+    let ip = relay.ip().to_canonical();
+    let ip = if ip.is_unspecified() { reach.proxy.ip() } else { ip };
+    Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
+}
+
+fn connect(reach: &Reach) -> io::Result<TcpStream> {
+    let domain = Domain::for_address(reach.proxy);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(device) = &reach.device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if let Some(mark) = reach.mark {
+        socket.set_mark(mark)?;
+    }
+    socket.bind(&reach.local.into())?;
+    socket.connect_timeout(&reach.proxy.into(), PATIENCE)?;
+    socket.set_tcp_nodelay(true)?;
+    let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_AGAIN);
+    socket.set_tcp_keepalive(&often.with_retries(KEEPALIVES))?;
+    Ok(socket.into())
+}
+
+/// A stream that ends at a moment, however slowly the other side drips.
+struct Hasty<'s> {
+    stream: &'s TcpStream,
+    until: Instant,
+}
+
+impl Hasty<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Hasty<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Hasty<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use anabranch_testkit::silent_port::SilentPort;
+
+    fn reach(proxy: SocketAddr) -> Reach {
+        Reach { proxy, local: "127.0.0.5:0".parse().unwrap(), device: None, mark: None }
+    }
+
+    #[test]
+    fn a_relay_without_an_address_is_where_the_proxy_is_and_ends_with_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let proxy = thread::spawn(move || {
+            let (mut client, from) = listener.accept().unwrap();
+            client.write_all(b"\x05\0\x05\0\0\x01\0\0\0\0\x04\xd2").unwrap();
+            (client, from)
+        });
+        let association = associate(&reach(at), None).unwrap();
+        let (mut client, from) = proxy.join().unwrap();
+        assert_eq!(from.ip(), reach(at).local.ip(), "the source address is bound");
+        assert_eq!(association.relay, SocketAddr::new(at.ip(), 1234));
+        assert!(!association.is_over());
+        client.write_all(b"chatter").unwrap();
+        drop(client);
+        let deadline = Instant::now() + PATIENCE;
+        while !association.is_over() {
+            assert!(Instant::now() < deadline, "the end is not noticed");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_port_where_nothing_listens_is_told_as_that() {
+        let nobody = SilentPort::new();
+        let told = associate(&reach(nobody.at), None).unwrap_err().to_string();
+        assert_eq!(told, "does not listen there (connection refused)");
+    }
+
+    #[test]
+    fn a_proxy_that_drips_does_not_outlast_our_patience() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut drip, _) = listener.accept().unwrap();
+        let dripping = thread::spawn(move || {
+            while drip.write_all(b"\x05").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let until = Instant::now() + Duration::from_millis(200);
+        let error = Hasty { stream: &stream, until }.read_exact(&mut [0; 4096]).unwrap_err();
+        assert!(matches!(ProxyFault::of_stream(error), ProxyFault::Timeout));
+        assert!(Instant::now() < until + Duration::from_secs(5));
+        drop(stream);
+        dripping.join().unwrap();
+    }
+}

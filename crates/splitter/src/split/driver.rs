@@ -1,0 +1,421 @@
+//! The loop: what is ready goes to the core, and what the core says is done.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+
+use anabranch_comps::{Core, Input, Output, SessionId, Snapshot};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::clock::Clock;
+use anabranch_os::packet::Complaint;
+use anabranch_os::poller::{Poller, Ready};
+use anabranch_os::udp::{Fault, QueuedError, Received, RecvBatch};
+
+use super::control::Control;
+use super::door::Door;
+use super::onward::{Back, Outgoing, batch_of};
+use super::report::Report;
+use super::sockets::CONTROL;
+use super::tunnel::{TUNNEL, Tunnel};
+use super::uplinks::Uplinks;
+use super::warnings::Warnings;
+use super::{Failure, Listening, Reread, Screen, Settings, manager};
+
+/// Tokens of the files that are no path sockets; those count up from 0.
+pub(super) const LISTENER: u64 = u64::MAX;
+pub(super) const STOP: u64 = u64::MAX - 1;
+pub(super) const NETWORK: u64 = u64::MAX - 2;
+pub(super) const NAMES: u64 = u64::MAX - 3;
+pub(super) const PROXIES: u64 = u64::MAX - 4;
+/// The spare association of path N has the token SPARES + N; paths have 16-bit numbers.
+pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
+const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
+pub(super) const RELOAD: u64 = u64::MAX - 5;
+pub(super) const STEERED: u64 = u64::MAX - 6;
+pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
+
+/// Messages taken from a socket at once.
+const RUNS: usize = 32;
+/// Files told of at once.
+pub(super) const EVENTS: usize = 256;
+
+/// Runs the splitter until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
+///
+/// # Errors
+/// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the
+/// program's own failed, or a capture could not be completed.
+pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, None, screen, None)?)
+}
+
+/// The same until `stop` can be read or has no other end any more, for programs whose signals mean
+/// something else.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(
+    stop: UnixStream,
+    settings: Settings,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, None, screen, Some(stop))?)
+}
+
+/// As [`run`]; with `reread`, SIGHUP reads the settings again instead, and sessions go on under
+/// them. It still ends the run if the terminal that this began on has gone.
+///
+/// # Errors
+/// As [`run`]. Settings that cannot be had while running are told to the screen, and change
+/// nothing.
+pub fn run_rereading(
+    settings: Settings,
+    reread: Option<Reread<'_>>,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, reread, screen, None)?)
+}
+
+fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
+    let mut buffers = RecvBatch::new(RUNS);
+    let mut ready = Vec::with_capacity(EVENTS);
+    while !driver.control.stopped {
+        driver.wait(&mut ready)?;
+        for event in ready.drain(..) {
+            driver.on_ready(event.token, event.error, &mut buffers)?;
+        }
+        driver.on_time()?;
+    }
+    driver.end()
+}
+
+/// The core, and the parts that do what it says.
+pub(super) struct Driver<'s> {
+    pub(super) core: Core,
+    pub(super) clock: Clock,
+    pub(super) poller: Poller,
+    /// Where clients come in.
+    pub(super) door: Door,
+    /// What leads out.
+    pub(super) uplinks: Uplinks,
+    /// The near end of a tunnel, where the server is a far end of ours.
+    pub(super) tunnel: Option<Tunnel>,
+    /// What comes from outside to a running splitter.
+    pub(super) control: Control<'s>,
+    /// What the run tells.
+    pub(super) report: Report<'s>,
+    /// The settings in force, and what follows from them.
+    pub(super) settings: Settings,
+    pub(super) about: Listening,
+    /// Whether what is being sent may leave in parts, because it came in parts.
+    pub(super) in_parts: bool,
+}
+
+impl Driver<'_> {
+    /// Waits until a file is ready or something is due.
+    fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
+        let dues = [
+            self.core.next_timeout(),
+            self.uplinks.next_timeout(),
+            self.tunnel.as_ref().map(Tunnel::next_timeout),
+            self.control.keep_at,
+            Some(self.report.next_snapshot),
+        ];
+        let due = dues.into_iter().flatten().min();
+        let timeout = due.map(|due| due.since(self.clock.now()));
+        let events = self
+            .poller
+            .wait(timeout)
+            .map_err(|error| Failure::System("waiting for datagrams", error))?;
+        ready.extend(events);
+        Ok(())
+    }
+
+    fn on_ready(
+        &mut self,
+        token: u64,
+        error: bool,
+        buffers: &mut RecvBatch,
+    ) -> Result<(), Failure> {
+        match token {
+            LISTENER if self.door.port().is_none() => self.on_packets()?,
+            LISTENER => self.on_clients(buffers),
+            STOP => self.control.stopped = true,
+            NETWORK => self.on_network()?,
+            STEERED => self.on_steered()?,
+            NAMES => self.on_names(),
+            RELOAD => self.on_hangup(),
+            LOOKED_UP => self.on_looked_up(),
+            PROXIES => self.on_proxies(),
+            SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
+            token if token & CONTROL > 0 => self.on_control(token & !CONTROL),
+            token => self.on_server(token, error, buffers),
+        }
+        Ok(())
+    }
+
+    fn on_hangup(&mut self) {
+        match self.control.is_hung_up() {
+            true => self.control.stopped = true,
+            false => self.on_reload(),
+        }
+    }
+
+    /// Datagrams of clients: each run through the core, then all of them out.
+    fn on_clients(&mut self, buffers: &mut RecvBatch) {
+        let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
+        let now = self.clock.now();
+        let (mut outgoing, mut back) = (Vec::with_capacity(RUNS), Vec::new());
+        for run in runs {
+            let batch = batch_of(&run);
+            self.core.handle(
+                now,
+                Input::Client { client: run.from, server: None, local: run.to, batch },
+            );
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.give_back(&back);
+        self.send(now, &outgoing);
+    }
+
+    /// Datagrams of the server, come to a path's socket.
+    fn on_server(&mut self, token: u64, error: bool, buffers: &mut RecvBatch) {
+        let now = self.clock.now();
+        if error {
+            self.on_late_errors(now, token);
+        }
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
+        let source = socket.source();
+        let relayed = socket.relay.is_some();
+        let runs = match buffers.recv(&socket.udp) {
+            Ok(runs) => runs,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => return self.blame(now, token, Fault::from_io(&error)),
+        };
+        if relayed {
+            return self.on_relayed(now, token, runs);
+        }
+        let (mut outgoing, mut back) = (Vec::new(), Vec::with_capacity(RUNS));
+        for run in runs {
+            let Some(socket) = self.uplinks.sockets.by_token(token) else { break };
+            if !socket.is_to(run.from) {
+                continue;
+            }
+            self.report.see(now, socket, false, run.onward());
+            if self.tunnel.is_some() {
+                self.on_far_end(now, [run]);
+                continue;
+            }
+            self.core.handle(now, source.says(batch_of(&run)));
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.give_back(&back);
+        self.send(now, &outgoing);
+    }
+
+    /// Errors of earlier datagrams that wait in a socket's error queue.
+    fn on_late_errors(&mut self, now: Time, token: u64) {
+        while let Some(socket) = self.uplinks.sockets.by_token(token) {
+            let Ok(Some(error)) = socket.udp.take_error() else { return };
+            self.warn_narrow(token, &error);
+            self.blame(now, token, error.fault);
+        }
+    }
+
+    fn warn_narrow(&mut self, token: u64, error: &QueuedError) {
+        if let Some(socket) =
+            self.uplinks.sockets.by_token(token).filter(|_| self.uplinks.sockets.is_in_use(token))
+        {
+            let (session, egress) = (socket.session, self.uplinks.ways.of(socket.path));
+            let warning =
+                self.report.warnings.narrow(socket.path, &egress.name, egress.headers(), error);
+            if let Some(mtu) = Warnings::narrowed(error) {
+                self.door.complain(session, Complaint::TooBig(mtu));
+            }
+            self.report.warn(warning);
+        }
+    }
+
+    /// Something changed in the machine's network: a path may have gone, come, or moved.
+    fn on_network(&mut self) -> Result<(), Failure> {
+        let changes = self.control.monitor.drain();
+        let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
+        if self.door.concerns(&changes) {
+            self.on_steered()?;
+        }
+        if !changes.is_empty() {
+            self.uplinks.ways.on_change(self.clock.now());
+        }
+        Ok(())
+    }
+
+    /// Looks at the paths if something changed.
+    fn look_again(&mut self, now: Time) {
+        let families = self.uplinks.ways.led();
+        let looks = self.uplinks.ways.look_again(now);
+        if looks.is_empty() {
+            return;
+        }
+        looks.iter().for_each(|look| self.on_look(now, look));
+        self.steer();
+        // Whichever comes, the core's outputs are done once.
+        match self.uplinks.ways.led() == families {
+            true => self.tend(now),
+            false => self.resolve_again(now),
+        }
+    }
+
+    /// The server's name was looked up.
+    fn on_names(&mut self) {
+        let Some(found) = self.uplinks.resolver.answer() else { return };
+        let now = self.clock.now();
+        let server = self.uplinks.ways.suitable(&found);
+        if server.is_none() && !found.is_empty() {
+            let warning = self.report.warnings.unsuitable(&found, self.uplinks.ways.server());
+            self.report.warn(warning);
+        }
+        for session in self.uplinks.resolver.settle(now, server.is_some()) {
+            if session == TUNNEL {
+                self.on_far_end_found(now, server);
+                continue;
+            }
+            if self.uplinks.servers.contains_key(&session) {
+                self.on_found_again(now, session, &found, server);
+                continue;
+            }
+            self.uplinks.servers.extend(server.map(|server| (session, server)));
+            self.core
+                .handle(now, Input::Resolved { session, found: server.is_some(), barred: &[] });
+            self.settle(now);
+        }
+    }
+
+    /// What time itself brings.
+    fn on_time(&mut self) -> Result<(), Failure> {
+        let now = self.clock.now();
+        if self.control.keep_at.take_if(|due| *due <= now).is_some() {
+            self.on_steered()?;
+        }
+        self.look_again(now);
+        self.uplinks.resolver.on_time(now);
+        self.on_proxy_time(now);
+        if self.core.next_timeout().is_some_and(|due| due <= now) {
+            self.settle(now);
+        }
+        self.tend_tunnel(now);
+        for local in self.uplinks.sockets.close_retired(now) {
+            self.core.handle(now, Input::Shut { local });
+        }
+        if self.report.is_due(now) {
+            let missed = self.uplinks.sockets.missed(now);
+            let snapshot = self.snapshot(missed);
+            self.report.screen.snapshot(now, &snapshot);
+            if !self.door.is_guarded() {
+                self.on_steered()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the core wants done where no batch is at hand.
+    pub(super) fn settle(&mut self, now: Time) {
+        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
+        self.drain(now, None, &mut outgoing, &mut back);
+        self.give_back(&back);
+        self.send(now, &outgoing);
+    }
+
+    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client
+    /// into `back`, everything else done at once. `run` is the batch that the core has just
+    /// handled.
+    pub(super) fn drain<'a>(
+        &mut self,
+        now: Time,
+        run: Option<&Received<'a>>,
+        outgoing: &mut Vec<Outgoing<'a>>,
+        back: &mut Vec<Back<'a>>,
+    ) {
+        while let Some(output) = self.core.poll(now) {
+            match output {
+                Output::Send { session, tuple, path, payload } => {
+                    outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
+                }
+                Output::Return { client, server, local, held } => {
+                    let Some(answer) = Back::of(client, local, held, run) else { continue };
+                    match server {
+                        Some(server) => self.deliver(server, client, &answer.run()),
+                        None => back.push(answer),
+                    }
+                }
+                Output::Resolve { session, server: Some(server) } => {
+                    self.resolve_named(now, session, server);
+                }
+                Output::Resolve { session, .. } => self.resolve(now, session),
+                Output::Close { session } => self.close(now, session),
+                Output::Event(event) => {
+                    self.door.note(&event);
+                    self.follow_name(now, &event);
+                    self.report.screen.event(now, &event);
+                }
+            }
+        }
+    }
+
+    /// Finds the server for a new session: at once where it is an address, so that nothing has to
+    /// wait, else by asking.
+    fn resolve(&mut self, now: Time, session: SessionId) {
+        if let Some(tunnel) = &mut self.tunnel {
+            let far = self.uplinks.servers.get(&TUNNEL).copied();
+            self.uplinks.servers.extend(far.map(|far| (session, far)));
+            if tunnel.open_flow(session) {
+                self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+            }
+            return;
+        }
+        match self.uplinks.literal {
+            Some(server) => {
+                self.uplinks.servers.insert(session, server);
+                self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+            }
+            None => self.uplinks.resolver.ask(now, session),
+        }
+    }
+
+    fn close(&mut self, now: Time, session: SessionId) {
+        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.close_flow(session));
+        self.door.forget(session);
+        for local in self.uplinks.close(session) {
+            self.core.handle(now, Input::Shut { local });
+        }
+    }
+
+    /// The counters, with what only the sockets know; `missed` is what those of the paths have
+    /// dropped.
+    pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
+        let pinned = self.door.pinned(self.control.stopped);
+        let snapshot = Snapshot { pinned, ..self.core.snapshot() };
+        let mut snapshot = self.report.complete(self.door.port(), missed, snapshot);
+        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(&mut snapshot));
+        snapshot
+    }
+
+    /// Closes the sessions, completes the captures, shows the last counters.
+    fn end(mut self) -> Result<Snapshot, Failure> {
+        manager::stopping();
+        let now = self.clock.now();
+        let missed = self.uplinks.sockets.missed_by_all();
+        let snapshot = self.snapshot(missed);
+        self.core.handle(now, Input::Shutdown);
+        self.settle(now);
+        self.leave_far_end(now);
+        let freed = self.door.close();
+        // Not before: whoever is impatient must not be left with half a machine's routes.
+        self.control.be_hasty();
+        // First the screen, which may hold a terminal: the captures may take long, and be cut
+        // short.
+        self.report.screen.finish(now, &snapshot);
+        self.report.taps.finish().map_err(Failure::Unfinished)?;
+        freed.map_err(|error| {
+            Failure::System("undoing the routes (the next start tries again)", error)
+        })?;
+        Ok(snapshot)
+    }
+}

@@ -1,0 +1,144 @@
+//! The far end in the loop: what leaves is sealed, what comes is opened, and its news are told.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{DownReason, Input};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::udp::Received;
+
+use super::FarEndNews;
+use super::driver::Driver;
+use super::onward::{Back, Outgoing, batch_of};
+use super::tunnel::{TUNNEL, Tunnel};
+
+impl Driver<'_> {
+    /// Finds the far end's address.
+    pub(super) fn seek_far_end(&mut self, now: Time) {
+        if self.tunnel.is_some() {
+            match self.uplinks.literal {
+                Some(server) => _ = self.uplinks.servers.insert(TUNNEL, server),
+                None => self.uplinks.resolver.ask(now, TUNNEL),
+            }
+        }
+    }
+
+    /// The far end's name was looked up: it may be elsewhere now.
+    pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
+        let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
+        let before = self.uplinks.servers.insert(TUNNEL, far);
+        if before.is_some_and(|before| before != far) {
+            self.uplinks.retire_all(now);
+        }
+    }
+
+    /// What the core wants sent, sealed where there is a far end.
+    pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
+        let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
+            return self.send_as_is(now, outgoing);
+        };
+        let mut packets = std::mem::take(&mut tunnel.sealed);
+        let mut sealed = Vec::with_capacity(outgoing.len());
+        outgoing.iter().for_each(|each| tunnel.seal(now, each, &mut packets, &mut sealed));
+        let sealed: Vec<_> = sealed.iter().map(|sealed| sealed.outgoing(&packets)).collect();
+        self.send_as_is(now, &sealed);
+        packets.clear();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.sealed = packets;
+        }
+    }
+
+    /// Takes packets of the far end.
+    pub(super) fn on_far_end<'r>(
+        &mut self,
+        now: Time,
+        runs: impl IntoIterator<Item = Received<'r>>,
+    ) {
+        if let Some(tunnel) = &mut self.tunnel {
+            runs.into_iter().for_each(|run| tunnel.open(now, &run));
+        }
+        self.hand_over(now);
+    }
+
+    /// Hands to the core what came out of the tunnel.
+    fn hand_over(&mut self, now: Time) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        let Some(&far) = self.uplinks.servers.get(&TUNNEL) else { return };
+        let mut bytes = std::mem::take(&mut tunnel.arrived);
+        let arrived = tunnel.arrived(now, &mut bytes);
+        let (mut outgoing, mut back) = (Vec::new(), Vec::<Back<'_>>::new());
+        for one in &arrived {
+            let (run, session, tuple) = (one.run(far, &bytes), one.session, one.tuple);
+            self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.give_back(&back);
+        self.send(now, &outgoing);
+        bytes.clear();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.arrived = bytes;
+        }
+    }
+
+    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of
+    /// the far end and of each path.
+    pub(super) fn tend_tunnel(&mut self, now: Time) {
+        if self.tunnel.is_none() || !self.uplinks.servers.contains_key(&TUNNEL) {
+            return;
+        }
+        self.hand_over(now);
+        let words = self.tunnel.as_mut().map(|tunnel| tunnel.words(now)).unwrap_or_default();
+        self.send_as_is(now, &words);
+        while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
+            self.on_far_end_news(now, &news);
+        }
+        let paths = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.paths());
+        for path in (0..paths).map(PathId::at) {
+            let changed = self.tunnel.as_mut().and_then(|tunnel| tunnel.changed(path));
+            if let Some(broken) = changed {
+                self.core.handle(now, Input::Path { path, broken });
+                self.settle(now);
+            }
+        }
+        self.look_at_windows(now);
+    }
+
+    /// The core is told what the paths take, where the schedule looks at that.
+    fn look_at_windows(&mut self, now: Time) {
+        if let Some(windows) = self.tunnel.as_mut().and_then(Tunnel::windows) {
+            self.core.handle(now, Input::Windows(windows));
+            self.settle(now);
+        }
+    }
+
+    fn on_far_end_news(&mut self, now: Time, news: &FarEndNews) {
+        self.report.screen.far_end(now, news);
+        match news {
+            FarEndNews::Up => {
+                let waiting = self.tunnel.as_mut().map(Tunnel::take_waiting);
+                for session in waiting.unwrap_or_default() {
+                    self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+                    self.settle(now);
+                }
+            }
+            // Its name may lead elsewhere since.
+            FarEndNews::Unanswered { .. } if self.uplinks.literal.is_none() => {
+                self.uplinks.resolver.ask(now, TUNNEL);
+            }
+            FarEndNews::Unanswered { .. } | FarEndNews::Lost | FarEndNews::Left => {}
+        }
+    }
+
+    /// The core is told what is wrong with a path, as far as this machine can tell; what the far
+    /// end's silence says of it stands beside.
+    pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
+        let tunnel = self.tunnel.as_mut();
+        let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(path, broken));
+        self.core.handle(now, Input::Path { path, broken });
+    }
+
+    /// Says farewell to the far end.
+    pub(super) fn leave_far_end(&mut self, now: Time) {
+        let words = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
+        self.send_as_is(now, &words);
+    }
+}

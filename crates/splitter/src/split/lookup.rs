@@ -1,0 +1,110 @@
+//! New settings that wait for the addresses of names, which are asked for beside the forwarding
+//! thread.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use anabranch_os::target::Target;
+
+/// What each name was found to stand for.
+pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
+
+/// Who waits for names, the latest alone.
+#[derive(Debug)]
+pub(super) struct Lookup<W> {
+    waiting: Option<W>,
+    /// How often somebody has begun to wait.
+    round: u64,
+    answered: Sender<(u64, Found)>,
+    answers: Receiver<(u64, Found)>,
+    bell: UnixStream,
+    ring: UnixStream,
+}
+
+impl<W> Lookup<W> {
+    /// Nobody waits.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub(super) fn new() -> io::Result<Lookup<W>> {
+        let (answered, answers) = mpsc::channel();
+        let (bell, ring) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        Ok(Lookup { waiting: None, round: 0, answered, answers, bell, ring })
+    }
+
+    /// `who` waits for the addresses of `names`, in the place of whoever waited before.
+    ///
+    /// # Errors
+    /// No thread, or no file, is left; nobody waits then.
+    pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
+        self.dismiss();
+        let (round, answered, mut ring) =
+            (self.round, self.answered.clone(), self.ring.try_clone()?);
+        let work = move || {
+            let found = names.into_iter().map(|name| {
+                let addresses = name.resolve();
+                (name, addresses)
+            });
+            // The run may have ended meanwhile.
+            let _ = answered.send((round, found.collect()));
+            let _ = ring.write(&[0]);
+        };
+        thread::Builder::new().name("names".into()).spawn(work)?;
+        self.waiting = Some(who);
+        Ok(())
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn dismiss(&mut self) {
+        self.round += 1;
+        self.waiting = None;
+    }
+
+    /// Who waited, and what was found; `None` if the answer came for somebody before.
+    pub(super) fn answer(&mut self) -> Option<(W, Found)> {
+        // One that stays unread rings again.
+        let _ = self.bell.read(&mut [0]);
+        let (round, found) = self.answers.try_recv().ok()?;
+        let who = if round == self.round { self.waiting.take() } else { None };
+        who.map(|who| (who, found))
+    }
+}
+
+impl<W> AsFd for Lookup<W> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use anabranch_os::poller::Poller;
+
+    #[test]
+    fn only_the_latest_is_answered() {
+        let mut lookup = Lookup::new().unwrap();
+        let mut poller = Poller::new(1).unwrap();
+        poller.add(&lookup, 0).unwrap();
+        let names: Vec<Target> = vec!["localhost:9".parse().unwrap()];
+        for who in ["first", "second"] {
+            lookup.begin(who, names.clone()).unwrap();
+        }
+        let mut answered = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(poller.wait(Some(Duration::from_secs(20))).unwrap().count(), 1);
+            answered.extend(lookup.answer());
+        }
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "the bell is silent");
+        let (who, found) = answered.pop().unwrap();
+        assert!(answered.is_empty() && who == "second" && found[0].0 == names[0]);
+        assert!(found[0].1.as_ref().unwrap().iter().all(|at| at.ip().is_loopback()));
+    }
+}

@@ -1,0 +1,23 @@
+//! What the service manager that started the program is told (sd_notify(3)); nothing without one.
+
+use anabranch_os::manager::tell;
+use sd_notify::NotifyState;
+
+use super::Listening;
+
+/// Clients may come.
+pub(super) fn ready(about: &Listening) {
+    let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
+    let door = match (&about.listen, &about.tun) {
+        (_, Some(plan)) => format!("interface {}", plan.request.tun),
+        (Some(listen), None) => format!("listening on {listen}"),
+        (None, None) => String::new(),
+    };
+    let status = format!("{door}, paths {}", paths.join(", "));
+    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
+/// The run ends, which may take as long as its captures need.
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}

@@ -1,0 +1,101 @@
+//! A server that has fallen silent may be elsewhere since: its name is looked up again.
+//!
+//! Only WireGuard is moved. Its server knows its client by keys; those of QUIC and Mosh would find
+//! packets of a connection that they do not have, and their clients begin anew by themselves.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{Event, Input, Protocol, SessionId};
+use anabranch_multipath::Time;
+
+use super::driver::Driver;
+
+/// The consequence of a lookup for a session that has a server.
+#[derive(Debug, PartialEq, Eq)]
+enum Move {
+    /// Its server is still one of the name's addresses, or none was found that the paths lead to.
+    Stays,
+    /// The name leads elsewhere, and the session follows it.
+    Goes(SocketAddr),
+    /// The name leads elsewhere, and the session is left to its client.
+    Left(SocketAddr),
+}
+
+fn judge(
+    present: SocketAddr,
+    found: &[SocketAddr],
+    suitable: Option<SocketAddr>,
+    protocol: Option<Protocol>,
+) -> Move {
+    match suitable.filter(|_| !found.contains(&present)) {
+        None => Move::Stays,
+        Some(server) if protocol == Some(Protocol::WireGuard) => Move::Goes(server),
+        Some(server) => Move::Left(server),
+    }
+}
+
+impl Driver<'_> {
+    /// Notes an event of the core: the protocol of a session, or that its server is silent.
+    pub(super) fn follow_name(&mut self, now: Time, event: &Event) {
+        match *event {
+            Event::Recognised { session, protocol } => {
+                self.uplinks.protocols.insert(session, protocol);
+            }
+            Event::Unanswered { session, server: None, .. } => {
+                let is_named = self.uplinks.literal.is_none() && self.tunnel.is_none();
+                if is_named && self.uplinks.servers.contains_key(&session) {
+                    self.uplinks.resolver.ask(now, session);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The server's name was looked up again for a session.
+    pub(super) fn on_found_again(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        found: &[SocketAddr],
+        suitable: Option<SocketAddr>,
+    ) {
+        let Some(&present) = self.uplinks.servers.get(&session) else { return };
+        let protocol = self.uplinks.protocols.get(&session).copied();
+        let number = session.0;
+        match judge(present, found, suitable, protocol) {
+            Move::Stays => {}
+            Move::Goes(server) => {
+                self.report.screen.warn(&format!(
+                    "session {number}: the server is at {server} now, not at {present}: it moves"
+                ));
+                self.uplinks.servers.insert(session, server);
+                self.uplinks.sockets.retire_session(now, session);
+                let barred = self.uplinks.barred(server);
+                self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
+                self.settle(now);
+            }
+            Move::Left(server) => self.report.screen.warn(&format!(
+                "session {number}: the server is at {server} now, not at {present}: its client has to \
+                 begin a new session"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_wireguard_moves_and_only_from_an_address_that_is_gone() {
+        let [old, new] = ["192.0.2.1:9", "192.0.2.2:9"].map(|at| at.parse().unwrap());
+        let wireguard = Some(Protocol::WireGuard);
+        assert_eq!(judge(old, &[new], Some(new), wireguard), Move::Goes(new));
+        assert_eq!(judge(old, &[new, old], Some(new), wireguard), Move::Stays);
+        assert_eq!(judge(old, &[], None, wireguard), Move::Stays, "the name does not resolve");
+        assert_eq!(judge(old, &[new], None, wireguard), Move::Stays, "no path leads there");
+        for protocol in [Some(Protocol::Quic), Some(Protocol::Mosh), Some(Protocol::Other), None] {
+            assert_eq!(judge(old, &[new], Some(new), protocol), Move::Left(new));
+        }
+    }
+}

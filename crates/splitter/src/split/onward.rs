@@ -1,0 +1,204 @@
+//! What is on its way out after one reception: gathered, so that neighbours for one socket leave in
+//! one system call.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use anabranch_comps::{Batch, Held, Payload, SessionId, TupleId};
+use anabranch_multipath::PathId;
+use anabranch_os::udp::{Datagrams, Received, SendReport};
+
+use crate::socks::Header;
+
+/// Datagrams for one tuple.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
+    pub(super) path: PathId,
+    pub(super) bytes: Cow<'a, [u8]>,
+    pub(super) stride: usize,
+    pub(super) ecn: u8,
+}
+
+impl<'a> Outgoing<'a> {
+    /// What the core wants sent, `run` being the batch that it has just handled; `None` for a part
+    /// of a batch that is not at hand.
+    pub(super) fn of(
+        (session, tuple, path): (SessionId, TupleId, PathId),
+        payload: Payload,
+        run: Option<&Received<'a>>,
+    ) -> Option<Outgoing<'a>> {
+        let (bytes, stride, ecn) = match payload {
+            Payload::Live(part) => {
+                let run = run?;
+                (Cow::Borrowed(&run.bytes[part]), run.stride, run.ecn)
+            }
+            Payload::Kept { bytes, ecn } => {
+                let stride = bytes.len();
+                (Cow::Owned(bytes.into_vec()), stride, ecn)
+            }
+        };
+        Some(Outgoing { session, tuple, path, bytes, stride, ecn })
+    }
+}
+
+impl Outgoing<'_> {
+    /// As the socket takes them.
+    pub(super) fn datagrams(&self) -> Datagrams<'_> {
+        Datagrams { bytes: &self.bytes, stride: self.stride, ecn: self.ecn, to: None, source: None }
+    }
+
+    /// The same, without the batch that they came in.
+    pub(super) fn kept(&self) -> Outgoing<'static> {
+        Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
+    }
+
+    /// The same, each behind a proxy's header.
+    pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
+        let bytes = header.wrap(&self.bytes, self.stride);
+        Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
+    }
+
+    /// Each of them.
+    pub(super) fn each(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.count()).map(|place| self.part(place..place + 1).bytes)
+    }
+
+    /// How many they are.
+    pub(super) fn count(&self) -> usize {
+        self.bytes.len().div_ceil(self.stride.max(1)).max(1)
+    }
+
+    /// Some of them.
+    pub(super) fn part(&self, datagrams: Range<usize>) -> Datagrams<'_> {
+        let whole = self.datagrams();
+        let at = |index: usize| whole.bytes.len().min(index.saturating_mul(whole.stride));
+        Datagrams { bytes: &whole.bytes[at(datagrams.start)..at(datagrams.end)], ..whole }
+    }
+
+    fn same_socket(&self, other: &Outgoing<'_>) -> bool {
+        (self.session, self.tuple) == (other.session, other.tuple)
+    }
+}
+
+/// Datagrams for a client.
+#[derive(Debug)]
+pub(super) struct Back<'a> {
+    client: SocketAddr,
+    local: Option<IpAddr>,
+    bytes: Cow<'a, [u8]>,
+    stride: usize,
+    ecn: u8,
+}
+
+impl<'a> Back<'a> {
+    /// What the core wants returned: what it `held`, or else the batch that it has just handled, if
+    /// one is at hand.
+    pub(super) fn of(
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        held: Option<Held>,
+        run: Option<&Received<'a>>,
+    ) -> Option<Back<'a>> {
+        let (bytes, stride, ecn) = match held {
+            Some(held) => (Cow::Owned(held.bytes.into_vec()), held.stride, held.ecn),
+            None => run.map(|run| (Cow::Borrowed(run.bytes), run.stride, run.ecn))?,
+        };
+        Some(Back { client, local, bytes, stride, ecn })
+    }
+
+    /// As a socket takes them.
+    pub(super) fn datagrams(&self) -> Datagrams<'_> {
+        Datagrams { to: Some(self.client), source: self.local, ..self.run().onward() }
+    }
+
+    /// As they were received.
+    pub(super) fn run(&self) -> Received<'_> {
+        let Back { client, ref bytes, stride, ecn, .. } = *self;
+        Received { from: client, to: None, ecn, stride, bytes }
+    }
+}
+
+/// Received datagrams as the core takes them.
+pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
+    Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
+}
+
+/// The ranges of neighbours for the same socket, in order.
+pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = Range<usize>> + 'g {
+    let mut start = 0;
+    outgoing.chunk_by(Outgoing::same_socket).map(move |group| {
+        let range = start..start + group.len();
+        start = range.end;
+        range
+    })
+}
+
+/// What went out of a group, by the report on sending all of it: each part of one of its members.
+pub(super) fn gone<'g, 'a>(
+    group: &'g [Outgoing<'a>],
+    report: &'g SendReport<'_>,
+) -> impl Iterator<Item = (&'g Outgoing<'a>, Range<usize>)> {
+    let mut next = 0;
+    group.iter().flat_map(move |outgoing| {
+        let start = next;
+        next += outgoing.count();
+        let parts = report.gone(start..next);
+        parts.map(move |part| (outgoing, part.start - start..part.end - start))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as PlainSocket;
+    use std::process::Command;
+
+    use super::*;
+    use anabranch_os::namespace::Namespace;
+    use anabranch_os::udp::{Fault, SendQueue, UdpOptions, UdpSocket};
+
+    fn outgoing(bytes: &[u8], stride: usize) -> Outgoing<'_> {
+        let (session, tuple, path) = (SessionId(0), TupleId(0), PathId::at(0));
+        Outgoing { session, tuple, path, bytes: bytes.into(), stride, ecn: 0 }
+    }
+
+    /// Loopback with an MTU of 1,500 bytes. Without the right to a namespace, or without iproute2,
+    /// says so and passes.
+    fn with_usual_mtu(work: impl FnOnce() + Send) {
+        let outcome = Namespace::new().and_then(|namespace| {
+            namespace.run(|| {
+                let mut ip = Command::new("ip");
+                if !ip.args(["link", "set", "lo", "up", "mtu", "1500"]).status()?.success() {
+                    return Err(std::io::Error::other("ip failed"));
+                }
+                work();
+                Ok(())
+            })
+        });
+        if let Err(error) = outcome {
+            println!("skipped: {error}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_was_refused_is_not_taken_for_the_one_behind_it() {
+        with_usual_mtu(|| {
+            let server = PlainSocket::bind("127.0.0.1:0").unwrap();
+            let to = server.local_addr().unwrap();
+            let socket = UdpSocket::connect(None, to, &UdpOptions::default()).unwrap();
+            let (large, small) = (vec![1; 2_000], vec![2; 100]);
+            let run = [3; 250];
+            let group = [outgoing(&large, 2_000), outgoing(&small, 100), outgoing(&run, 100)];
+            let mut queue = SendQueue::new();
+            let mut batch = queue.batch(&socket);
+            group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
+            let report = batch.send();
+            assert_eq!((report.sent, report.failed_by(Fault::TooBig)), (4, 1));
+            let seen: Vec<&[u8]> =
+                gone(&group, &report).map(|(outgoing, part)| outgoing.part(part).bytes).collect();
+            assert_eq!(seen, [&small[..], &run[..]]);
+        });
+    }
+}

@@ -1,0 +1,161 @@
+//! The interface in the loop: packets of programs, and what keeps their routes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::{Failure as Fault, Input, SessionId};
+use anabranch_multipath::Time;
+use anabranch_os::packet::{self, Complaint, Content, Datagram, Whole};
+use anabranch_os::udp::Received;
+
+use super::Failure;
+use super::door::{Arena, ROOM, ROUND};
+use super::driver::Driver;
+use super::onward::batch_of;
+use crate::far_end::Inner;
+use crate::steer::Upkeep;
+
+/// The next look at what was set up after one that the system did not answer.
+const AGAIN: Duration = Duration::from_millis(100);
+
+impl Driver<'_> {
+    /// Packets of the machine's or the namespace's programs.
+    ///
+    /// # Errors
+    /// Somebody has removed the interface.
+    pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
+        let Some(door) = self.door.interface() else { return Ok(()) };
+        let read = door.read();
+        read.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        // It is lent to what the core wants sent, and comes back at the end.
+        let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
+        let arena = std::mem::replace(&mut door.arena, empty);
+        let now = self.clock.now();
+        let inner = self.door.whole().and_then(|door| door.inner());
+        // What is returned here goes to the interface, not into `back`.
+        let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
+        for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
+            let packet = &packet[..*length];
+            let (run, input) = match inner {
+                Some(_) if packet::is_for_link(packet) => continue,
+                Some(inner) => whole(inner, packet),
+                None => {
+                    let Some(datagram) = self.admit(now, packet) else { continue };
+                    let run = run_of(&datagram);
+                    (run, input(&datagram, &run))
+                }
+            };
+            self.core.handle(now, input);
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.send(now, &outgoing);
+        drop(outgoing);
+        if let Some(door) = self.door.interface() {
+            door.arena = arena;
+        }
+        Ok(())
+    }
+
+    /// The datagram in a packet, if it is one to split. Others are answered as a router would that
+    /// does not carry them; parts are kept until they are whole.
+    fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
+        let door = self.door.interface()?;
+        match packet::read(packet) {
+            Content::Datagram(datagram) if door.splits(&datagram) => return Some(datagram),
+            Content::Fragment(part) => {
+                let whole = door.fragments.take(now, &part);
+                whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
+            }
+            // The kernel's own, which it sends by every interface: it asks for routers and names
+            // its groups.
+            Content::Other if packet::is_for_link(packet) => {}
+            _ => {
+                door.complain(Complaint::Prohibited, packet);
+                let warning = self.report.warnings.unsplit();
+                self.report.warn(warning);
+            }
+        }
+        None
+    }
+
+    /// A datagram that came in parts leaves in parts: its sender wants it so.
+    fn on_whole(&mut self, now: Time, whole: &Whole) {
+        let Whole { from, to, ecn, .. } = *whole;
+        let datagram = Datagram { from, to, ecn, payload: whole.payload() };
+        if !self.door.interface().is_some_and(|door| door.splits(&datagram)) {
+            return;
+        }
+        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
+        let run = run_of(&datagram);
+        self.core.handle(now, input(&datagram, &run));
+        self.drain(now, Some(&run), &mut outgoing, &mut back);
+        self.in_parts = true;
+        self.send(now, &outgoing);
+        self.in_parts = false;
+    }
+
+    /// Hands a server's datagrams to a client of the interface.
+    pub(super) fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) {
+        if let Some(door) = self.door.interface() {
+            self.report.not_returned += door.deliver(server, client, run);
+        }
+    }
+
+    /// Finds the way to the server that a client named.
+    pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
+        self.uplinks.servers.insert(session, server);
+        let barred = self.uplinks.ways.barred(server);
+        if barred.len() == self.uplinks.ways.len() {
+            self.door.complain(session, Complaint::Unreachable);
+        }
+        self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
+    }
+
+    /// Lets a client of the interface know of an error as it would without the splitter.
+    pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
+        match (failure, socket) {
+            (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
+            (Fault::Refused, _) => self.door.complain(session, Complaint::Port),
+            _ => {}
+        }
+    }
+
+    /// Somebody may have changed what was set up. It is there again before anything else is done.
+    ///
+    /// # Errors
+    /// It cannot be; everything is left closed.
+    pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
+        let Upkeep { told, network, again } = self.door.keep()?;
+        told.iter().for_each(|line| self.report.screen.warn(line));
+        self.control.keep_at = again.then(|| self.clock.now() + AGAIN);
+        if network {
+            self.uplinks.ways.on_change(self.clock.now());
+        }
+        Ok(())
+    }
+
+    /// The machine's routes keep up with the paths.
+    pub(super) fn steer(&mut self) {
+        if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
+            self.report.screen.warn(&format!("the routes do not follow the paths: {error}"));
+        }
+    }
+}
+
+fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
+    let Datagram { from, ecn, payload, .. } = *datagram;
+    Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
+}
+
+/// A packet for the far end as a datagram: all of them are one session's.
+fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
+    let client = SocketAddr::from((inner.four, 0));
+    let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };
+    let batch = batch_of(&run);
+    (run, Input::Client { client, server: None, local: None, batch })
+}
+
+fn input<'a>(datagram: &Datagram<'_>, run: &Received<'a>) -> Input<'a> {
+    let batch = batch_of(run);
+    Input::Client { client: datagram.from, server: Some(datagram.to), local: None, batch }
+}

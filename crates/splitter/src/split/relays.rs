@@ -1,0 +1,227 @@
+//! Paths through proxies in the loop: what their connections and their answers bring.
+
+use std::io;
+use std::net::SocketAddr;
+
+use anabranch_comps::{Failure, Input, Renumbering, SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::udp;
+
+use super::driver::{Driver, SPARES};
+use super::onward::{Outgoing, batch_of};
+use super::proxies::{Outcome, WaitingTuple};
+use super::ways::Look;
+use crate::paths::PathSpec;
+use crate::socks::{Association, Opened, ProxyFault};
+
+impl Driver<'_> {
+    /// Answers of proxies to our attempts.
+    pub(super) fn on_proxies(&mut self) {
+        let now = self.clock.now();
+        while let Some((path, outcome)) = self.uplinks.proxies.answer() {
+            match outcome {
+                Outcome::Relay(association) => self.on_association(now, path, association),
+                Outcome::Fault(fault) => self.on_fault(now, path, fault),
+                Outcome::Moved(found) => self.on_moved(now, path, &found),
+            }
+        }
+        self.tend(now);
+    }
+
+    fn on_fault(&mut self, now: Time, path: PathId, fault: ProxyFault) {
+        let alone = !self.uplinks.sockets.has_relay(path);
+        let warning = self.uplinks.proxies.on_fault(now, path, fault, alone);
+        self.report.warn(warning);
+    }
+
+    /// The name of a path's proxy leads elsewhere now.
+    fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
+        match self.uplinks.ways.redirect(path, found) {
+            Some(look) => self.on_look(now, &look),
+            None => {
+                let error = io::ErrorKind::NetworkUnreachable.into();
+                self.on_fault(now, path, ProxyFault::Connect(error));
+            }
+        }
+    }
+
+    fn on_association(&mut self, now: Time, path: PathId, association: Association) {
+        let Some((waiting, association)) = self.uplinks.proxies.on_relay(now, path, association)
+        else {
+            return self.watch_spare(path);
+        };
+        let WaitingTuple { session, tuple, kept } = &waiting;
+        match self.open_socket(now, (*session, *tuple, path), Some((association, now))) {
+            Ok(()) => self.send_as_is(now, kept),
+            Err(failure) => self.disappoint(now, &waiting, failure),
+        }
+    }
+
+    /// Paths are about to get other numbers: spares are watched under them afterwards, and what
+    /// waits for a proxy that goes is dropped.
+    pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
+        for path in self.uplinks.proxies.paths() {
+            if let Some(spare) = self.uplinks.proxies.spare(path) {
+                // What is not watched cannot be forgotten either, and need not be.
+                let _ = self.poller.remove(&spare.control);
+            }
+            if !stays(path) {
+                for waiting in self.uplinks.proxies.dismiss(path) {
+                    self.disappoint(now, &waiting, Failure::Full);
+                }
+            }
+        }
+    }
+
+    /// Paths have other numbers, and new ones may lead through proxies.
+    pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
+        self.uplinks.proxies.renumber(numbers, specs);
+        self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
+    }
+
+    /// Watches the connection of a path's spare association.
+    pub(super) fn watch_spare(&mut self, path: PathId) {
+        if let Some(spare) = self.uplinks.proxies.spare(path)
+            && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
+        {
+            // Unwatched, its end would show when it is taken, and no sooner.
+            let warning =
+                format!("path '{}': its proxy cannot be watched", self.uplinks.ways.of(path).name);
+            self.report.warn(Some(warning));
+        }
+    }
+
+    /// The connection of a spare association is readable.
+    pub(super) fn on_spare(&mut self, path: PathId) {
+        let now = self.clock.now();
+        if self.uplinks.proxies.on_spare(now, path) {
+            self.tend(now);
+        }
+    }
+
+    /// The connection behind a four-tuple's socket, which has this token, is readable.
+    pub(super) fn on_control(&mut self, token: u64) {
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
+        if socket.relay.as_ref().is_some_and(|relay| relay.is_over()) {
+            self.lose(self.clock.now(), token);
+        }
+    }
+
+    /// The association behind a socket has ended, and the socket with it.
+    pub(super) fn lose(&mut self, now: Time, token: u64) {
+        let in_use = self.uplinks.sockets.is_in_use(token);
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
+        let (path, made) = (socket.path, socket.relay.as_ref().map(|relay| relay.made));
+        if let Some(local) = self.uplinks.sockets.discard(token) {
+            self.core.handle(now, Input::Shut { local });
+        }
+        if let Some(made) = made.filter(|_| in_use) {
+            self.uplinks.proxies.on_loss(now, path, made);
+        }
+        self.tend(now);
+    }
+
+    /// Gives a four-tuple the spare association of its path. `None`: it has to wait for one.
+    pub(super) fn open_spare(
+        &mut self,
+        now: Time,
+        key: (SessionId, TupleId, PathId),
+    ) -> Option<Result<(), Failure>> {
+        let (spare, made) = self.uplinks.proxies.take(key.2)?;
+        // From now on it is watched by its four-tuple's token.
+        let _ = self.poller.remove(&spare.control);
+        let opened = self.open_socket(now, key, Some((spare, made)));
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        Some(opened)
+    }
+
+    /// Keeps what cannot leave before there is an association.
+    pub(super) fn wait_for_relay(
+        &mut self,
+        now: Time,
+        key: (SessionId, TupleId, PathId),
+        group: &[Outgoing<'_>],
+    ) {
+        let count = || group.iter().map(Outgoing::count).sum::<usize>();
+        let bytes = || group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
+        let kept = self.uplinks.proxies.keep(now, key, group);
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        match kept {
+            Some((0, _)) => {}
+            Some((datagrams, bytes)) => {
+                self.fail(now, key.0, key.1, Failure::Full, datagrams, bytes);
+            }
+            None => self.fail(now, key.0, key.1, Failure::Proxy, count(), bytes()),
+        }
+    }
+
+    /// Does what is due about proxies, and tells the core which of their paths work.
+    pub(super) fn tend(&mut self, now: Time) {
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        for path in self.uplinks.proxies.paths() {
+            let broken = self.uplinks.proxies.broken(path);
+            self.tell_path(now, path, broken);
+            for waiting in self.uplinks.proxies.hopeless(now, path) {
+                self.disappoint(now, &waiting, self.why(path));
+            }
+        }
+        self.settle(now);
+    }
+
+    /// What time brings to proxies.
+    pub(super) fn on_proxy_time(&mut self, now: Time) {
+        if self.uplinks.proxies.next_timeout().is_none_or(|due| due > now) {
+            return;
+        }
+        let sockets = &self.uplinks.sockets;
+        for path in self.uplinks.proxies.on_time(now, |path| !sockets.has_relay(path)) {
+            for waiting in self.uplinks.proxies.dismiss(path) {
+                self.disappoint(now, &waiting, self.why(path));
+            }
+        }
+        self.tend(now);
+    }
+
+    /// A path was looked at again: what became of it.
+    pub(super) fn on_look(&mut self, now: Time, look: &Look) {
+        if look.moved {
+            self.uplinks.sockets.retire(now, look.path);
+        }
+        let broken = self.uplinks.proxies.on_look(now, look);
+        self.tell_path(now, look.path, broken);
+    }
+
+    /// Datagrams that a proxy has relayed to a four-tuple's socket.
+    pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
+        let Some(relay) = &socket.relay else { return };
+        let (source, server) = (socket.source(), relay.header.server());
+        let mut opened = Opened::default();
+        for run in runs.filter(|run| socket.is_to(run.from)) {
+            self.report.see(now, socket, false, run.onward());
+            opened.take(&run, server);
+        }
+        self.report.foreign += opened.unfit();
+        if self.tunnel.is_some() {
+            return self.on_far_end(now, opened.runs(server));
+        }
+        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
+        for run in opened.runs(server) {
+            self.core.handle(now, source.says(batch_of(&run)));
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.give_back(&back);
+        self.send(now, &outgoing);
+    }
+
+    fn disappoint(&mut self, now: Time, waiting: &WaitingTuple, failure: Failure) {
+        let (datagrams, bytes) = waiting.load();
+        self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
+    }
+
+    /// Why a session gets no association. Where the whole path is down, its sessions need not be
+    /// told one by one: what they kept is dropped and counted.
+    fn why(&self, path: PathId) -> Failure {
+        if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
+    }
+}

@@ -1,0 +1,213 @@
+//! New settings under a running splitter: read on SIGHUP, put into force whole or not at all.
+
+use std::io;
+use std::net::SocketAddr;
+
+use anabranch_comps::{Input, SessionId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::files;
+use anabranch_os::manager::reloading;
+use anabranch_os::target::Target;
+
+use super::driver::Driver;
+use super::lookup::Found;
+use super::trial::try_paths;
+use super::{Entrance, Failure, Listening, Settings, manager, needed};
+use crate::paths::{self, Egress, PathSpec};
+
+impl Driver<'_> {
+    /// The program is told to read its settings again. What is wrong with them is told, and those
+    /// in force stay.
+    pub(super) fn on_reload(&mut self) {
+        let Some(reread) = &mut self.control.reread else { return };
+        reloading();
+        self.control.lookup.dismiss();
+        let read = reread(&self.settings).and_then(|settings| {
+            refuse_fixed(&self.settings, &settings)?;
+            self.report.taps.may_have(&settings)?;
+            Ok(settings)
+        });
+        match read.map(|settings| (names(&self.settings.specs, &settings.specs), settings)) {
+            Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
+            Ok((names, settings)) => {
+                if let Err(error) = self.control.lookup.begin(settings, names) {
+                    self.end_reload(Err(format!("looking up the names of proxies: {error}")));
+                }
+            }
+            Err(why) => self.end_reload(Err(why)),
+        }
+    }
+
+    /// The names of new proxies were looked up, while sessions went on.
+    pub(super) fn on_looked_up(&mut self) {
+        if let Some((settings, found)) = self.control.lookup.answer() {
+            self.take_over(settings, &found);
+        }
+    }
+
+    fn take_over(&mut self, settings: Settings, found: &Found) {
+        let done = self.adopt(settings, found);
+        self.end_reload(done);
+    }
+
+    fn end_reload(&mut self, done: Result<(), String>) {
+        if let Err(why) = done {
+            self.report.screen.warn(&format!("{why}; the current settings stay"));
+        }
+        manager::ready(&self.about);
+    }
+
+    fn adopt(&mut self, settings: Settings, found: &Found) -> Result<(), String> {
+        let now = self.clock.now();
+        let before = places(&self.settings.specs, &settings.specs);
+        let egresses = self.egresses(&settings, &before, found);
+        let egresses = egresses.map_err(|failure| failure.to_string())?;
+        // The last counters of paths that go.
+        let missed = self.uplinks.sockets.missed(now);
+        let snapshot = self.snapshot(missed);
+        self.report.screen.snapshot(now, &snapshot);
+        self.leave_proxies(now, |path| before.contains(&Some(path)));
+        let numbers = self.core.reconfigure(now, settings.core.clone(), &before);
+        let numbers = numbers.map_err(|error| format!("schedule: {error}"))?;
+        let taps = &self.report.taps;
+        self.uplinks.sockets.renumber(now, &numbers, |path| taps.number(path));
+        self.report.taps.renumber(&settings);
+        self.renumber_proxies(&numbers, &settings.specs);
+        self.report.warnings.forget_paths();
+        let others = std::mem::take(&mut self.about.others);
+        let ends = (self.about.listen, self.about.server);
+        let tun = self.about.tun.take();
+        if tun.is_none() {
+            self.uplinks.ways.replace(now, settings.specs.clone(), egresses.clone());
+        }
+        self.about = Listening::about(&settings, ends, tun, (egresses, others));
+        self.settings = settings;
+        let tunnel = self.tunnel.iter_mut();
+        tunnel.for_each(|tunnel| tunnel.keep_windows(&self.settings.core.schedule));
+        self.report.screen.reloaded(now, &self.about);
+        needed::shortage(&self.settings.core, self.uplinks.proxies.len(), files::limit())
+            .into_iter()
+            .for_each(|warning| self.report.screen.warn(&warning));
+        self.resolve_again(now);
+        Ok(())
+    }
+
+    /// The ways out of the new paths, and those known of the others, which may be down just now.
+    fn egresses(
+        &mut self,
+        settings: &Settings,
+        before: &[Option<PathId>],
+        found: &Found,
+    ) -> Result<Vec<Egress>, Failure> {
+        let server = self.uplinks.ways.server();
+        let mut egresses = Vec::new();
+        for (spec, before) in settings.specs.iter().zip(before) {
+            let egress = match before {
+                Some(path) => Egress { ports: spec.ports, ..self.uplinks.ways.of(*path).clone() },
+                None => self.look_at(spec, server, found)?,
+            };
+            egresses.push(egress);
+        }
+        if !settings.same_egress {
+            paths::refuse_same(&egresses)?;
+        }
+        Ok(egresses)
+    }
+
+    fn look_at(
+        &mut self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        found: &Found,
+    ) -> Result<Egress, Failure> {
+        let known = |name: &Target| match found.iter().find(|(looked_up, _)| looked_up == name) {
+            Some((_, Ok(addresses))) => Ok(addresses.clone()),
+            Some((_, Err(error))) => Err(io::Error::new(error.kind(), error.to_string())),
+            // An address, which nobody is asked for.
+            None => name.resolve(),
+        };
+        let (specs, mark) = (std::slice::from_ref(spec), self.settings.fwmark);
+        let egresses = paths::resolve_by(specs, &[server], mark, true, &known)?;
+        let warnings = try_paths(&egresses, self.settings.fwmark)?;
+        warnings.iter().for_each(|warning| self.report.screen.warn(warning));
+        Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
+    }
+
+    /// Tells the core anew which paths lead to each session's server; then it sends again.
+    pub(super) fn resolve_again(&mut self, now: Time) {
+        let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
+        sessions.sort_unstable();
+        for session in sessions {
+            let barred = self.uplinks.barred(self.uplinks.servers[&session]);
+            self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
+        }
+        self.tend(now);
+    }
+}
+
+/// The names of proxies that are new, whose addresses have to be asked for.
+fn names(old: &[PathSpec], new: &[PathSpec]) -> Vec<Target> {
+    let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
+    let proxies = fresh.filter_map(|(spec, _)| Some(spec.proxy.as_ref()?.at.clone()));
+    proxies.filter(|at| at.literal().is_none()).collect()
+}
+
+/// For each path of `new`, which of `old` it is: one of the same name that leaves the same way. Its
+/// number of ports may differ.
+fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
+    let same =
+        |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
+    let place = |spec| old.iter().position(|old| same(old, spec)).map(PathId::at);
+    new.iter().map(place).collect()
+}
+
+/// What holds for a whole run, because sessions or files depend on it.
+fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
+    let Settings { entrance, specs, core: _, far_end, fwmark, same_egress: _, trace, pcap } = old;
+    let listen = |settings: &Settings| match settings.entrance {
+        Entrance::Port { listen, .. } => Some(listen),
+        Entrance::Tun(_) | Entrance::Packets { .. } => None,
+    };
+    let is_interface = !matches!(entrance, Entrance::Port { .. });
+    let changed = [
+        ("listen", listen(old) != listen(new)),
+        ("to", entrance.to() != new.entrance.to()),
+        ("tun", *entrance != new.entrance),
+        ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
+        ("key", *far_end != new.far_end),
+        // The machine's routes were made for them, or the far end was told of them.
+        ("path", (is_interface || far_end.is_some()) && *specs != new.specs),
+        ("fwmark", *fwmark != new.fwmark),
+        ("trace", *trace != new.trace),
+        ("pcap", *pcap != new.pcap),
+    ];
+    match changed.iter().find(|(_, changed)| *changed) {
+        Some((name, _)) => Err(format!("'{name}' cannot change in a running splitter: restart it")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(texts: &[&str]) -> Vec<PathSpec> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_new_proxies_that_have_a_name_are_looked_up() {
+        let old = specs(&["a=if:eth0", "b=socks5:old.example:1080"]);
+        let new = specs(&["b=socks5:old.example:1080", "c=socks5:192.0.2.1:1080"]);
+        assert_eq!(names(&old, &new), []);
+        let new = specs(&["c=socks5:new.example:1080", "d=if:eth1"]);
+        assert_eq!(names(&old, &new), ["new.example:1080".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_path_of_the_same_name_and_way_out_is_the_same_path() {
+        let old = specs(&["a=if:eth0", "b=if:eth1,ports:4", "c=addr:192.0.2.7"]);
+        let new = specs(&["c=addr:192.0.2.8", "b=if:eth1", "d=if:eth0", "a=if:eth0"]);
+        assert_eq!(places(&old, &new), [None, Some(PathId(1)), None, Some(PathId(0))]);
+    }
+}

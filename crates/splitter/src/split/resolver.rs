@@ -1,0 +1,206 @@
+//! Names are resolved on a thread of their own: a slow name server must not stop the sessions that
+//! are under way.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anabranch_comps::SessionId;
+use anabranch_multipath::Time;
+
+use super::Target;
+
+/// From a lookup that failed to the next.
+const RETRY: Duration = Duration::from_secs(1);
+/// A session that so many lookups found no server for is given up.
+const ATTEMPTS: u8 = 3;
+
+/// Finds the server's addresses for sessions. Poll its descriptor, then take the
+/// [`Resolver::answer`]; call [`Resolver::on_time`] at [`Resolver::next_timeout`].
+#[derive(Debug)]
+pub(super) struct Resolver {
+    asking: Asking,
+    questions: Sender<()>,
+    answers: Receiver<Vec<SocketAddr>>,
+    bell: UnixStream,
+}
+
+impl Resolver {
+    /// Starts the thread; without a `target`, nothing is ever found. It ends when the resolver is
+    /// dropped and its last question is answered.
+    pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
+        let (questions, asked) = mpsc::channel();
+        let (answered, answers) = mpsc::channel();
+        let (bell, mut ring) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        thread::Builder::new().name("resolver".into()).spawn(move || {
+            for () in asked {
+                let found =
+                    target.as_ref().and_then(|target| target.resolve().ok()).unwrap_or_default();
+                if answered.send(found).is_err() || ring.write_all(&[0]).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Resolver { asking: Asking::default(), questions, answers, bell })
+    }
+
+    /// Asks for a session.
+    pub(super) fn ask(&mut self, now: Time, session: SessionId) {
+        let due = self.asking.ask(now, session);
+        self.look_up(due);
+    }
+
+    /// The session is no more.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.asking.waiting.remove(&session);
+    }
+
+    /// All addresses of the server, if a lookup has ended: none if its name does not resolve. The
+    /// caller says with [`Resolver::settle`] what they are worth.
+    pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
+        let mut rings = [0; 8];
+        // One lookup at a time rings once; the bell only wakes, the channel tells.
+        let _ = self.bell.read(&mut rings);
+        self.answers.try_recv().ok()
+    }
+
+    /// Ends a lookup: the sessions that it serves if it `found` a server, else those to give up.
+    pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
+        self.asking.settle(now, found)
+    }
+
+    /// When the next lookup is due.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.asking.next_timeout()
+    }
+
+    /// Asks once more for those whom the last lookup failed, if that is due.
+    pub(super) fn on_time(&mut self, now: Time) {
+        let due = self.asking.on_time(now);
+        self.look_up(due);
+    }
+
+    fn look_up(&self, due: bool) {
+        if due {
+            // The thread lives as long as this end of the channel; if it died all the same, the
+            // sessions wait and expire.
+            let _ = self.questions.send(());
+        }
+    }
+}
+
+impl AsFd for Resolver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Who waits for an answer, and when the next lookup may begin: one at a time, and none for a while
+/// after one that failed, however many sessions ask.
+#[derive(Debug, Default)]
+struct Asking {
+    /// Failed lookups of each session that waits.
+    waiting: BTreeMap<SessionId, u8>,
+    under_way: bool,
+    /// The last lookup failed: none before this.
+    rested: Option<Time>,
+}
+
+impl Asking {
+    /// Whether a lookup is to begin.
+    fn ask(&mut self, now: Time, session: SessionId) -> bool {
+        self.waiting.insert(session, 0);
+        self.on_time(now)
+    }
+
+    /// Whether a lookup is to begin.
+    fn on_time(&mut self, now: Time) -> bool {
+        let resting = self.rested.is_some_and(|rested| rested > now);
+        let begin = !self.under_way && !self.waiting.is_empty() && !resting;
+        self.under_way |= begin;
+        begin
+    }
+
+    fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
+        self.under_way = false;
+        if found {
+            self.rested = None;
+            return std::mem::take(&mut self.waiting).into_keys().collect();
+        }
+        self.rested = Some(now + RETRY);
+        self.waiting.values_mut().for_each(|failures| *failures += 1);
+        self.waiting.extract_if(.., |_, failures| *failures >= ATTEMPTS).map(|(id, _)| id).collect()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.rested.filter(|_| !self.under_way && !self.waiting.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: SessionId = SessionId(1);
+    const TWO: SessionId = SessionId(2);
+
+    #[test]
+    fn those_who_ask_meanwhile_share_the_lookup_under_way() {
+        let mut asking = Asking::default();
+        assert!(asking.ask(Time::ZERO, ONE));
+        assert!(!asking.ask(Time::ZERO, TWO), "one is under way");
+        assert_eq!(asking.settle(Time::from_millis(5), true), [ONE, TWO]);
+        assert_eq!(asking.next_timeout(), None);
+        assert!(asking.ask(Time::from_millis(6), ONE), "an answer is used once");
+    }
+
+    #[test]
+    fn a_session_is_given_up_after_three_failures_a_second_apart() {
+        let mut asking = Asking::default();
+        let mut now = Time::ZERO;
+        assert!(asking.ask(now, ONE));
+        for _ in 1..ATTEMPTS {
+            assert_eq!(asking.settle(now, false), []);
+            assert_eq!(asking.next_timeout(), Some(now + RETRY));
+            assert!(!asking.on_time(now + RETRY / 2));
+            now += RETRY;
+            assert!(asking.on_time(now));
+            assert_eq!(asking.next_timeout(), None, "under way");
+        }
+        assert_eq!(asking.settle(now, false), [ONE]);
+        assert_eq!(asking.next_timeout(), None, "nobody waits");
+    }
+
+    #[test]
+    fn a_failure_is_remembered_for_sessions_that_come_after_it() {
+        let mut asking = Asking::default();
+        asking.ask(Time::ZERO, ONE);
+        asking.settle(Time::ZERO, false);
+        asking.waiting.remove(&ONE);
+        let soon = Time::from_millis(10);
+        assert!(!asking.ask(soon, TWO), "no lookup for each datagram of a client");
+        assert_eq!(asking.next_timeout(), Some(Time::ZERO + RETRY));
+        assert!(asking.on_time(Time::ZERO + RETRY));
+        assert_eq!(asking.settle(Time::from_secs(2), true), [TWO]);
+    }
+
+    #[test]
+    fn an_answer_rings() {
+        let mut resolver = Resolver::start("localhost:9".parse().ok()).unwrap();
+        resolver.ask(Time::ZERO, ONE);
+        let mut poller = anabranch_os::poller::Poller::new(1).unwrap();
+        poller.add(&resolver, 0).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        assert_eq!(poller.wait(patience).unwrap().count(), 1);
+        let found = resolver.answer().unwrap();
+        assert!(found.iter().all(|server| server.ip().is_loopback()) && !found.is_empty());
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "the bell is silent");
+        assert_eq!(resolver.settle(Time::ZERO, true), [ONE]);
+    }
+}

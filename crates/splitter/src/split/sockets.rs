@@ -1,0 +1,438 @@
+//! The path sockets: one for each tuple of each session, opened with its first datagram.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anabranch_comps::{Batch, Input, Renumbering, SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
+
+use crate::paths::Egress;
+use crate::socks::{self, Association, Header};
+
+/// A retired socket still hears answers for so long: several round trips of any path worth using.
+const LINGER: Duration = Duration::from_secs(3);
+/// Sockets whose drops are counted at once, and the time between two such counts.
+const LOOKED_AT: usize = 256;
+const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
+/// Receive and send buffers of a path socket, in bytes.
+const BUFFER: usize = 2 << 20;
+
+/// Set in the token of a relay's connection, beside the token of its socket.
+pub(super) const CONTROL: u64 = 1 << 63;
+/// Generations have fewer bits than their place in a token, so that no token of a socket is
+/// another's.
+const GENERATIONS: u32 = u32::MAX >> 2;
+
+/// A socket and what it stands for.
+#[derive(Debug)]
+pub(super) struct PathSocket {
+    pub(super) udp: UdpSocket,
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
+    pub(super) path: PathId,
+    pub(super) local: SocketAddr,
+    /// Where it is connected to: the server, or the relay of a proxy.
+    pub(super) server: SocketAddr,
+    /// What leads on from there, if that is a proxy's relay.
+    pub(super) relay: Option<Relay>,
+    /// Of a path that is no more: the number that it has in captures.
+    pub(super) removed: Option<u16>,
+    /// Of the datagrams dropped here on arrival, those that are counted.
+    counted: u32,
+}
+
+impl PathSocket {
+    /// Whether `from` is the server. Between its binding and its connecting, a socket takes
+    /// datagrams of anybody.
+    pub(super) fn is_to(&self, from: SocketAddr) -> bool {
+        (self.server.ip(), self.server.port()) == (from.ip(), from.port())
+    }
+
+    /// The largest packet that leaves by it, in bytes.
+    pub(super) fn mtu(&self) -> Option<u32> {
+        self.udp.mtu().ok()
+    }
+
+    /// Whose answers it takes.
+    pub(super) fn source(&self) -> Source {
+        let (session, tuple) = (self.session, self.tuple);
+        Source { session, tuple, removed: self.removed.is_some() }
+    }
+}
+
+/// Where answers come from: a session's four-tuple, whose path may be removed since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    session: SessionId,
+    tuple: TupleId,
+    removed: bool,
+}
+
+impl Source {
+    /// `batch` as the core takes it.
+    pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
+        let Source { session, tuple, removed } = self;
+        match removed {
+            false => Input::Server { session, tuple, batch },
+            true => Input::Late { session, batch },
+        }
+    }
+}
+
+/// A proxy's part in a socket.
+#[derive(Debug)]
+pub(super) struct Relay {
+    /// What goes before each datagram.
+    pub(super) header: Header,
+    /// When the proxy began to relay for us.
+    pub(super) made: Time,
+    /// It relays for as long as this is open.
+    control: TcpStream,
+}
+
+impl Relay {
+    /// Whether the proxy has ended the association.
+    pub(super) fn is_over(&self) -> bool {
+        socks::is_over(&self.control)
+    }
+}
+
+/// How the sockets of a path are opened.
+pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
+    UdpOptions {
+        device: egress.device.clone(),
+        mark: fwmark,
+        recv_buffer: BUFFER,
+        send_buffer: BUFFER,
+        ..UdpOptions::default()
+    }
+}
+
+/// Datagrams that a socket has dropped on arrival beyond those `counted` before, which are brought
+/// up to date. Where the kernel has joined datagrams, it drops and counts them as one.
+pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
+    // A kernel that does not tell has nothing to add.
+    let drops = udp.memory().map_or(*counted, |memory| memory.drops);
+    u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
+}
+
+/// A place in the table, reused: `generation` tells its tenants apart.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    socket: Option<PathSocket>,
+}
+
+/// All path sockets of a run.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    live: HashMap<(SessionId, TupleId), u32>,
+    sessions: HashMap<SessionId, Vec<u32>>,
+    retired: Vec<(Time, u32)>,
+    fwmark: Option<u32>,
+    missed: u64,
+    /// Where the next count of drops begins, and when.
+    next_count: (usize, Time),
+}
+
+impl Sockets {
+    pub(super) fn new(fwmark: Option<u32>) -> Sockets {
+        Sockets {
+            slots: Vec::new(),
+            free: Vec::new(),
+            live: HashMap::new(),
+            sessions: HashMap::new(),
+            retired: Vec::new(),
+            fwmark,
+            missed: 0,
+            next_count: (0, Time::ZERO),
+        }
+    }
+
+    /// The socket that `token` was given to, if it is still open.
+    pub(super) fn by_token(&self, token: u64) -> Option<&PathSocket> {
+        let slot = self.slots.get(token as u32 as usize)?;
+        slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
+    }
+
+    /// Whether the socket that `token` was given to sends for its tuple: it is open and not
+    /// retired.
+    pub(super) fn is_in_use(&self, token: u64) -> bool {
+        let index = token as u32;
+        self.by_token(token)
+            .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
+    }
+
+    /// The socket that sends for a tuple, if it is open.
+    pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
+        let &index = self.live.get(&(session, tuple))?;
+        self.slots[index as usize].socket.as_ref()
+    }
+
+    /// The token of the socket that sends for a tuple, if it is open.
+    pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
+        self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
+    }
+
+    /// Opens the socket of a tuple: bound to the path's way out, connected to the server or to the
+    /// relay that a proxy granted (with the time of its making), watched by `poller`. Returns its
+    /// local address.
+    pub(super) fn open(
+        &mut self,
+        (session, tuple, path): (SessionId, TupleId, PathId),
+        egress: &Egress,
+        server: SocketAddr,
+        by: Option<(Association, Time)>,
+        poller: &Poller,
+    ) -> io::Result<SocketAddr> {
+        let peer = egress.remote(by.as_ref().map_or(server, |(association, _)| association.relay));
+        let options = options(egress, self.fwmark);
+        let udp = UdpSocket::connect(Some(egress.local(peer)), peer, &options)?;
+        let relay = by.map(|(association, made)| Relay {
+            header: Header::to(server),
+            made,
+            control: association.control,
+        });
+        let (local, server) = (udp.local_addr()?, udp.peer_addr()?);
+        let index = self.free_slot();
+        let token = self.token_of(index);
+        let watched = poller.add(&udp, token).and_then(|()| match &relay {
+            Some(relay) => poller.add(&relay.control, token | CONTROL),
+            None => Ok(()),
+        });
+        if let Err(error) = watched {
+            self.free.push(index);
+            return Err(error);
+        }
+        self.slots[index as usize].socket = Some(PathSocket {
+            udp,
+            session,
+            tuple,
+            path,
+            local,
+            server,
+            relay,
+            removed: None,
+            counted: 0,
+        });
+        self.live.insert((session, tuple), index);
+        self.sessions.entry(session).or_default().push(index);
+        Ok(local)
+    }
+
+    /// Whether a socket of `path` sends by a proxy's relay.
+    pub(super) fn has_relay(&self, path: PathId) -> bool {
+        self.live.values().any(|&index| {
+            let socket = self.slots[index as usize].socket.as_ref();
+            socket.is_some_and(|socket| socket.path == path && socket.relay.is_some())
+        })
+    }
+
+    /// Closes the socket that `token` was given to; returns its local address.
+    pub(super) fn discard(&mut self, token: u64) -> Option<SocketAddr> {
+        self.by_token(token)?;
+        let index = token as u32;
+        self.retired.retain(|retired| retired.1 != index);
+        self.close_slot(index)
+    }
+
+    /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only
+    /// listen, for a while.
+    pub(super) fn retire(&mut self, now: Time, path: PathId) {
+        let slots = &self.slots;
+        let is_of_path = |index: u32| {
+            slots[index as usize].socket.as_ref().is_some_and(|socket| socket.path == path)
+        };
+        let of_path = self.live.extract_if(|_, index| is_of_path(*index));
+        self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
+    }
+
+    /// Takes the sockets of `session` out of use, as [`Sockets::retire`] those of a path.
+    pub(super) fn retire_session(&mut self, now: Time, session: SessionId) {
+        let of_session = self.live.extract_if(|(own, _), _| *own == session);
+        self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
+    }
+
+    /// Paths and tuples have other numbers. What is no more listens on, for a while, under the
+    /// number that its path has `in_captures`.
+    pub(super) fn renumber(
+        &mut self,
+        now: Time,
+        numbers: &Renumbering,
+        in_captures: impl Fn(PathId) -> u16,
+    ) {
+        self.live.clear();
+        let retired: HashSet<u32> = self.retired.iter().map(|retired| retired.1).collect();
+        for (index, slot) in (0..).zip(&mut self.slots) {
+            let Some(socket) = slot.socket.as_mut().filter(|socket| socket.removed.is_none())
+            else {
+                continue;
+            };
+            match numbers.tuple(socket.tuple) {
+                Some((path, tuple)) => (socket.path, socket.tuple) = (path, tuple),
+                None => socket.removed = Some(in_captures(socket.path)),
+            }
+            match (retired.contains(&index), socket.removed) {
+                (true, _) => {}
+                (false, Some(_)) => self.retired.push((now + LINGER, index)),
+                (false, None) => _ = self.live.insert((socket.session, socket.tuple), index),
+            }
+        }
+    }
+
+    /// When the next retired socket closes.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.retired.first().map(|retired| retired.0)
+    }
+
+    /// Closes retired sockets that have listened long enough; returns their local addresses.
+    pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
+        let due = self.retired.partition_point(|retired| retired.0 <= now);
+        let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();
+        closed.into_iter().filter_map(|index| self.close_slot(index)).collect()
+    }
+
+    /// Closes all sockets of a session; returns their local addresses.
+    pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
+        let indices = self.sessions.remove(&session).unwrap_or_default();
+        self.retired.retain(|retired| !indices.contains(&retired.1));
+        indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
+    }
+
+    /// Datagrams that the sockets have dropped on arrival: those of closed sockets, and of open
+    /// ones as far as they were looked at. That costs a system call each, so no more than a number
+    /// of sockets is looked at once a second, in turn.
+    pub(super) fn missed(&mut self, now: Time) -> u64 {
+        let (first, due) = self.next_count;
+        if now >= due && !self.slots.is_empty() {
+            let count = self.slots.len().min(LOOKED_AT);
+            (first..first + count).for_each(|index| self.count_drops(index % self.slots.len()));
+            self.next_count = ((first + count) % self.slots.len(), now + BETWEEN_COUNTS);
+        }
+        self.missed
+    }
+
+    /// As [`Sockets::missed`], with a look at every socket.
+    pub(super) fn missed_by_all(&mut self) -> u64 {
+        (0..self.slots.len()).for_each(|index| self.count_drops(index));
+        self.missed
+    }
+
+    fn count_drops(&mut self, index: usize) {
+        if let Some(socket) = &mut self.slots[index].socket {
+            self.missed += fresh_drops(&socket.udp, &mut socket.counted);
+        }
+    }
+
+    fn token_of(&self, index: u32) -> u64 {
+        u64::from(self.slots[index as usize].generation) << 32 | u64::from(index)
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        })
+    }
+
+    fn close_slot(&mut self, index: u32) -> Option<SocketAddr> {
+        self.count_drops(index as usize);
+        let slot = &mut self.slots[index as usize];
+        let socket = slot.socket.take()?;
+        slot.generation = slot.generation.wrapping_add(1) & GENERATIONS;
+        self.free.push(index);
+        if self.live.get(&(socket.session, socket.tuple)) == Some(&index) {
+            self.live.remove(&(socket.session, socket.tuple));
+        }
+        if let Some(indices) = self.sessions.get_mut(&socket.session) {
+            indices.retain(|&other| other != index);
+        }
+        Some(socket.local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as PlainSocket;
+
+    use super::*;
+    use crate::paths;
+
+    const TUPLE: (SessionId, TupleId, PathId) = (SessionId(3), TupleId(0), PathId(0));
+
+    /// A server, the way to it, and a poller for the sockets.
+    fn world() -> (PlainSocket, Egress, Poller) {
+        let server = PlainSocket::bind("127.0.0.1:0").unwrap();
+        let specs = ["a=addr:127.0.0.2".parse().unwrap()];
+        let to = [server.local_addr().unwrap()];
+        let egress = paths::resolve(&specs, &to, None, false).unwrap().remove(0);
+        (server, egress, Poller::new(8).unwrap())
+    }
+
+    /// The tokens of those sockets that have something to say.
+    fn spoken(poller: &mut Poller) -> Vec<u64> {
+        poller.wait(Some(Duration::from_secs(5))).unwrap().map(|ready| ready.token).collect()
+    }
+
+    #[test]
+    fn a_retired_socket_listens_for_a_while_but_is_not_in_use() {
+        let (server, egress, mut poller) = world();
+        let mut sockets = Sockets::new(None);
+        let mut open = |sockets: &mut Sockets| {
+            let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
+            server.send_to(b"x", local).unwrap();
+            let token = spoken(&mut poller)[0];
+            let mut buffers = anabranch_os::udp::RecvBatch::new(1);
+            assert_eq!(buffers.recv(&sockets.by_token(token).unwrap().udp).unwrap().len(), 1);
+            token
+        };
+        let old = open(&mut sockets);
+        assert!(sockets.is_in_use(old));
+        sockets.retire(Time::ZERO, TUPLE.2);
+        assert!(!sockets.is_in_use(old) && sockets.by_token(old).is_some());
+        let new = open(&mut sockets);
+        assert!(sockets.is_in_use(new) && !sockets.is_in_use(old) && new != old);
+        assert_eq!(sockets.close_retired(Time::ZERO + LINGER).len(), 1);
+        assert!(sockets.by_token(old).is_none() && sockets.is_in_use(new));
+    }
+
+    #[test]
+    fn drops_on_arrival_are_counted_once_and_at_the_latest_when_a_socket_closes() {
+        let (server, egress, poller) = world();
+        let mut sockets = Sockets::new(None);
+        let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
+        let limit = sockets.of(TUPLE.0, TUPLE.1).unwrap().udp.memory().unwrap().receive_limit;
+        // What the kernel accounts for a datagram is more than its bytes, so not all of these fit.
+        let flood = || (0..limit / 8_000).for_each(|_| _ = server.send_to(&[0; 8_000], local));
+        flood();
+        flood();
+        let missed = sockets.missed(Time::ZERO);
+        assert!(missed > 0);
+        flood();
+        assert_eq!(sockets.missed(Time::from_millis(500)), missed, "not twice a second");
+        let more = missed + u64::from(limit / 8_000);
+        assert_eq!(sockets.missed(Time::from_secs(1)), more, "the buffer was full");
+        assert_eq!(sockets.missed_by_all(), more);
+        flood();
+        sockets.close(TUPLE.0);
+        assert_eq!(sockets.missed(Time::from_secs(1)), more + u64::from(limit / 8_000));
+    }
+
+    #[test]
+    fn only_the_server_is_heard() {
+        let (_server, egress, poller) = world();
+        let mut sockets = Sockets::new(None);
+        sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
+        let socket = sockets.of(TUPLE.0, TUPLE.1).unwrap();
+        assert!(socket.is_to(egress.server));
+        let port = egress.server.port();
+        assert!(!socket.is_to(SocketAddr::new(egress.server.ip(), port ^ 1)));
+        assert!(!socket.is_to(SocketAddr::new("127.0.0.9".parse().unwrap(), port)));
+    }
+}

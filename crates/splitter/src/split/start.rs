@@ -1,0 +1,165 @@
+//! From settings to a driver that is ready for clients.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+
+use anabranch_comps::Core;
+use anabranch_os::clock::Clock;
+use anabranch_os::files;
+use anabranch_os::holders::{self, Transport};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
+
+use super::control::Control;
+use super::door::Door;
+use super::driver::{
+    Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
+};
+use super::manager;
+use super::needed;
+use super::proxies::Proxies;
+use super::report::Report;
+use super::resolver::Resolver;
+use super::taps::Taps;
+use super::trial::try_paths;
+use super::tunnel::Tunnel;
+use super::uplinks::Uplinks;
+use super::ways::Ways;
+use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
+use crate::steer::Steering;
+
+/// Receive buffer of the listener, in bytes: it is shared by all clients.
+const LISTENER_BUFFER: usize = 16 << 20;
+
+impl<'s> Driver<'s> {
+    /// Everything opened, in an order that leaves nothing behind where it ends early.
+    pub(super) fn new(
+        settings: Settings,
+        reread: Option<Reread<'s>>,
+        screen: &'s mut dyn Screen,
+        stop: Option<UnixStream>,
+    ) -> Result<Driver<'s>, Failure> {
+        let mut about = Listening::look(&settings)?;
+        let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
+        files::raise_limit();
+        let system = |what| move |error| Failure::System(what, error);
+        let proxies = Proxies::start(&settings.specs, &about.egresses, settings.fwmark)
+            .map_err(system("starting a thread for proxies"))??;
+        warnings.extend(needed::shortage(&settings.core, proxies.len(), files::limit()));
+        let core = Core::new(settings.core.clone())
+            .expect("the settings' schedule was checked against its paths");
+        let clock = Clock::start();
+        // Before the captures: a signal must not leave their unfinished files behind.
+        let control = Control::start(reread, stop)?;
+        let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
+        let to = settings.entrance.to().cloned();
+        let literal = to.as_ref().and_then(Target::literal);
+        let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
+        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        let far_end = settings.far_end.as_ref();
+        let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
+        let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
+        // Last, because it changes the machine.
+        let (door, ways, told) = open_door(&settings, &mut about)?;
+        warnings.extend(told);
+        let fwmark = mark(&settings, &about);
+        let uplinks = Uplinks::new((ways, fwmark), proxies, (resolver, literal));
+        let report = Report::new(screen, taps, clock.now());
+        let in_parts = false;
+        let mut driver = Driver {
+            core,
+            clock,
+            poller,
+            door,
+            uplinks,
+            tunnel,
+            control,
+            report,
+            settings,
+            about,
+            in_parts,
+        };
+        driver.begin(&warnings).map_err(system("filling the epoll set"))?;
+        Ok(driver)
+    }
+
+    /// Watches all files, and says that clients may come.
+    fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
+        self.watch_all()?;
+        self.report.screen.listening(&self.about);
+        self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
+        manager::ready(&self.about);
+        warnings.iter().for_each(|warning| self.report.screen.warn(warning));
+        self.seek_far_end(self.clock.now());
+        Ok(())
+    }
+
+    fn watch_all(&self) -> io::Result<()> {
+        self.poller.add(&self.door, LISTENER)?;
+        self.poller.add(&self.control.stop, STOP)?;
+        self.control.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
+        self.poller.add(&self.control.monitor, NETWORK)?;
+        self.door
+            .watched()
+            .into_iter()
+            .try_for_each(|watched| self.poller.add(watched, STEERED))?;
+        self.poller.add(&self.uplinks.resolver, NAMES)?;
+        self.poller.add(&self.control.lookup, LOOKED_UP)?;
+        self.poller.add(&self.uplinks.proxies, PROXIES)
+    }
+}
+
+/// Opens the local port, or sets up the interface; gives what the user should know.
+fn open_door(
+    settings: &Settings,
+    about: &mut Listening,
+) -> Result<(Door, Ways, Vec<String>), Failure> {
+    match (&settings.entrance, about.tun.take()) {
+        (Entrance::Port { listen, .. }, _) => {
+            let listener = open_port(*listen)?;
+            let asking = |error| Failure::System("asking for the listener's address", error);
+            about.listen = Some(listener.local_addr().map_err(asking)?);
+            let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
+            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
+            Ok((Door::Port(listener), ways, Vec::new()))
+        }
+        (Entrance::Packets { .. }, plan) => {
+            let plan = plan.expect("a look at these settings makes a plan");
+            let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
+            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
+            let (steering, tun, warnings) = Steering::raise(plan)?;
+            about.tun = Some(steering.plan().clone());
+            Ok((Door::tun(tun, steering), ways, warnings))
+        }
+        (Entrance::Tun(_), plan) => {
+            let plan = plan.expect("a look at these settings makes a plan");
+            let ways = Ways::anywhere(settings)?;
+            let (steering, tun, warnings) = Steering::raise(plan)?;
+            let ways = ways.marked(steering.plan().own);
+            about.tun = Some(steering.plan().clone());
+            Ok((Door::tun(tun, steering), ways, warnings))
+        }
+    }
+}
+
+fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
+    let options =
+        UdpOptions { recv_buffer: LISTENER_BUFFER, error_queue: false, ..UdpOptions::default() };
+    UdpSocket::bind(listen, &options).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let why = holders::taken(Transport::Udp, listen);
+            Failure::Listen(listen, io::Error::new(error.kind(), why))
+        }
+        _ => Failure::Listen(listen, error),
+    })
+}
+
+/// What our own packets bear: the user's mark, or with an interface ours, so that they are not led
+/// into it.
+fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
+    match settings.entrance {
+        Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),
+        _ => settings.fwmark,
+    }
+}

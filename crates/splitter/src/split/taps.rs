@@ -1,0 +1,124 @@
+//! The captures of a run. One that fails is dropped; forwarding goes on.
+
+use std::io;
+
+use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::clock::Clock;
+use anabranch_os::udp::Datagrams;
+
+use super::sockets::PathSocket;
+use super::tunnel::TUNNEL;
+use super::{Screen, Settings};
+
+/// All captures of a run.
+pub(super) struct Taps {
+    taps: Vec<Box<dyn Tap>>,
+    /// The paths by their numbers in the captures, which stay.
+    names: Vec<String>,
+    /// Those numbers by the paths' numbers of now.
+    numbers: Vec<u16>,
+}
+
+impl Taps {
+    /// Begins the captures that the user asked for.
+    pub(super) fn create(settings: &Settings, clock: &Clock) -> io::Result<Taps> {
+        let names = names(settings);
+        let numbers = (0..).take(names.len()).collect();
+        let mut taps: Vec<Box<dyn Tap>> = Vec::new();
+        if let Some(folder) = &settings.pcap {
+            taps.push(Box::new(PcapTap::create(folder, &names, clock.wall_start())?));
+        }
+        if let Some(file) = &settings.trace {
+            let facts = TraceFacts {
+                paths: names.clone(),
+                start: Some(clock.wall_start()),
+                seed: Some(settings.core.seed),
+                schedule: Some(schedule(settings)),
+                ..TraceFacts::default()
+            };
+            taps.push(Box::new(TraceTap::create(file, &facts, RowLabels::default())?));
+        }
+        Ok(Taps { taps, names, numbers })
+    }
+
+    /// Whether the captures, if any are written, can go on under `settings`.
+    ///
+    /// # Errors
+    /// A path's name is not one of those that they were begun with.
+    pub(super) fn may_have(&self, settings: &Settings) -> Result<(), String> {
+        let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
+        match unknown.filter(|_| !self.taps.is_empty()) {
+            Some(name) => Err(format!(
+                "path '{name}' is new, and captures name their paths when they begin: restart \
+                 the splitter, or remove 'trace' and 'pcap'"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Paths have other numbers now.
+    pub(super) fn renumber(&mut self, settings: &Settings) {
+        let number = |name| self.names.iter().position(|known| *known == name);
+        // Without captures nobody asks for the numbers of new paths.
+        let numbers =
+            names(settings).into_iter().map(|name| number(name).unwrap_or_default() as u16);
+        self.numbers = numbers.collect();
+    }
+
+    /// The number that a path has in captures.
+    pub(super) fn number(&self, path: PathId) -> u16 {
+        self.numbers[path.index()]
+    }
+
+    /// Shows datagrams that went out by (`outward`), or came in at, a path's socket.
+    pub(super) fn see(
+        &mut self,
+        now: Time,
+        socket: &PathSocket,
+        outward: bool,
+        datagrams: Datagrams<'_>,
+        screen: &mut dyn Screen,
+    ) {
+        if self.taps.is_empty() {
+            return;
+        }
+        let seen = ObservedBatch {
+            time: now,
+            // What goes to a far end is one session to those who see it.
+            session: if socket.session == TUNNEL { 0 } else { socket.session.0 },
+            path: socket.removed.unwrap_or_else(|| self.number(socket.path)),
+            outward,
+            client_end: socket.local,
+            server: socket.server,
+            ecn: datagrams.ecn,
+            bytes: datagrams.bytes,
+            stride: datagrams.stride,
+        };
+        self.taps.retain_mut(|tap| match tap.seen(&seen) {
+            Ok(()) => true,
+            Err(error) => {
+                screen.warn(&format!("a capture ends early and is discarded: {error}"));
+                false
+            }
+        });
+    }
+
+    /// Completes all captures.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.taps.into_iter().try_for_each(Tap::finish)
+    }
+}
+
+/// The schedule as the command line has it.
+fn schedule(settings: &Settings) -> String {
+    let core = &settings.core;
+    let redraw = core.redraw.map_or_else(String::new, |silence| format!(" --redraw {silence}"));
+    let jitter = core.jitter.map_or_else(String::new, |jitter| format!(" --jitter {jitter}"));
+    let decoys = settings.decoys().map_or_else(String::new, |budget| format!(" --decoys {budget}"));
+    format!("{} --every {}{redraw}{jitter}{decoys}", core.schedule, core.every)
+}
+
+fn names(settings: &Settings) -> Vec<String> {
+    settings.specs.iter().map(|spec| spec.name.clone()).collect()
+}

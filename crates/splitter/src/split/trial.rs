@@ -1,0 +1,184 @@
+//! Whether the sockets of the paths can be opened at all, tried before the listener opens.
+//!
+//! A right that is missing would else show with the first client only, as paths that are down.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
+
+use anabranch_os::udp::{UdpOptions, UdpSocket};
+
+use crate::paths::{self, Egress};
+
+use super::sockets::options;
+use super::{Failure, Listening, Settings};
+
+/// Opens a socket for each path, sends nothing, and closes it. Gives what may pass by itself (an
+/// address that is not ready yet) as warnings.
+///
+/// # Errors
+/// The system forbids what the user asked for.
+pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<String>, Failure> {
+    let mut warnings = Vec::new();
+    for egress in egresses {
+        let options = options(egress, fwmark);
+        match open(egress, &options) {
+            Err(error) if is_forbidden(&error) => {
+                return Err(Failure::Forbidden(blame(egress, &options, &error)));
+            }
+            Err(error) => warnings.push(format!("path '{}': no socket yet: {error}", egress.name)),
+            Ok(()) => {}
+        }
+    }
+    Ok(warnings)
+}
+
+/// Refuses what a run with these settings would refuse, as far as that can be told before its
+/// server is `known`: for programs that do something else first. Sends nothing on a path.
+///
+/// # Errors
+/// A path leads nowhere, or the system forbids what the user asked for.
+pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
+    if known {
+        let about = Listening::look(settings)?;
+        return try_paths(&about.egresses, settings.fwmark).map(drop);
+    }
+    paths::check(&settings.specs, settings.same_egress)?;
+    match settings.fwmark {
+        Some(mark) if !may_mark(mark) => Err(Failure::Forbidden(unmarkable(mark))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this program may mark its packets. Nothing is sent.
+pub fn may_mark(mark: u32) -> bool {
+    let options = UdpOptions { mark: Some(mark), ..UdpOptions::default() };
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
+}
+
+/// An address on loopback to listen on: at `port`, or at a port that the kernel gives where that
+/// one is taken, forbidden, or the one to `avoid`. It is free now; only listening keeps it.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
+    let bind = |port| PlainSocket::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
+    if Some(port) != avoid
+        && let Ok(wanted) = bind(port)
+    {
+        return Ok(wanted);
+    }
+    // The kernel may give the port to avoid once; not while it is held.
+    let first = PlainSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let given = first.local_addr()?;
+    if Some(given.port()) == avoid { bind(0) } else { Ok(given) }
+}
+
+fn open(egress: &Egress, options: &UdpOptions) -> io::Result<()> {
+    let server = egress.remote(egress.peer());
+    UdpSocket::connect(Some(egress.local(server)), server, options).map(drop)
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Which right is missing: the one without whose use the socket opens.
+fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
+    let unmarked = UdpOptions { mark: None, ..options.clone() };
+    let unbound = UdpOptions { device: None, ..options.clone() };
+    let opens =
+        |options: &UdpOptions| !open(egress, options).is_err_and(|error| is_forbidden(&error));
+    let (name, device) = (&egress.name, options.device.as_deref().unwrap_or_default());
+    match options.mark {
+        Some(mark) if opens(&unmarked) => unmarkable(mark),
+        _ if opens(&unbound) => format!(
+            "path '{name}': binding to the interface '{device}' needs root or the capability \
+             CAP_NET_RAW \
+             before Linux 5.7"
+        ),
+        _ => format!("path '{name}': the system forbids sockets to {}: {error}", egress.server),
+    }
+}
+
+fn unmarkable(mark: u32) -> String {
+    format!(
+        "--fwmark {mark:#x} needs root or the capability CAP_NET_ADMIN; without it, remove \
+         --fwmark and name an interface for each path (if:DEVICE)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+    use super::*;
+    use crate::paths::{self, PathSpec};
+
+    fn egresses(server: std::net::SocketAddr) -> Vec<Egress> {
+        let specs: [PathSpec; 1] = ["a=addr:127.0.0.2".parse().unwrap()];
+        paths::resolve(&specs, &[server], None, false).unwrap()
+    }
+
+    /// Rights belong to a thread, so this one gives its own away.
+    fn without_rights(work: impl FnOnce() + Send + 'static) {
+        let body = || {
+            let CapabilitySets { permitted, inheritable, .. } = capabilities(None).unwrap();
+            let effective = CapabilitySet::empty();
+            set_capabilities(None, CapabilitySets { effective, permitted, inheritable }).unwrap();
+            work();
+        };
+        std::thread::spawn(body).join().unwrap();
+    }
+
+    #[test]
+    fn a_mark_without_the_right_to_it_is_refused_with_what_works_instead() {
+        without_rights(|| {
+            let failure = try_paths(&egresses("127.0.0.1:9".parse().unwrap()), Some(81));
+            let failure = failure.unwrap_err();
+            assert!(failure.is_misuse());
+            let text = failure.to_string();
+            assert!(text.starts_with("--fwmark 0x51 needs root"), "{text}");
+            assert!(text.contains("if:DEVICE") && !text.contains('\n'));
+        });
+    }
+
+    #[test]
+    fn whether_marks_are_allowed_is_known_beforehand() {
+        without_rights(|| assert!(!may_mark(81)));
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_had_gives_way_to_another() {
+        let holder = PlainSocket::bind("127.0.0.1:0").unwrap();
+        let taken = holder.local_addr().unwrap();
+        assert_ne!(free_loopback(taken.port(), None).unwrap(), taken);
+        drop(holder);
+        // A child that another test has just forked may hold it a moment longer.
+        let end = Instant::now() + Duration::from_secs(10);
+        while free_loopback(taken.port(), None).unwrap() != taken {
+            assert!(Instant::now() < end, "{taken} is free");
+        }
+        assert_ne!(free_loopback(taken.port(), Some(taken.port())).unwrap(), taken);
+    }
+
+    #[test]
+    fn without_a_mark_no_right_is_needed_and_nothing_is_sent() {
+        without_rights(|| {
+            let server = PlainSocket::bind("127.0.0.1:0").unwrap();
+            server.set_nonblocking(true).unwrap();
+            let none: [String; 0] = [];
+            assert_eq!(try_paths(&egresses(server.local_addr().unwrap()), None).unwrap(), none);
+            assert!(server.recv(&mut [0; 1]).is_err());
+        });
+    }
+
+    #[test]
+    fn an_address_that_is_not_there_yet_is_a_warning() {
+        let mut egresses = egresses("127.0.0.1:9".parse().unwrap());
+        egresses[0].source = Some("192.0.2.7".parse().unwrap());
+        let warnings = try_paths(&egresses, None).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].starts_with("path 'a': no socket yet: "));
+    }
+}

@@ -1,0 +1,336 @@
+//! The near end of a tunnel in the loop: what the core has given a path is sealed for the far end,
+//! what comes from there is opened and handed to the core as the server's.
+//!
+//! The core's sessions are the tunnel's flows. Their datagrams share one socket for each
+//! four-tuple, that of [`TUNNEL`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::seed::stream;
+use anabranch_multipath::{Decoys, PathId, PathView, Time};
+use anabranch_os::cpu::has_aes;
+use anabranch_os::entropy::generator;
+use anabranch_os::udp::Received;
+use anabranch_tunnel::{Datagram, Near, State, pieces};
+use rand_chacha::ChaCha20Rng;
+
+use super::onward::Outgoing;
+use super::{FarEndNews, Listening, Settings};
+use crate::far_end::{FarEnd, decoy_flow};
+
+/// Whose the sockets to the far end are; no session of the core's has this number.
+pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
+/// A far end that has not answered for so long is told of, and again after each such time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The near end, and what it has to do with the core.
+pub(super) struct Tunnel {
+    near: Near<ChaCha20Rng>,
+    /// The core's session of each flow.
+    flows: HashMap<u16, SessionId>,
+    /// Sessions whose datagrams wait for the far end.
+    waiting: Vec<SessionId>,
+    /// The four-tuple that each path used last.
+    tuples: Vec<TupleId>,
+    paths: Vec<Condition>,
+    /// Kept for its memory alone.
+    views: Vec<PathView>,
+    /// Whether the far end answered when that was last looked at.
+    up: bool,
+    /// Since when it has not, and when that is told next.
+    silent: (Time, Time),
+    /// Datagrams that found no keys.
+    unsealed: u64,
+    /// Memory that is used again: of packets that are sealed, and of what came out.
+    pub(super) sealed: Vec<u8>,
+    pub(super) arrived: Vec<u8>,
+}
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    /// As far as this machine can tell.
+    broken: Option<DownReason>,
+    /// The far end is not heard by it.
+    unheard: bool,
+}
+
+/// Packets for one four-tuple, a part of the memory that they are sealed in.
+pub(super) struct Sealed {
+    tuple: TupleId,
+    path: PathId,
+    part: Range<usize>,
+    stride: usize,
+}
+
+/// Datagrams of one flow that came by one path, a part of the memory that they were gathered in.
+pub(super) struct Arrival {
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
+    path: PathId,
+    part: Range<usize>,
+    stride: usize,
+}
+
+impl Tunnel {
+    /// A tunnel to the far end of these settings, over their paths.
+    ///
+    /// # Errors
+    /// The system gives no entropy.
+    pub(super) fn new(
+        far: &FarEnd,
+        settings: &Settings,
+        about: &Listening,
+        now: Time,
+    ) -> io::Result<Tunnel> {
+        let ports = &settings.core.ports;
+        // Packets are not made longer than all paths take.
+        let room = about.udp_payload.map(|payload| payload as usize + far.overhead());
+        let fits = |size: &usize| room.is_none_or(|room| *size <= room);
+        let pad: Vec<usize> = far.pad.iter().copied().filter(fits).collect();
+        let (own, theirs) = (far.own.clone(), (far.public, far.psk));
+        let near = Near::new(own, theirs, &far.behind, ports.len() as u16, &pad, generator()?);
+        let mut near = near.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let windows = settings.core.schedule.family().needs_windows;
+        near.session().keep_windows(windows);
+        near.prefer_aes(has_aes());
+        let dice = stream(settings.core.seed, 0, "decoys");
+        near.session().send_decoys(far.decoys.map(|budget| Decoys::new(budget, dice)));
+        for path in (0..ports.len()).map(PathId::at) {
+            room.into_iter().for_each(|room| near.session().set_room(path, room));
+        }
+        let first = |path: usize| TupleId(ports[..path].iter().sum());
+        Ok(Tunnel {
+            near,
+            views: Vec::new(),
+            flows: HashMap::new(),
+            waiting: Vec::new(),
+            tuples: (0..ports.len()).map(first).collect(),
+            paths: vec![Condition::default(); ports.len()],
+            up: false,
+            silent: (now, now + PATIENCE),
+            unsealed: 0,
+            sealed: Vec::new(),
+            arrived: Vec::new(),
+        })
+    }
+
+    /// When [`Driver::tend_tunnel`] has something to do though nothing came.
+    pub(super) fn next_timeout(&self) -> Time {
+        let near = self.near.next_timeout();
+        if self.up { near } else { near.min(self.silent.1) }
+    }
+
+    /// A session's flow may carry datagrams; whether that can begin at once.
+    pub(super) fn open_flow(&mut self, session: SessionId) -> bool {
+        self.flows.insert(flow_of(session), session);
+        if !self.up {
+            self.waiting.push(session);
+        }
+        self.up
+    }
+
+    pub(super) fn close_flow(&mut self, session: SessionId) {
+        self.waiting.retain(|waiting| *waiting != session);
+        if self.flows.get(&flow_of(session)) == Some(&session) {
+            self.flows.remove(&flow_of(session));
+        }
+    }
+
+    /// The sessions that wait for the far end, which is there now.
+    pub(super) fn take_waiting(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// How many paths lead to the far end.
+    pub(super) fn paths(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// What is wrong with a path as far as this machine can tell; gives what is wrong with it in
+    /// all, the far end's silence included.
+    pub(super) fn note_broken(
+        &mut self,
+        path: PathId,
+        broken: Option<DownReason>,
+    ) -> Option<DownReason> {
+        let Some(condition) = self.paths.get_mut(path.index()) else { return broken };
+        condition.broken = broken;
+        condition.reason()
+    }
+
+    /// A farewell to the far end, if it hears us.
+    pub(super) fn leave(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+        if !self.up {
+            return Vec::new();
+        }
+        self.near.session().close();
+        self.words(now)
+    }
+
+    /// Whether each path has a window from now on.
+    pub(super) fn keep_windows(&mut self, schedule: &Spec) {
+        self.near.session().keep_windows(schedule.family().needs_windows);
+    }
+
+    /// What each path takes now, where the schedule looks at that.
+    pub(super) fn windows(&mut self) -> Option<&[PathView]> {
+        let (session, paths) = (self.near.session(), self.paths.len());
+        self.views.clear();
+        self.views.extend((0..paths).map(|path| session.view(PathId::at(path))));
+        session.has_windows().then_some(&self.views)
+    }
+
+    /// Appends the packets that carry what the core has given a path.
+    pub(super) fn seal(
+        &mut self,
+        now: Time,
+        outgoing: &Outgoing<'_>,
+        packets: &mut Vec<u8>,
+        sealed: &mut Vec<Sealed>,
+    ) {
+        let Outgoing { session, tuple, path, .. } = *outgoing;
+        let (flow, room) = (flow_of(session), self.near.session().room(path));
+        for piece in outgoing.each().flat_map(|datagram| pieces(datagram, room)) {
+            let start = packets.len();
+            if !self.near.seal(now, path, (flow, piece), packets) {
+                self.unsealed += 1;
+                continue;
+            }
+            let part = start..packets.len();
+            match sealed.last_mut().filter(|last| last.takes(tuple, &part)) {
+                Some(last) => last.part.end = part.end,
+                None => sealed.push(Sealed { tuple, path, stride: part.len(), part }),
+            }
+        }
+        self.tuples[path.index()] = tuple;
+    }
+
+    /// Takes packets that came to a socket.
+    pub(super) fn open(&mut self, now: Time, run: &Received<'_>) {
+        for packet in run.datagrams() {
+            self.near.open(now, packet);
+        }
+    }
+
+    /// What came out, gathered in `bytes`, neighbours of one flow and path together.
+    pub(super) fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
+        let mut arrived: Vec<Arrival> = Vec::new();
+        while let Some(datagram) = self.near.session().poll(now) {
+            if let Some(&session) = self.flows.get(&datagram.flow) {
+                let start = bytes.len();
+                bytes.extend_from_slice(datagram.bytes());
+                match arrived.last_mut().filter(|last| last.takes(session, &datagram)) {
+                    Some(last) => last.part.end = bytes.len(),
+                    None => arrived.push(Arrival {
+                        session,
+                        tuple: self.tuples[datagram.path.index()],
+                        path: datagram.path,
+                        part: start..bytes.len(),
+                        stride: datagram.bytes().len(),
+                    }),
+                }
+            }
+            self.near.session().recycle(datagram);
+        }
+        arrived
+    }
+
+    /// What this end has to say by itself.
+    pub(super) fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+        let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
+        let mut words = Vec::new();
+        loop {
+            let mut bytes = Vec::new();
+            let Some(path) = self.near.say(now, unix, &mut bytes) else { return words };
+            let (tuple, stride) = (self.tuples[path.index()], bytes.len());
+            let bytes = Cow::Owned(bytes);
+            words.push(Outgoing { session: TUNNEL, tuple, path, bytes, stride, ecn: 0 });
+        }
+    }
+
+    /// The next change of what is known of the far end.
+    pub(super) fn news(&mut self, now: Time) -> Option<FarEndNews> {
+        let (up, left) = (self.near.state() == State::Up, self.near.session().is_closed());
+        if std::mem::replace(&mut self.up, up) != up {
+            self.silent = (now, now + PATIENCE);
+            return Some(match (up, left) {
+                (true, _) => FarEndNews::Up,
+                (false, true) => FarEndNews::Left,
+                (false, false) => FarEndNews::Lost,
+            });
+        }
+        if up || now < self.silent.1 {
+            return None;
+        }
+        self.silent.1 = now + PATIENCE;
+        Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
+    }
+
+    /// What is wrong with a path, where it is not as the core was told.
+    pub(super) fn changed(&mut self, path: PathId) -> Option<Option<DownReason>> {
+        let unheard = !self.near.session().view(path).usable;
+        let condition = self.paths.get_mut(path.index())?;
+        let changed = std::mem::replace(&mut condition.unheard, unheard) != unheard;
+        changed.then(|| condition.reason())
+    }
+
+    pub(super) fn complete(&mut self, snapshot: &mut Snapshot) {
+        snapshot.no_path += self.unsealed;
+        for (place, path) in snapshot.paths.iter_mut().enumerate() {
+            path.rtt = self.near.session().view(PathId::at(place)).rtt;
+        }
+        let session = self.near.session();
+        let (lost, patience) = (session.lost(), session.patience());
+        let decoys = session.decoys().map(decoy_flow);
+        snapshot.far_end = Some(FarEndCounters { up: self.up, lost, patience, decoys });
+    }
+}
+
+impl Condition {
+    fn reason(&self) -> Option<DownReason> {
+        self.broken.or(self.unheard.then_some(DownReason::Unheard))
+    }
+}
+
+impl Sealed {
+    /// Whether a packet may stand behind these: all but the last are of one length.
+    fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {
+        self.tuple == tuple
+            && self.part.len().is_multiple_of(self.stride)
+            && packet.len() <= self.stride
+    }
+
+    pub(super) fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
+        let (bytes, stride) = (Cow::Borrowed(&packets[self.part.clone()]), self.stride);
+        // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
+        Outgoing { session: TUNNEL, tuple: self.tuple, path: self.path, bytes, stride, ecn: 0 }
+    }
+}
+
+impl Arrival {
+    /// Whether a datagram may stand behind these: all but the last are of one length.
+    fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
+        (self.session, self.path) == (session, datagram.path)
+            && self.stride > 0
+            && self.part.len().is_multiple_of(self.stride)
+            && (1..=self.stride).contains(&datagram.bytes().len())
+    }
+
+    pub(super) fn run<'b>(&self, from: SocketAddr, bytes: &'b [u8]) -> Received<'b> {
+        let bytes = &bytes[self.part.clone()];
+        Received { from, to: None, ecn: 0, stride: self.stride, bytes }
+    }
+}
+
+/// The flow of a session: its number's lowest bits. As many sessions do not live at once.
+fn flow_of(session: SessionId) -> u16 {
+    session.0 as u16
+}

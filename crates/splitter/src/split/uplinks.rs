@@ -1,0 +1,93 @@
+//! What leads out to the servers: the paths' ways, their sockets, proxies, and where each session's
+//! server is.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+
+use anabranch_comps::{Protocol, SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::poller::Poller;
+use anabranch_os::udp::SendQueue;
+
+use super::proxies::Proxies;
+use super::resolver::Resolver;
+use super::sockets::Sockets;
+use super::ways::Ways;
+use crate::socks::Association;
+
+/// All that is between the core's four-tuples and the machine's interfaces.
+pub(super) struct Uplinks {
+    pub(super) ways: Ways,
+    pub(super) sockets: Sockets,
+    pub(super) proxies: Proxies,
+    pub(super) resolver: Resolver,
+    /// The server, where the user named an address.
+    pub(super) literal: Option<SocketAddr>,
+    /// Each session's server.
+    pub(super) servers: HashMap<SessionId, SocketAddr>,
+    /// What each session carries, once that is known.
+    pub(super) protocols: HashMap<SessionId, Protocol>,
+    pub(super) queue: SendQueue,
+}
+
+impl Uplinks {
+    /// Nothing is open yet. Sockets bear the mark `fwmark`.
+    pub(super) fn new(
+        (ways, fwmark): (Ways, Option<u32>),
+        proxies: Proxies,
+        (resolver, literal): (Resolver, Option<SocketAddr>),
+    ) -> Uplinks {
+        let (sockets, queue) = (Sockets::new(fwmark), SendQueue::new());
+        let (servers, protocols) = (HashMap::new(), HashMap::new());
+        Uplinks { ways, sockets, proxies, resolver, literal, servers, protocols, queue }
+    }
+
+    /// When something of these has to be looked at though nothing came.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let dues = [
+            self.sockets.next_timeout(),
+            self.ways.next_timeout(),
+            self.resolver.next_timeout(),
+            self.proxies.next_timeout(),
+        ];
+        dues.into_iter().flatten().min()
+    }
+
+    /// Opens the socket of a four-tuple, to its session's server or to a proxy's relay, and tells
+    /// where it is bound; `None` if the server is not known, or the path does not lead there.
+    pub(super) fn open(
+        &mut self,
+        key: (SessionId, TupleId, PathId),
+        by: Option<(Association, Time)>,
+        poller: &Poller,
+    ) -> Option<io::Result<SocketAddr>> {
+        let server = *self.servers.get(&key.0)?;
+        let egress = self.ways.towards(key.2, server)?;
+        Some(self.sockets.open(key, egress, server, by, poller))
+    }
+
+    /// The paths that a session cannot use, because they lead to servers of the other family alone.
+    /// Where none is left, the session stays and tries all: a family may come back.
+    pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
+        let mut barred = self.ways.barred(server);
+        if barred.len() == self.ways.len() {
+            barred.clear();
+        }
+        barred
+    }
+
+    /// A session is over. Gives the addresses that its sockets were bound to.
+    pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
+        self.servers.remove(&session);
+        self.protocols.remove(&session);
+        self.resolver.forget(session);
+        self.proxies.forget(session);
+        self.sockets.close(session)
+    }
+
+    /// The sockets of all paths give way to new ones: the server is elsewhere.
+    pub(super) fn retire_all(&mut self, now: Time) {
+        (0..self.ways.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
+    }
+}

@@ -1,0 +1,176 @@
+//! Warnings that are given once: what they tell of may go on, and come with every datagram.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::replace;
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_multipath::PathId;
+
+use anabranch_os::udp::{Fault, Origin, QueuedError};
+
+/// So many datagrams that were too long are no longer the probes by which a program finds out what
+/// passes (QUIC: RFC 9000, 14.3).
+const PROBES: u64 = 20;
+
+/// What the user has been warned of. Each method gives the warning, or `None` if it was given.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    no_files: bool,
+    unsuitable: bool,
+    unsplit: bool,
+    narrow: BTreeSet<PathId>,
+    /// How many were too long for a path.
+    too_long: BTreeMap<PathId, u64>,
+}
+
+impl Warnings {
+    /// Paths have new numbers: what was told of one is told again.
+    pub(super) fn forget_paths(&mut self) {
+        self.narrow.clear();
+        self.too_long.clear();
+    }
+
+    /// No file is left of the `limit`.
+    pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
+        (!replace(&mut self.no_files, true)).then(|| {
+            format!(
+                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; \
+                 raise 'ulimit -n'"
+            )
+        })
+    }
+
+    /// The server's name resolves, but only to addresses where the paths do not lead.
+    pub(super) fn unsuitable(
+        &mut self,
+        found: &[SocketAddr],
+        chosen_for: SocketAddr,
+    ) -> Option<String> {
+        (!replace(&mut self.unsuitable, true)).then(|| {
+            let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            format!(
+                "the server is now at {}, where the paths do not lead (they were chosen for \
+                 {chosen_for}): new sessions wait in vain until its name has such an address \
+                 again, \
+                 or the splitter is restarted",
+                list.join(", ")
+            )
+        })
+    }
+
+    /// So many datagrams of `length` bytes each did not leave by `path`, whose interface takes
+    /// `room` bytes. `name` is the path's.
+    pub(super) fn too_long(
+        &mut self,
+        (path, name): (PathId, &str),
+        datagrams: u64,
+        length: u64,
+        room: u32,
+    ) -> Option<String> {
+        let count = self.too_long.entry(path).or_default();
+        let before = replace(count, count.saturating_add(datagrams));
+        (before < PROBES && *count >= PROBES).then(|| {
+            format!(
+                "path '{name}': datagrams of {length} bytes are lost: its interface carries at \
+                 most {room}; lower the MTU of the tunnel or program"
+            )
+        })
+    }
+
+    /// The MTU in bytes that a router claims in `error`, if that is what it is.
+    pub(super) fn narrowed(error: &QueuedError) -> Option<u32> {
+        let by_router = matches!(error.origin, Origin::Icmp { .. });
+        error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
+    }
+
+    /// The interface gets packets that are not split.
+    pub(super) fn unsplit(&mut self) -> Option<String> {
+        (!replace(&mut self.unsplit, true)).then(|| {
+            "a route sends packets into the interface that are not split (not UDP, or not to the \
+             ports of --udp): they are refused"
+                .to_owned()
+        })
+    }
+
+    /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
+    /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a
+    /// claim may be forged.
+    pub(super) fn narrow(
+        &mut self,
+        path: PathId,
+        name: &str,
+        headers: u32,
+        error: &QueuedError,
+    ) -> Option<String> {
+        let mtu = Warnings::narrowed(error)?;
+        self.narrow.insert(path).then(|| {
+            let router = error.offender.map_or_else(|| "a router".to_owned(), router);
+            format!(
+                "path '{name}': {router} reports MTU {mtu}: longer datagrams than {} bytes may \
+                 be lost there (if so, lower the MTU of the tunnel or program)",
+                mtu.saturating_sub(headers)
+            )
+        })
+    }
+}
+
+fn router(ip: IpAddr) -> String {
+    format!("the router {ip}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(origin: Origin) -> QueuedError {
+        QueuedError {
+            fault: Fault::TooBig,
+            errno: libc::EMSGSIZE,
+            origin,
+            offender: Some("192.0.2.254".parse().unwrap()),
+            about: None,
+            mtu: Some(1400),
+        }
+    }
+
+    #[test]
+    fn a_routers_claim_is_told_once_for_each_path() {
+        let (mut told, headers) = (Warnings::default(), 28);
+        let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
+        let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
+        assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
+        assert!(text.contains("above 1372 bytes"), "{text}");
+        assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
+        let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();
+        assert!(other.contains("above 1352 bytes"), "{other}");
+    }
+
+    #[test]
+    fn datagrams_that_are_too_long_are_told_of_once_a_path_and_probes_are_not() {
+        let mut told = Warnings::default();
+        let mut lose = |path, count| told.too_long((PathId(path), "a"), count, 1_480, 1_472);
+        assert_eq!((lose(0, 5), lose(0, 14), lose(1, 1)), (None, None, None));
+        let text = lose(0, 4).unwrap();
+        assert!(text.contains("datagrams of 1480 bytes") && text.contains("takes 1472"), "{text}");
+        assert_eq!(lose(0, 100), None);
+        assert!(lose(1, 30).is_some());
+    }
+
+    #[test]
+    fn our_own_refusal_of_a_large_datagram_is_no_routers_claim() {
+        let (mut told, headers) = (Warnings::default(), 28);
+        assert_eq!(told.narrow(PathId(0), "a", headers, &claim(Origin::Local)), None);
+        let closed =
+            QueuedError { fault: Fault::Refused, ..claim(Origin::Icmp { kind: 3, code: 3 }) };
+        assert_eq!(told.narrow(PathId(0), "a", headers, &closed), None);
+    }
+
+    #[test]
+    fn a_server_that_moved_out_of_reach_is_told_with_both_addresses() {
+        let mut told = Warnings::default();
+        let (found, wanted) = ("[2001:db8::1]:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap());
+        let text = told.unsuitable(&[found], wanted).unwrap();
+        assert!(text.contains("[2001:db8::1]:9") && text.contains("192.0.2.1:9"), "{text}");
+        assert_eq!(told.unsuitable(&[found], wanted), None);
+    }
+}

@@ -1,0 +1,356 @@
+//! The paths' ways out of this machine, looked at again whenever the machine's network changes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::DownReason;
+use anabranch_multipath::{PathId, Time};
+
+use super::{Failure, Settings};
+use crate::paths::{self, Egress, Fault, PathError, PathSpec};
+use crate::steer::{Exit, Out};
+
+/// Between two looks at least: a changing network tells of each address and route by itself, a
+/// routing daemon of thousands.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The next look after one that the kernel did not answer in full.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What became of a path at a second look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) path: PathId,
+    /// What is wrong with it, if anything.
+    pub(super) broken: Option<DownReason>,
+    /// Whether its sockets belong to a way out that is no more.
+    pub(super) moved: bool,
+}
+
+/// Every path's way out.
+#[derive(Debug)]
+pub(super) struct Ways {
+    specs: Vec<PathSpec>,
+    egresses: Vec<Egress>,
+    /// With an interface, whose clients name servers of both families: each path's way for IPv4 and
+    /// for IPv6, while it has one.
+    families: Option<Vec<[Option<Egress>; 2]>>,
+    /// The same as they were when there last was one: sockets belong to these.
+    last: Vec<[Option<Egress>; 2]>,
+    fwmark: Option<u32>,
+    /// When to look next.
+    due: Option<Time>,
+    /// Not before.
+    rested: Time,
+}
+
+impl Ways {
+    pub(super) fn new(specs: Vec<PathSpec>, egresses: Vec<Egress>, fwmark: Option<u32>) -> Ways {
+        let (families, due, rested) = (None, None, Time::ZERO);
+        Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
+    }
+
+    /// The ways of paths to wherever clients want to go.
+    ///
+    /// # Errors
+    /// A path leads nowhere, or two leave by one interface with one address.
+    pub(super) fn anywhere(settings: &Settings) -> Result<Ways, Failure> {
+        let answers = paths::anywhere(&settings.specs, settings.fwmark);
+        let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
+        let (mut specs, mut egresses, mut families) = (Vec::new(), Vec::new(), Vec::new());
+        for (spec, [four, six]) in settings.specs.iter().zip(answers) {
+            let six = six.ok();
+            let (primary, four) = match (four, &six) {
+                (Ok(four), _) => (four.clone(), Some(four)),
+                (Err(_), Some(six)) => (six.clone(), None),
+                (Err(error), None) => return Err(error.into()),
+            };
+            let device = primary.device.clone().or_else(|| spec.device.clone());
+            specs.push(PathSpec { device, ..spec.clone() });
+            egresses.push(primary);
+            families.push([four, six]);
+        }
+        if !settings.same_egress {
+            for family in 0..2 {
+                paths::refuse_same(families.iter().filter_map(|both| both[family].as_ref()))?;
+            }
+        }
+        let ways = Ways::new(specs, egresses, settings.fwmark);
+        Ok(Ways { last: families.clone(), families: Some(families), ..ways })
+    }
+
+    /// The same for sockets that bear another mark.
+    pub(super) fn marked(self, fwmark: u32) -> Ways {
+        Ways { fwmark: Some(fwmark), ..self }
+    }
+
+    /// How many paths there are.
+    pub(super) fn len(&self) -> usize {
+        self.egresses.len()
+    }
+
+    /// The way out of `path` to `server`, if it leads there.
+    pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
+        match &self.families {
+            None => Some(self.of(path)),
+            Some(families) => families[path.index()][usize::from(server.is_ipv6())].as_ref(),
+        }
+    }
+
+    /// The paths that lead to servers of the other family alone.
+    pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
+        let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
+        let families = self.families.iter().flatten().enumerate();
+        let lacking = families.filter(|(_, both)| both[its].is_none() && both[other].is_some());
+        lacking.map(|(index, _)| PathId::at(index)).collect()
+    }
+
+    /// With an interface: whether each path leads to servers of IPv4, and of IPv6.
+    pub(super) fn led(&self) -> Vec<[bool; 2]> {
+        let families = self.families.iter().flatten();
+        families.map(|both| both.each_ref().map(Option::is_some)).collect()
+    }
+
+    /// The paths' ways for flows that are pinned to them.
+    pub(super) fn exits(&self) -> Vec<Exit> {
+        let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
+        let exits = families.filter_map(|(index, (both, last))| {
+            let out = |egress: &Egress| Out {
+                oif: egress.index,
+                gateway: egress.gateway,
+                source: egress.source,
+            };
+            let device = last.device.clone()?;
+            let [four, six] = both.each_ref().map(|egress| egress.as_ref().map(out));
+            Some(Exit { index, device, four, six })
+        });
+        exits.collect()
+    }
+
+    /// One way of each path, and the ways for IPv6 beside those for IPv4.
+    pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
+        let families = self.families.iter().flatten();
+        let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
+        (self.egresses.clone(), others.collect())
+    }
+
+    /// All ways.
+    pub(super) fn all(&self) -> Vec<Egress> {
+        let (primary, others) = self.primary_and_others();
+        [primary, others].concat()
+    }
+
+    /// Other paths take the place of these; a look is due at once.
+    pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
+        (self.specs, self.egresses) = (specs, egresses);
+        self.on_change(now);
+    }
+
+    /// The way out of `path`.
+    pub(super) fn of(&self, path: PathId) -> &Egress {
+        &self.egresses[path.index()]
+    }
+
+    /// The server that the paths were chosen for.
+    pub(super) fn server(&self) -> SocketAddr {
+        self.egresses.first().expect("there is a path, else the core had refused").server
+    }
+
+    /// The address of the server that all paths lead to: the one that they were chosen for, if it
+    /// is still among those found.
+    pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
+        let wanted = self.server();
+        let reached =
+            |address: &&SocketAddr| self.egresses.iter().all(|egress| egress.leads_to(**address));
+        found
+            .iter()
+            .find(|address| **address == wanted)
+            .or_else(|| found.iter().find(reached))
+            .copied()
+    }
+
+    /// The machine's network changed: a look is due, at once unless the last one was a moment ago.
+    pub(super) fn on_change(&mut self, now: Time) {
+        self.due = Some(now.max(self.rested));
+    }
+
+    /// When to call [`Ways::look_again`].
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Looks at every path again if that is due; tells what is known of them now.
+    pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        self.rested = now + PAUSE;
+        if self.families.is_some() {
+            let answers = paths::anywhere(&self.specs, self.fwmark);
+            return self.learn_anywhere(now, answers);
+        }
+        let answers = paths::again(&self.specs, &self.egresses, self.fwmark);
+        self.learn(now, answers)
+    }
+
+    /// What the kernel did not answer keeps its last verdict, and is asked again later: a want of
+    /// files or memory says nothing about a path.
+    fn learn(
+        &mut self,
+        now: Time,
+        answers: io::Result<Vec<Result<Egress, PathError>>>,
+    ) -> Vec<Look> {
+        let answers = answers.unwrap_or_default();
+        let expected = self.egresses.len();
+        let numbered = answers.into_iter().enumerate();
+        let looks: Vec<Look> =
+            numbered.filter_map(|(index, answer)| self.judge(index, answer)).collect();
+        self.due = (looks.len() < expected).then_some(now + RETRY);
+        looks
+    }
+
+    /// The name of a path's proxy leads elsewhere now: the way there, if there is one to any of the
+    /// addresses `found`.
+    pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
+        let index = path.index();
+        let (spec, before) = (&self.specs[index], &self.egresses[index]);
+        self.egresses[index] = paths::redirect(spec, before, found, self.fwmark)?;
+        Some(Look { path, broken: None, moved: true })
+    }
+
+    fn learn_anywhere(
+        &mut self,
+        now: Time,
+        answers: io::Result<Vec<[Result<Egress, PathError>; 2]>>,
+    ) -> Vec<Look> {
+        let Ok(answers) = answers else {
+            self.due = Some(now + RETRY);
+            return Vec::new();
+        };
+        let is_passing = |answer: &Result<Egress, PathError>| {
+            answer.as_ref().is_err_and(|error| error.fault.is_passing())
+        };
+        let unanswered = answers.iter().flatten().any(is_passing);
+        self.due = unanswered.then_some(now + RETRY);
+        let numbered = answers.into_iter().enumerate();
+        numbered.map(|(index, both)| self.judge_both(index, both)).collect()
+    }
+
+    /// A path works as long as it leads anywhere.
+    fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
+        let path = PathId::at(index);
+        let families = self.families.as_mut().expect("asked for with an interface only");
+        let (mut moved, mut fault) = (false, None);
+        let places = families[index].iter_mut().zip(&mut self.last[index]);
+        for ((place, last), answer) in places.zip(answers) {
+            match answer {
+                Ok(egress) => {
+                    moved |= last.as_ref().is_some_and(|before| is_elsewhere(before, &egress));
+                    *last = Some(egress.clone());
+                    *place = Some(egress);
+                }
+                Err(error) if error.fault.is_passing() => {}
+                Err(error) => {
+                    fault.get_or_insert(reason(&error.fault));
+                    *place = None;
+                }
+            }
+        }
+        if let Some(egress) = families[index].iter().flatten().next() {
+            self.egresses[index] = egress.clone();
+            fault = None;
+        }
+        Look { path, broken: fault, moved }
+    }
+
+    fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<Look> {
+        let path = PathId::at(index);
+        match answer {
+            Ok(egress) => {
+                let before = &self.egresses[index];
+                let moved = is_elsewhere(before, &egress);
+                self.egresses[index] = egress;
+                Some(Look { path, broken: None, moved })
+            }
+            Err(error) if error.fault.is_passing() => None,
+            Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: false }),
+        }
+    }
+}
+
+fn is_elsewhere(before: &Egress, now: &Egress) -> bool {
+    (before.index, before.sends_as) != (now.index, now.sends_as)
+}
+
+fn reason(fault: &Fault) -> DownReason {
+    match fault {
+        Fault::NoRouteBy(..) | Fault::Route(..) => DownReason::Unreachable,
+        _ => DownReason::Interface,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_os::netlink::RouteError;
+
+    const AT: Time = Time::from_secs(5);
+
+    /// Two paths over loopback.
+    fn ways() -> Ways {
+        let specs: Vec<PathSpec> =
+            ["a=addr:127.0.0.2", "b=addr:127.0.0.3"].map(|text| text.parse().unwrap()).into();
+        let server = "127.0.0.1:9".parse().unwrap();
+        let egresses = paths::resolve(&specs, &[server], None, false).unwrap();
+        Ways::new(specs, egresses, None)
+    }
+
+    fn error(fault: Fault) -> PathError {
+        PathError { path: "a".into(), fault }
+    }
+
+    #[test]
+    fn a_question_that_failed_takes_no_path_down_and_is_asked_again() {
+        let mut ways = ways();
+        let no_files = || io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(ways.learn(AT, Err(no_files())), []);
+        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
+        let server = ways.egresses[0].server.ip();
+        let unanswered = error(Fault::Route(server, RouteError::Io(no_files())));
+        let down = error(Fault::DeviceDown("lo".into()));
+        let looks = ways.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
+        let broken = Some(DownReason::Interface);
+        assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: false }]);
+        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
+        let looks = ways.look_again(AT + RETRY);
+        assert!(looks.len() == 2 && looks.iter().all(|look| look.broken.is_none()), "{looks:?}");
+        assert_eq!(ways.next_timeout(), None);
+    }
+
+    #[test]
+    fn no_route_takes_a_path_down_without_another_look() {
+        let mut ways = ways();
+        let server = ways.egresses[0].server.ip();
+        let same = ways.egresses[1].clone();
+        let looks =
+            ways.learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
+        assert_eq!(looks[0].broken, Some(DownReason::Unreachable));
+        assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: false });
+        assert_eq!(ways.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_burst_of_changes_costs_two_looks() {
+        let mut ways = ways();
+        assert_eq!(ways.look_again(AT), [], "none is due");
+        let mut looks = 0;
+        for ms in 0..90 {
+            let now = AT + Duration::from_millis(ms);
+            ways.on_change(now);
+            looks += usize::from(!ways.look_again(now).is_empty());
+        }
+        assert_eq!((looks, ways.next_timeout()), (1, Some(AT + PAUSE)));
+        assert_eq!(ways.look_again(AT + PAUSE).len(), 2, "the last change is not missed");
+        assert_eq!(ways.next_timeout(), None);
+    }
+}

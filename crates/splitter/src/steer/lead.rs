@@ -1,0 +1,187 @@
+//! The rules and the tables that lead marked packets, as they should be, whatever somebody else has
+//! made of them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::netlink::policy::{self, Family, FoundRoute, Rule, Way};
+use anabranch_os::netlink::{self, Prefix};
+
+use super::slot::MASK;
+use super::{Exit, Slot};
+
+/// The number of the main routing table.
+const MAIN: u32 = 254;
+/// All bits of a mark.
+const ALL: u32 = u32::MAX;
+
+/// Where a run's packets are led: in the machine for all paths, in the interface's namespace into
+/// it.
+#[derive(Clone, Debug)]
+pub(super) struct Led {
+    slot: Slot,
+    /// Tables that have to lead somewhere, or nowhere, by their numbers, which are marks too.
+    tables: Vec<u32>,
+    /// Whether specific routes of the main table come first.
+    specific: bool,
+}
+
+impl Led {
+    /// To the paths.
+    pub(super) fn out(slot: Slot, exits: &[Exit]) -> Led {
+        let paths = exits.iter().map(|exit| slot.path(exit.index));
+        Led { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
+    }
+
+    /// Into the interface alone.
+    pub(super) fn only_in(slot: Slot) -> Led {
+        Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
+    }
+
+    /// Into the interface too.
+    pub(super) fn and_in(mut self) -> Led {
+        self.tables.push(self.slot.tun());
+        self
+    }
+
+    /// Sets what is missing: last resorts first, so that a rule leads nowhere rather than on. How
+    /// many there were.
+    pub(super) fn ensure(&self) -> io::Result<usize> {
+        let routes = policy::routes_in(self.slot.tables())?;
+        let mut missing = 0;
+        for (family, table) in self.pairs() {
+            if !has(&routes, family, table, Way::Nowhere) {
+                policy::set_default(family, table, Way::Nowhere)?;
+                missing += 1;
+            }
+        }
+        let found = policy::rules()?;
+        for rule in self.rules() {
+            let is_there = |its: &policy::FoundRule| its.ours && its.stands_for(&rule);
+            if !found.iter().any(is_there) {
+                policy::add_rule(&rule)?;
+                missing += 1;
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Removes rules and tables of the slot that belong to nothing any more.
+    pub(super) fn sweep(&self) -> io::Result<()> {
+        let wanted: Vec<Rule> = self.rules().collect();
+        let priorities = self.slot.priorities();
+        policy::remove_rules_but(priorities, |its| wanted.iter().any(|rule| its.stands_for(rule)))?;
+        policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
+    }
+
+    /// Specific routes first, then the table that the mark names; then nowhere, which shows only
+    /// while somebody has emptied that table or removed its rule.
+    fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
+        let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
+        let first = self.slot.priorities().start;
+        let rule = move |family, after, mark, table| Rule {
+            family,
+            priority: first + after,
+            mark: Some(mark),
+            from: None,
+            table,
+            only_specific: table == MAIN,
+        };
+        let specific = Family::BOTH.into_iter().filter(|_| self.specific);
+        let specific = specific.map(move |family| rule(family, 0, (base, MASK), MAIN));
+        let named = self.pairs().map(move |(family, table)| rule(family, 1, (table, ALL), table));
+        let last = self.pairs().map(move |(family, mark)| rule(family, 2, (mark, ALL), nowhere));
+        specific.chain(named).chain(last)
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (Family, u32)> + '_ {
+        Family::BOTH.into_iter().flat_map(|family| self.tables.iter().map(move |it| (family, *it)))
+    }
+}
+
+/// Whatever comes from `origin` ("lo": this machine itself) leads nowhere, but for specific routes
+/// of the main table: without nftables nothing tells any more what may leave.
+pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
+    let first = slot.priorities().start + 3;
+    let mut result = Ok(());
+    for family in Family::BOTH {
+        let from = Some(origin.to_owned());
+        let near =
+            Rule { family, priority: first, mark: None, from, table: MAIN, only_specific: true };
+        let far = Rule {
+            priority: first + 1,
+            table: slot.nowhere(),
+            only_specific: false,
+            ..near.clone()
+        };
+        result = result.and(policy::set_default(family, slot.nowhere(), Way::Nowhere));
+        result = result.and(policy::add_rule(&near)).and(policy::add_rule(&far));
+    }
+    result
+}
+
+/// What an interface that was switched off has lost is set again once it is on.
+pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
+    if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
+        return Ok(());
+    }
+    let found = policy::routes_in(slot.tables())?;
+    for family in Family::BOTH {
+        let way = Way::Out(tun, None);
+        if !has(&found, family, slot.tun(), way) {
+            policy::set_default(family, slot.tun(), way)?;
+        }
+    }
+    Ok(())
+}
+
+/// The paths' tables: the way out of each while it has one. Nothing is done where it is so already:
+/// each change makes the kernel tell of one, and us look again.
+pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
+    let found = policy::routes_in(slot.tables())?;
+    let mut result = Ok(());
+    for exit in exits {
+        for family in Family::BOTH {
+            result = result.and(set_way(slot.path(exit.index), exit, family, &found));
+        }
+    }
+    result
+}
+
+fn set_way(table: u32, exit: &Exit, family: Family, found: &[FoundRoute]) -> io::Result<()> {
+    let wanted = exit.way(family).map(|out| Way::Out(out.oif, out.gateway));
+    let is_stale = |route: &&FoundRoute| {
+        let its_place = route.ours && (route.family, route.table) == (family, table);
+        its_place && route.way != Way::Nowhere && Some(route.way) != wanted
+    };
+    if !has(found, family, table, Way::Nowhere) {
+        policy::set_default(family, table, Way::Nowhere)?;
+    }
+    if found.iter().any(|route| is_stale(&route)) {
+        policy::remove_ways_out(family, table)?;
+    }
+    match wanted.filter(|way| !has(found, family, table, *way)) {
+        Some(way) => policy::set_default(family, table, way),
+        None => Ok(()),
+    }
+}
+
+fn has(found: &[FoundRoute], family: Family, table: u32, way: Way) -> bool {
+    found.contains(&FoundRoute { family, table, way, ours: true })
+}
+
+/// Gives the cable's end in the namespace its address, and the way out.
+pub(super) fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
+    configure::add_address(index, Prefix { ip: there, len })?;
+    let any =
+        if here.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    configure::add_route(NewRoute {
+        dst: Prefix { ip: any, len: 0 },
+        oif: index,
+        gateway: Some(here),
+        prefsrc: None,
+        metric: None,
+        congestion_control: None,
+    })
+}

@@ -1,0 +1,120 @@
+//! Network namespaces with a name, as `ip netns` knows them: a file in `/run/netns` on which the
+//! namespace is mounted.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+
+use anabranch_os::namespace::Namespace;
+use anabranch_os::udp::{UdpOptions, UdpSocket};
+
+const FOLDER: &str = "/run/netns";
+
+/// The file of the namespace `name`.
+pub(crate) fn file(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+/// Gives the namespace a name.
+///
+/// # Errors
+/// `AlreadyExists`; what the kernel says.
+pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
+    fs::create_dir_all(FOLDER)?;
+    share()?;
+    let file = file(name);
+    File::create_new(&file)?;
+    Ok(mount_bind(namespace.path(), &file)?)
+}
+
+/// The number of the calling thread's network namespace; on old kernels that of its file, which may
+/// be used again.
+pub(crate) fn number() -> io::Result<u64> {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
+    cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
+}
+
+/// Whether `name` stands for the namespace with that number. Somebody else may have taken the name
+/// since.
+pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
+    let file = file(name);
+    match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
+        Ok(found) => known.is_none_or(|known| known == found),
+        // A run that was killed between making the file and mounting on it; or who asks may not
+        // enter.
+        Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
+    }
+}
+
+/// Removes the name; the namespace goes with the last process inside. One that is gone already is
+/// no error.
+pub(crate) fn remove(name: &str) -> io::Result<()> {
+    let file = file(name);
+    if !file.exists() {
+        return Ok(());
+    }
+    match unmount(&file, UnmountFlags::DETACH) {
+        // A run that was killed between making the file and mounting on it.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(&file),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets what is mounted in the folder be seen in other mount namespaces, and removed there, as `ip
+/// netns` does.
+fn share() -> io::Result<()> {
+    let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    if mount_change(FOLDER, flags).is_ok() {
+        return Ok(());
+    }
+    mount_bind(FOLDER, FOLDER)?;
+    Ok(mount_change(FOLDER, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namespace under a name that nobody else has; `None`, and a word, without the right to one.
+    fn named(name: &str) -> Option<Namespace> {
+        let made = Namespace::new().and_then(|namespace| {
+            give(name, &namespace)?;
+            Ok(namespace)
+        });
+        made.inspect_err(|error| println!("skipped: {error}")).ok()
+    }
+
+    #[test]
+    fn a_name_comes_and_goes_and_is_not_taken_twice() {
+        let name = format!("anabranch-test-{}", std::process::id());
+        let Some(namespace) = named(&name) else { return };
+        assert_eq!(give(&name, &namespace).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(is_still(&name, Some(namespace.run(number).unwrap())));
+        remove(&name).unwrap();
+        remove(&name).unwrap();
+        assert!(!file(&name).exists());
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_has_taken_is_not_ours_any_more() {
+        let name = format!("anabranch-taken-{}", std::process::id());
+        let Some(first) = named(&name) else { return };
+        let known = first.run(number).unwrap();
+        remove(&name).unwrap();
+        drop(first);
+        let _second = named(&name).unwrap();
+        assert!(
+            !is_still(&name, Some(known)),
+            "also where the kernel uses its file's number again"
+        );
+        assert!(is_still(&name, None));
+        remove(&name).unwrap();
+        fs::write(file(&name), "").unwrap();
+        assert!(is_still(&name, Some(known)), "nothing is mounted on it");
+        remove(&name).unwrap();
+    }
+}

@@ -1,0 +1,388 @@
+//! What is to be set up: all of it decided, nothing of it begun.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink;
+use anabranch_os::netlink::policy::{self, Family, FoundRoute};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
+
+use super::ledger::{MadeFile, Notes};
+use super::slot::MOST_PATHS;
+use super::sysctl::{self, Lent, Setting};
+use super::{Ports, Slot, SteerError, ledger, named, nft};
+use crate::far_end::Inner;
+
+/// What the user asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The interface's name.
+    pub tun: String,
+    /// The namespace that it lives in, to be made.
+    pub netns: Option<String>,
+    /// Whether traffic is to be led into it.
+    pub route: bool,
+    /// What is split.
+    pub ports: Ports,
+    /// Name servers for the namespace; the machine's where there is none.
+    pub dns: Vec<IpAddr>,
+    /// The interface's addresses where all packets go to a far end; nothing is pinned then.
+    pub inner: Option<Inner>,
+}
+
+impl Request {
+    /// Whether traffic is led into the interface that is not split, and so is pinned to a path.
+    pub(crate) fn pins(&self) -> bool {
+        self.route && self.inner.is_none()
+    }
+}
+
+/// A path's way out for flows that are pinned to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The path, by its place among the paths.
+    pub index: usize,
+    /// The interface that it leaves by.
+    pub device: String,
+    /// Its way for IPv4, while it has one.
+    pub four: Option<Out>,
+    /// Its way for IPv6, while it has one.
+    pub six: Option<Out>,
+}
+
+/// Where packets of one family leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Out {
+    /// The interface's number.
+    pub oif: u32,
+    /// The next router, if there is one.
+    pub gateway: Option<IpAddr>,
+    /// The address that the user named for the path.
+    pub source: Option<IpAddr>,
+}
+
+impl Exit {
+    /// The way for `family`.
+    pub fn way(&self, family: Family) -> Option<Out> {
+        match family {
+            Family::Four => self.four,
+            Family::Six => self.six,
+        }
+    }
+
+    pub(crate) fn sources(&self) -> Vec<IpAddr> {
+        [self.four, self.six].iter().flatten().filter_map(|out| out.source).collect()
+    }
+}
+
+/// Everything that [`Steering::raise`](super::Steering::raise) is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the user asked for.
+    pub request: Request,
+    /// Where the run's numbers and names come from; another if this one is taken in the meantime.
+    pub slot: Slot,
+    /// The MTU of the interface in bytes: that of the narrowest path.
+    pub mtu: u32,
+    /// The mark of the splitter's own packets.
+    pub own: u32,
+    pub(crate) exits: Vec<Exit>,
+    pub(crate) nameservers: Vec<IpAddr>,
+    pub(crate) nft: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Looks at the machine and decides. `exits` are the paths that have an interface, `mark` is
+    /// the user's own mark for the splitter's packets.
+    ///
+    /// # Errors
+    /// What was asked for cannot be had here, as far as that shows without rights.
+    pub fn look(
+        request: Request,
+        exits: Vec<Exit>,
+        mtu: u32,
+        mark: Option<u32>,
+    ) -> Result<Plan, SteerError> {
+        let slot = ledger::likely(namespace_number()?).ok_or(SteerError::Slots)?;
+        if request.pins() && exits.is_empty() {
+            return Err(SteerError::NoExit);
+        }
+        if exits.iter().any(|exit| exit.index >= MOST_PATHS) {
+            return Err(SteerError::Paths);
+        }
+        let nft = nft::find();
+        if request.pins() && nft.is_none() {
+            return Err(SteerError::NoNft);
+        }
+        let nameservers = match (&request.netns, request.dns.is_empty()) {
+            (Some(_), true) => nameservers(),
+            _ => request.dns.clone(),
+        };
+        let own = mark.unwrap_or(slot.own());
+        Ok(Plan { request, slot, mtu, own, exits, nameservers, nft })
+    }
+
+    /// Whether any path leads to IPv6.
+    pub(crate) fn has(&self, family: Family) -> bool {
+        self.exits.iter().any(|exit| exit.way(family).is_some())
+    }
+
+    /// The paths' interfaces, each once.
+    pub(crate) fn devices(&self) -> Vec<String> {
+        let mut devices: Vec<_> = self.exits.iter().map(|exit| exit.device.clone()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// Settings of the machine that have to change, and the interfaces that forward because of it.
+    ///
+    /// `noted` is what other runs of ours have found before they changed it.
+    pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
+        if !self.request.pins() {
+            return (Vec::new(), Lent::default());
+        }
+        let devices = self.devices();
+        let (mut settings, lent) = match self.request.netns {
+            Some(_) => sysctl::forwarding(&devices, self.has(Family::Six), noted),
+            None => (Vec::new(), Lent::default()),
+        };
+        settings.extend(sysctl::answers(&devices, noted));
+        (settings, lent)
+    }
+
+    /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in
+    /// the place of `/etc/resolv.conf`).
+    pub(crate) fn resolver(&self) -> Option<MadeFile> {
+        let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
+        let path = Path::new("/etc/netns").join(name).join("resolv.conf");
+        let lines = self.nameservers.iter().map(|server| format!("nameserver {server}\n"));
+        Some(MadeFile { path, text: lines.collect() })
+    }
+
+    /// What would be done, a line for each kind of change.
+    pub fn describe(&self) -> Vec<String> {
+        let Request { tun, netns, route, ports, .. } = &self.request;
+        let place =
+            netns.as_ref().map_or(String::new(), |name| format!(" in the new namespace '{name}'"));
+        let mut lines = vec![
+            format!("interface '{tun}'{place}, MTU {}", self.mtu),
+            match &self.request.inner {
+                None => format!("split: UDP to the ports {ports}, and WireGuard to any"),
+                Some(Inner { four, six }) => {
+                    format!("split: all packets, from {four} and {six}, by way of the far end")
+                }
+            },
+        ];
+        if self.request.pins() {
+            lines.extend(self.describe_routes());
+        } else if *route {
+            lines.push("routes: all of the namespace leads into the interface".to_owned());
+        } else {
+            lines.push("routes: none changes without --route".to_owned());
+        }
+        if let Some(MadeFile { path, .. }) = self.resolver() {
+            let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
+            lines.push(format!("name servers: {} in {}", servers.join(", "), path.display()));
+        }
+        lines
+    }
+
+    fn describe_routes(&self) -> Vec<String> {
+        let slot = self.slot;
+        let (priorities, tables) = (slot.priorities(), slot.tables());
+        let whose =
+            if self.request.netns.is_some() { "of the namespace" } else { "of this machine" };
+        let mut lines = vec![
+            format!("all else {whose}: each flow pinned to one of {}", self.devices().join(", ")),
+            format!(
+                "rules of priority {} to {}, tables {:#x} to {:#x}, marks of the same numbers",
+                priorities.start,
+                priorities.start + 2,
+                tables.start,
+                tables.end - 1
+            ),
+            format!(
+                "nftables table inet {}, and inet {} for as long as this runs",
+                slot.ruleset(),
+                slot.guard()
+            ),
+        ];
+        if self.request.netns.is_some() {
+            let (here, _) = slot.ends4();
+            lines.push(format!("virtual cable '{}', network {here}/30", slot.cable()));
+        }
+        lines.extend(
+            self.settings(&[])
+                .0
+                .iter()
+                .map(|setting| format!("setting {} = {}", setting.name, setting.value)),
+        );
+        lines
+    }
+
+    /// # Errors
+    /// The process has not the rights that it takes.
+    pub(crate) fn check_rights(&self) -> Result<(), SteerError> {
+        check_rights(self.request.netns.is_some())
+    }
+
+    /// Looks for what would be in the way of a run, and changes nothing. A run of the same settings
+    /// that lives is not in the way: its successor is being thought about.
+    ///
+    /// # Errors
+    /// As [`Steering::raise`](super::Steering::raise), as far as that shows without rights.
+    pub fn foresee(&self) -> Result<(), SteerError> {
+        // What another user's runs wrote may not be for us to read.
+        let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
+        if survey.held.iter().any(|(_, notes)| self.is_same(notes)) {
+            return Ok(());
+        }
+        let left: Vec<_> = survey.left.into_iter().map(|(_, notes)| notes).collect();
+        self.check(&left)
+    }
+
+    /// Whether these notes tell of a run of the same interface.
+    pub(crate) fn is_same(&self, notes: &Notes) -> bool {
+        notes.tun == self.request.tun && notes.netns == self.request.netns
+    }
+
+    /// Goes over to another slot.
+    pub(crate) fn take(&mut self, slot: Slot) {
+        if self.own == self.slot.own() {
+            self.own = slot.own();
+        }
+        self.slot = slot;
+    }
+
+    /// Killed runs have `left` what is about to be undone.
+    ///
+    /// # Errors
+    /// Something is there already that is not ours.
+    pub(crate) fn check(&self, left: &[Notes]) -> Result<(), SteerError> {
+        let is_left = |name: &String| {
+            left.iter().any(|notes| {
+                notes.netns.as_ref() == Some(name) && named::is_still(name, notes.netns_number)
+            })
+        };
+        match &self.request.netns {
+            Some(name) if named::file(name).exists() && !is_left(name) => {
+                return Err(SteerError::Namespace(name.clone()));
+            }
+            Some(_) => {}
+            None => self.check_interface()?,
+        }
+        let is_ours = |path: &PathBuf| {
+            left.iter().flat_map(|notes| &notes.files).any(|it| it.path == *path && it.is_still())
+        };
+        let resolver = self.resolver().map(|made| made.path);
+        if let Some(file) = resolver.filter(|file| file.exists() && !is_ours(file)) {
+            return Err(SteerError::Resolver(file));
+        }
+        if self.request.pins() { self.check_routes() } else { Ok(()) }
+    }
+
+    fn check_interface(&self) -> Result<(), SteerError> {
+        let tun = &self.request.tun;
+        match netlink::link_named(tun).map_err(SteerError::system("asking for interfaces"))? {
+            Some(_) => Err(SteerError::Interface(tun.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_routes(&self) -> Result<(), SteerError> {
+        let ask = SteerError::system("asking for routes and rules");
+        let (tables, priorities) = (self.slot.tables(), self.slot.priorities());
+        let routes = policy::routes_in(tables).map_err(&ask)?;
+        if let Some(FoundRoute { table, .. }) = routes.iter().find(|route| !route.ours) {
+            return Err(SteerError::Occupied(format!(
+                "a route exists already in the table {table:#x}, which is not ours ('ip route show table \
+                 {table:#x}')"
+            )));
+        }
+        let rules = policy::rules().map_err(&ask)?;
+        let strange = |rule: &&policy::FoundRule| !rule.ours && priorities.contains(&rule.priority);
+        if let Some(rule) = rules.iter().find(strange) {
+            return Err(SteerError::Occupied(format!(
+                "a routing rule of priority {} exists already, which is not ours ('ip rule show')",
+                rule.priority
+            )));
+        }
+        let network = self.slot.ends4().0.into();
+        // A cable of ours that a killed run left is in nobody's way.
+        let needed = self.request.netns.is_some()
+            && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
+        let taken = needed && policy::leads_directly(network).map_err(&ask)?;
+        if taken {
+            return Err(SteerError::Occupied(format!(
+                "a route to the network of the virtual cable, {network}/30, exists already ('ip route \
+                 show')"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The rights that it takes, by the kernel's names.
+fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
+    let mut needed = CapabilitySet::NET_ADMIN;
+    if with_namespace {
+        needed |= CapabilitySet::SYS_ADMIN;
+    }
+    let has = |sets: CapabilitySets| sets.effective.contains(needed);
+    if capabilities(None).is_ok_and(has) { Ok(()) } else { Err(SteerError::Forbidden) }
+}
+
+/// Whether the process may change the machine's network.
+pub(crate) fn may_configure() -> bool {
+    check_rights(false).is_ok()
+}
+
+/// The number of this network namespace.
+pub(crate) fn namespace_number() -> Result<u64, SteerError> {
+    named::number().map_err(SteerError::system("asking for the network namespace"))
+}
+
+/// The machine's name servers, as far as they can be reached from elsewhere. One that listens on
+/// the machine itself (as systemd-resolved does) tells in another file whom it asks.
+fn nameservers() -> Vec<IpAddr> {
+    let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+    let read =
+        |file: &&str| fs::read_to_string(file).map_or_else(|_| Vec::new(), |text| servers(&text));
+    files.iter().map(read).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// The servers in a resolv.conf(5) that are not the machine's own.
+fn servers(text: &str) -> Vec<IpAddr> {
+    let values = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let parsed = values.filter_map(|value| value.trim().parse::<IpAddr>().ok());
+    parsed.filter(|ip| !ip.is_loopback()).collect()
+}
+
+/// Runs `work` where the interface lives.
+pub(crate) fn within<R: Send>(
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> io::Result<R> + Send,
+) -> io::Result<R> {
+    match namespace {
+        Some(namespace) => namespace.run(work),
+        None => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_name_servers_that_a_namespace_can_reach_count() {
+        let text = "# nameserver 192.0.2.9\nnameserver 127.0.0.53\nnameserver 192.0.2.53 \n\
+                    options edns0\nnameserver ::1\nnameserver 2001:db8::53\n";
+        let wanted: [IpAddr; 2] = ["192.0.2.53".parse().unwrap(), "2001:db8::53".parse().unwrap()];
+        assert_eq!(servers(text), wanted);
+        assert_eq!(servers(""), [] as [IpAddr; 0]);
+    }
+}

@@ -1,0 +1,454 @@
+//! Doing what a plan says, keeping it as it is, and undoing it.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anabranch_comps::Pinned;
+use anabranch_os::namespace::Namespace;
+use anabranch_os::netlink::configure::{self, NewRoute};
+use anabranch_os::netlink::policy::{self, Family};
+use anabranch_os::netlink::{self, Change, Monitor, Prefix};
+use anabranch_os::tun::Tun;
+
+use super::claim::Claim;
+use super::fence::Fence;
+use super::lead::{self, Led};
+use super::ledger::{self, Ledger, Notes};
+use super::nft::Owned;
+use super::plan::{namespace_number, within};
+use super::ruleset::{self, Subject};
+use super::slot::NOBODY;
+use super::sysctl::{Lent, Setting};
+use super::tally::Tally;
+use super::undo::{remove_cable, undo};
+use super::{Exit, Plan, Request, Slot, SteerError, named};
+
+/// The kernel's number for the loopback interface of every namespace.
+const LO: u32 = 1;
+/// The cable's end inside the namespace, a name that no other interface there can have.
+pub const UPLINK: &str = "uplink";
+
+/// What a run has set up. Dropping it undoes it.
+#[derive(Debug)]
+pub struct Steering {
+    pub(super) plan: Plan,
+    notes: Notes,
+    /// `None` once all is undone.
+    ledger: Option<Ledger>,
+    namespace: Option<Namespace>,
+    /// The interface's number, once it is there.
+    tun: u32,
+    lent: Lent,
+    /// nftables' tables: that of the machine, and that of the namespace.
+    fences: Vec<Fence>,
+    /// What holds while somebody has flushed them away.
+    guard: Option<Owned>,
+    /// Tells of the interfaces in the namespace.
+    inside: Option<Monitor>,
+    /// Counts what is pinned.
+    tally: Option<Tally>,
+}
+
+/// What [`Steering::keep`] has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// What others had taken away, and is there again, or cannot be; a line each.
+    pub told: Vec<String>,
+    /// Whether an interface in the namespace has changed.
+    pub network: bool,
+    /// Whether the system could not answer just now (no files or memory left): ask again soon.
+    pub again: bool,
+}
+
+impl Steering {
+    /// Undoes what killed runs left behind, or takes it over, writes down what this one is about to
+    /// do, and does it. Gives the interface, switched on, and what the user should know.
+    ///
+    /// # Errors
+    /// Something could not be had; nothing is left behind then, but for what a killed run has left.
+    pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
+        plan.check_rights()?;
+        let making = SteerError::system("making a namespace");
+        let namespace = plan.request.netns.is_some().then(Namespace::new).transpose();
+        let namespace = namespace.map_err(&making)?;
+        let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
+        let claim = Claim::take(&mut plan, number.map_err(making)?)?;
+        let Claim { ledger, notes, settings, lent, adopted, others, mut warnings } = claim;
+        let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
+        let (tun, tally) = (0, None);
+        let mut steering =
+            Steering { plan, notes, ledger, namespace, tun, lent, fences, guard, inside, tally };
+        let tun = steering.set_up(&settings).and_then(|tun| {
+            steering.undo_others(others)?;
+            Ok(tun)
+        });
+        if tun.is_err() && adopted {
+            // Who cannot start opens nothing that a killed run has left closed.
+            steering.forsake();
+        }
+        let tun = tun?;
+        warnings.extend(steering.stand_guard().err().map(unguarded));
+        warnings.extend(
+            steering
+                .count()
+                .err()
+                .map(|error| format!("what is pinned to paths is not counted: {error}")),
+        );
+        Ok((steering, tun, warnings))
+    }
+
+    /// The address that the interface's side speaks from, in each family.
+    pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
+        (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
+    }
+
+    /// What the flows that are pinned have carried, an entry for each path, at most a second old;
+    /// nothing where nothing is pinned. With `now` it is read anew, which takes some milliseconds.
+    pub fn pinned(&self, now: bool) -> Vec<Pinned> {
+        let Some(tally) = &self.tally else { return Vec::new() };
+        if now {
+            tally.refresh();
+        }
+        tally.pinned()
+    }
+
+    /// What it was made for.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The paths' ways out as they are now: routes are set where they are missing, and new flows go
+    /// to paths that lead somewhere.
+    ///
+    /// # Errors
+    /// The kernel's, or those of `nft`. What is not set leads nowhere.
+    pub fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
+        if !self.plan.request.pins() {
+            return Ok(());
+        }
+        let (slot, is_other) = (self.plan.slot, exits != self.plan.exits);
+        self.plan.exits = exits;
+        let mut result = lead::lead_out(slot, &self.plan.exits);
+        result = result.and(within(self.namespace.as_ref(), || lead::lead_in(slot, self.tun)));
+        if let (true, Some(nft)) = (is_other, &self.plan.nft) {
+            let choice = ruleset::rechoice(slot, &self.plan.exits);
+            let fence = self.fences.first_mut().expect("a run with routes has one");
+            // Somebody may have removed what is to be changed; then all of it is set.
+            let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
+            result = result.and(set);
+        }
+        result
+    }
+
+    /// What tells that [`Steering::keep`] has something to look at: to be polled for readability.
+    pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
+        let inside = self.inside.iter().map(AsFd::as_fd);
+        self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
+    }
+
+    /// Whether a change in the machine's network may be one to what was set up.
+    pub fn concerns(&self, change: &Change) -> bool {
+        match change {
+            Change::Route { table, .. } => self.plan.slot.tables().contains(table),
+            Change::Rule | Change::Overrun => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the guard stands, if there ever was one: nobody tells of its end.
+    pub fn is_guarded(&mut self) -> bool {
+        self.guard.as_mut().is_none_or(Owned::stands)
+    }
+
+    /// Sets again what others have taken away: rules, tables, nftables' table.
+    ///
+    /// # Errors
+    /// It cannot be set again. Then all is left closed, as if this run had been killed: the error
+    /// says what opens it.
+    pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
+        if !self.plan.request.pins() {
+            return Ok(Upkeep::default());
+        }
+        match self.restore() {
+            Err(error) if is_passing(&error) => Ok(Upkeep { again: true, ..Upkeep::default() }),
+            Err(error) => {
+                let shut = lead::shut(self.plan.slot, &self.origin());
+                self.forsake();
+                Err(SteerError::Lost(shut.err().unwrap_or(error)))
+            }
+            Ok(kept) => Ok(kept),
+        }
+    }
+
+    fn restore(&mut self) -> io::Result<Upkeep> {
+        let mut kept = Upkeep::default();
+        let changes = self.inside.as_mut().map(Monitor::drain).transpose()?;
+        kept.network = changes.is_some_and(|changes| !changes.is_empty());
+        let mut missing = self.led_here().ensure()?;
+        if let Some(namespace) = &self.namespace {
+            missing += namespace.run(|| Led::only_in(self.plan.slot).ensure())?;
+        }
+        if missing > 0 {
+            kept.told.push(format!(
+                "another program removed {missing} of our routing rules and routes: they are set \
+                 again"
+            ));
+        }
+        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        for number in 0..self.fences.len() {
+            if !self.fences[number].is_whole(&nft, self.plan.slot)? {
+                self.fence_off(number)?;
+                let table = self.plan.slot.ruleset();
+                kept.told.push(format!(
+                    "another program changed or removed nftables' table inet {table}: it is set \
+                     again"
+                ));
+            }
+        }
+        if !self.is_guarded() {
+            self.guard = None;
+            kept.told.extend(self.stand_guard().err().map(unguarded));
+        }
+        Ok(kept)
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// Something could not be undone; the next run will try again.
+    pub fn lower(mut self) -> io::Result<()> {
+        self.undo()
+    }
+
+    /// Ends as by SIGKILL: the lock goes, and nothing is undone.
+    #[cfg(test)]
+    pub(super) fn kill(mut self) {
+        self.forsake();
+    }
+
+    /// Leaves everything as it is, for the next start or `--restore` to undo.
+    fn forsake(&mut self) {
+        drop(self.ledger.take());
+        self.guard = None;
+    }
+
+    fn undo(&mut self) -> io::Result<()> {
+        let Some(ledger) = self.ledger.take() else { return Ok(()) };
+        // What it would drop while the rest goes is not ours any more.
+        self.guard = None;
+        let _alone = ledger::alone()?;
+        let number = namespace_number().map_err(io::Error::other)?;
+        let needed = ledger::survey(number)?.needed(self.plan.slot);
+        undo(self.plan.slot, &self.notes, &needed)?;
+        ledger.discard()
+    }
+
+    fn undo_others(&mut self, others: Vec<(Ledger, Notes)>) -> Result<(), SteerError> {
+        if others.is_empty() {
+            return Ok(());
+        }
+        let undoing = SteerError::system("undoing what a run left behind");
+        let _alone = ledger::alone().map_err(&undoing)?;
+        let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
+        for (ledger, notes) in others {
+            undo(ledger.slot, &notes, &needed).map_err(&undoing)?;
+            ledger.discard().map_err(&undoing)?;
+        }
+        Ok(())
+    }
+
+    /// nftables' rules come last: from then on, packets come.
+    fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
+        if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
+            let step = format!("making the namespace '{name}'");
+            named::give(name, namespace).map_err(SteerError::system(&step))?;
+        }
+        let step = format!("making the interface '{}'", self.plan.request.tun);
+        let tun = self.interface().map_err(SteerError::system(&step))?;
+        self.tun = tun.index();
+        if self.plan.request.pins() {
+            self.lead(settings).map_err(SteerError::system("setting up routes"))?;
+        }
+        self.write_resolver().map_err(SteerError::system("writing below /etc/netns"))?;
+        Ok(tun)
+    }
+
+    fn interface(&self) -> io::Result<Tun> {
+        let Plan { request: Request { tun, .. }, mtu, slot, .. } = &self.plan;
+        let (four, six) = match self.plan.request.inner {
+            Some(inner) => (inner.four, inner.six),
+            None => slot.own_addresses(),
+        };
+        let with6 = self.plan.request.inner.is_some() || self.plan.has(Family::Six);
+        within(self.namespace.as_ref(), || {
+            let tun = Tun::create(tun)?;
+            configure::set_mtu(tun.index(), *mtu)?;
+            // Answers come by it from servers to which the routes lead elsewhere.
+            Setting::new(format!("ipv4/conf/{}/rp_filter", self.plan.request.tun), "2").set()?;
+            configure::set_up(tun.index(), true)?;
+            configure::add_address(tun.index(), full(four.into()))?;
+            if with6 {
+                configure::add_address(tun.index(), full(six.into()))?;
+            }
+            if self.plan.request.netns.is_some() {
+                configure::set_up(LO, true)?;
+            }
+            if self.plan.request.inner.is_some() && self.plan.request.route {
+                all_into(tun.index())?;
+            }
+            Ok(tun)
+        })
+    }
+
+    /// The rules that keep strangers from being forwarded come before the forwarding, and all of
+    /// them before the cable.
+    fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
+        let slot = self.plan.slot;
+        self.led_here().ensure()?;
+        lead::lead_out(slot, &self.plan.exits)?;
+        self.fences.push(Fence::open(None)?);
+        let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
+            lead::lead_in(slot, self.tun)?;
+            self.fence_off(0)?;
+            // What a killed run has left of other paths, and of a namespace that it wrote nothing
+            // of.
+            self.led_here().sweep()?;
+            remove_cable(slot)?;
+            return settings.iter().try_for_each(Setting::set);
+        };
+        self.fence_off(0)?;
+        settings.iter().try_for_each(Setting::set)?;
+        self.lay_cable(&namespace)?;
+        namespace.run(|| {
+            Led::only_in(slot).ensure()?;
+            lead::lead_in(slot, self.tun)
+        })?;
+        self.inside = Some(namespace.run(Monitor::open)?);
+        self.fences.push(Fence::open(Some(namespace))?);
+        self.fence_off(1)
+    }
+
+    /// Makes nftables' table of this process's namespace (0), or of the other (1), whatever is
+    /// there.
+    fn fence_off(&mut self, number: usize) -> io::Result<()> {
+        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        let subject = self.subject();
+        let text = match (number, &self.namespace) {
+            (0, None) => ruleset::of_machine(&subject),
+            (0, Some(_)) => ruleset::of_cable(&subject),
+            _ => ruleset::of_namespace(&subject),
+        };
+        self.fences[number].set(&nft, self.plan.slot, &text)
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.pins()) else { return Ok(()) };
+        let paths = self.plan.exits.iter().map(|exit| exit.index + 1).max().unwrap_or_default();
+        self.tally = Some(Tally::begin(nft, self.plan.slot, paths)?);
+        Ok(())
+    }
+
+    fn stand_guard(&mut self) -> io::Result<()> {
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.pins()) else { return Ok(()) };
+        let (subject, name) = (self.subject(), self.plan.slot.guard());
+        let body = match self.namespace {
+            None => ruleset::guard_of_machine(&subject),
+            Some(_) => ruleset::guard_of_cable(&subject),
+        };
+        self.guard = Some(Owned::create(nft, &name, &body)?);
+        Ok(())
+    }
+
+    /// The rules and tables of this process's namespace.
+    fn led_here(&self) -> Led {
+        let led = Led::out(self.plan.slot, &self.plan.exits);
+        if self.namespace.is_some() { led } else { led.and_in() }
+    }
+
+    /// Where the packets come from that are led.
+    fn origin(&self) -> String {
+        self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        let Plan { slot, request: Request { tun, ports, .. }, own, exits, .. } = &self.plan;
+        Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
+    }
+
+    /// The cable, with an address at each end and a default route inside.
+    fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
+        let Plan { slot, mtu, .. } = self.plan;
+        let with6 = self.plan.has(Family::Six);
+        let name = slot.cable();
+        policy::add_cable(&name, UPLINK, namespace.as_fd(), mtu)?;
+        let ends = ends(slot, with6);
+        let here = index_of(&name)?;
+        for (ip, _, len) in &ends {
+            configure::add_address(here, Prefix { ip: *ip, len: *len })?;
+        }
+        Setting::new(format!("ipv4/conf/{name}/forwarding"), "1").set()?;
+        let forced = Setting::new(format!("ipv6/conf/{name}/force_forwarding"), "1");
+        forced.now().filter(|_| with6).map_or(Ok(()), |_| forced.set())?;
+        configure::set_up(here, true)?;
+        namespace.run(|| {
+            let there = index_of(UPLINK)?;
+            configure::set_up(there, true)?;
+            Setting::new(format!("ipv4/conf/{UPLINK}/rp_filter"), "2").set()?;
+            ends.iter().try_for_each(|end| lead::join(there, *end))
+        })
+    }
+
+    fn write_resolver(&self) -> io::Result<()> {
+        let Some(file) = self.plan.resolver() else { return Ok(()) };
+        fs::create_dir_all(file.path.parent().expect("it lies in a folder of the namespace"))?;
+        fs::write(file.path, file.text)
+    }
+}
+
+impl Drop for Steering {
+    /// Also when the run panics. What cannot be undone now stays written down.
+    fn drop(&mut self) {
+        let _ = self.undo();
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
+fn unguarded(error: io::Error) -> String {
+    format!("a flush of all nftables rules opens a gap for an instant: {error}")
+}
+
+/// Whether an error says only that the system has too much to do just now.
+fn is_passing(error: &io::Error) -> bool {
+    let passing =
+        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EBUSY];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}
+
+/// The ends of the cable: address here, address there, length of their network's prefix.
+fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
+    let (here4, there4) = slot.ends4();
+    let (here6, there6) = slot.ends6();
+    let six = with6.then_some((here6.into(), there6.into(), 64));
+    [(here4.into(), there4.into(), 30)].into_iter().chain(six).collect()
+}
+
+/// All packets of this namespace go by this interface.
+fn all_into(oif: u32) -> io::Result<()> {
+    let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    all.into_iter().try_for_each(|ip: IpAddr| {
+        let dst = Prefix { ip, len: 0 };
+        let (gateway, prefsrc, metric, congestion_control) = (None, None, None, None);
+        configure::add_route(NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control })
+    })
+}
+
+fn index_of(name: &str) -> io::Result<u32> {
+    let link = netlink::link_named(name)?;
+    link.map(|link| link.index).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn full(ip: IpAddr) -> Prefix {
+    Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } }
+}

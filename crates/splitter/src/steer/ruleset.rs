@@ -1,0 +1,341 @@
+//! The nftables rules of a run, as text for `nft -f -`.
+//!
+//! One table holds them all, so that one command replaces or removes them, at once or not at all.
+//!
+//! * `split` names the interface in the conntrack mark of flows that are split;
+//! * `classify` names, once for each other flow, a path there;
+//! * `back` does it for flows of which a server's datagram is the first that is seen;
+//! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before
+//!   they are routed;
+//! * `enter` does it for what comes out of the namespace's cable;
+//! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its
+//!   name;
+//! * `answers` marks what comes back, for machines that check where packets come from (strict
+//!   `rp_filter`);
+//! * `addresses` gives a pinned flow the address of its path;
+//! * `number`, `sent` and `came` count what is pinned to each path: flows, and packets each way;
+//! * `fence` lets the namespace's packets leave by paths alone.
+//!
+//! A second table, the *guard*, drops what the first should have marked and has not: it holds while
+//! somebody else's flush has taken the first away. It goes with the process, so it cannot be all
+//! there is.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anabranch_os::netlink::policy::Family;
+
+use super::slot::{CABLES, MASK};
+use super::sysctl::{Lending, Lent};
+use super::{Exit, Ports, Slot, tally};
+
+/// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header
+/// of 8.
+const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
+
+/// What the rules are about.
+pub(crate) struct Subject<'a> {
+    pub(crate) slot: Slot,
+    /// The interface of the splitter.
+    pub(crate) tun: &'a str,
+    pub(crate) ports: &'a Ports,
+    /// The mark of the splitter's own packets.
+    pub(crate) own: u32,
+    pub(crate) exits: &'a [Exit],
+    /// Who forwards because of us, and should for nobody else.
+    pub(crate) lent: &'a Lent,
+}
+
+/// Takes the table away; also if there is none.
+pub(crate) fn removal(slot: Slot) -> String {
+    let name = slot.ruleset();
+    format!("table inet {name}\ndelete table inet {name}\n")
+}
+
+/// The rules for the whole machine.
+pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
+    let Subject { slot, .. } = subject;
+    let (mask, base) = (MASK, slot.base());
+    let body = format!(
+        "{paths}{choices}{tally}{split}\
+         chain classify {{\n{kept}\
+         ct mark & {mask:#x} == {base:#x} goto number\n\
+         meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\ngoto number\n}}\n\
+         chain steer {{\ntype route hook output priority mangle; policy accept;\n\
+         {spared}{sessions}ct direction reply return\n\
+         ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
+         {answers}{addresses}",
+        paths = paths(subject.exits),
+        choices = choices(*slot, subject.exits),
+        tally = tally::chains(*slot, subject.exits),
+        split = split(subject),
+        spared = spared(subject),
+        sessions = sessions(*slot),
+        kept = kept(*slot, subject.exits),
+        marked = marked(*slot, subject.exits),
+        answers = answers(subject),
+        addresses = addresses(*slot, subject.exits),
+    );
+    replacement(*slot, &body)
+}
+
+/// The body of the guard for the whole machine, in one line.
+pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
+    let Subject { slot, ports, .. } = subject;
+    let (mask, base) = (MASK, slot.base());
+    let body = format!(
+        "{paths}chain guard {{\ntype filter hook output priority mangle + 1; policy accept;\n\
+         meta mark & {mask:#x} == {base:#x} return\n{spared}\
+         ct direction reply udp sport < 1024 return\n\
+         udp dport {{ {ports} }} drop\n{INITIATION} drop\n\
+         ct direction reply return\ndrop\n}}\n",
+        paths = paths(subject.exits),
+        spared = spared(subject),
+    );
+    in_one_line(&body)
+}
+
+/// What is nobody's flow, or not for us: the splitter's own packets and those of splitters beside
+/// us, those on the machine itself, those that a WireGuard interface takes, and those for this
+/// link.
+fn spared(subject: &Subject<'_>) -> String {
+    let Subject { tun, own, .. } = subject;
+    let (of_any, all) = Slot::OWN_OF_ANY;
+    format!(
+        "meta mark {own:#x} return\nmeta mark & {all:#x} == {of_any:#x} return\n\
+         oifname {{ \"lo\", \"{tun}\" }} return\n\
+         meta oifkind \"wireguard\" oifname != @paths return\n{NEAR}"
+    )
+}
+
+fn in_one_line(body: &str) -> String {
+    body.trim_end().replace("{\n", "{ ").replace('\n', "; ")
+}
+
+/// The rules inside the namespace: what is split goes into the interface, all else by the cable.
+pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
+    let body = format!(
+        "{split}\
+         chain steer {{\ntype route hook output priority mangle; policy accept;\n\
+         oifname \"lo\" return\n{near}{sessions}}}\n",
+        split = split(subject),
+        near = NEAR,
+        sessions = sessions(subject.slot),
+    );
+    replacement(subject.slot, &body)
+}
+
+/// The machine's rules for what comes out of the namespace's cable.
+pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
+    let Subject { slot, .. } = subject;
+    let (mask, base, cable) = (MASK, slot.base(), slot.cable());
+    let body = format!(
+        "{paths}{choices}{tally}\
+         chain classify {{\nmeta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n\
+         goto number\n}}\n\
+         chain enter {{\ntype filter hook prerouting priority mangle; policy accept;\n\
+         iifname != \"{cable}\" return\n{NEAR}\
+         ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
+         {fence}{answers}{addresses}",
+        paths = paths(subject.exits),
+        choices = choices(*slot, subject.exits),
+        tally = tally::chains(*slot, subject.exits),
+        marked = marked(*slot, subject.exits),
+        fence = fence(subject, "filter"),
+        answers = answers(subject),
+        addresses = addresses(*slot, subject.exits),
+    );
+    replacement(*slot, &body)
+}
+
+/// The body of the guard for the namespace's cable, in one line. While nothing gives packets back
+/// their addresses, answers to the namespace seem to be for this machine, which must not refuse
+/// them.
+pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
+    let Subject { slot, exits, .. } = subject;
+    let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
+    let body = format!(
+        "{paths}{fence}chain answers {{\ntype filter hook input priority filter; policy accept;\n\
+         ct direction reply ct mark {{ {marks} }} drop\n}}\n",
+        paths = paths(exits),
+        fence = fence(subject, "filter + 1"),
+        marks = marks.join(", "),
+    );
+    in_one_line(&body)
+}
+
+/// Only what is pinned leaves the cable, and by paths alone; strangers are not forwarded because we
+/// had forwarding switched on. Runs beside us have cables too.
+fn fence(subject: &Subject<'_>, priority: &str) -> String {
+    let Subject { slot, ports, lent, .. } = subject;
+    let (mask, base, cable) = (MASK, slot.base(), slot.cable());
+    let strangers = not_lent("ipv4", &lent.four) + &not_lent("ipv6", &lent.six);
+    format!(
+        "chain fence {{\ntype filter hook forward priority {priority}; policy accept;\n\
+         iifname \"{cable}\" udp dport {{ {ports} }} drop\n\
+         iifname \"{cable}\" meta mark & {mask:#x} != {base:#x} drop\n\
+         iifname \"{cable}\" oifname != @paths reject with icmpx admin-prohibited\n\
+         oifname \"{cable}\" ct direction original drop\n{strangers}}}\n"
+    )
+}
+
+fn not_lent(family: &str, lending: &Lending) -> String {
+    let by = match lending {
+        Lending::Nothing => return String::new(),
+        Lending::By(devices) => {
+            let names: Vec<_> = devices.iter().map(|device| format!("\"{device}\"")).collect();
+            format!("iifname {{ {} }}", names.join(", "))
+        }
+        Lending::All => format!("iifname != \"{CABLES}*\""),
+    };
+    format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
+}
+
+/// The choice among paths anew, after some came or went.
+pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
+    let name = slot.ruleset();
+    let mut text = String::new();
+    for family in Family::BOTH {
+        let chain = chooser(family);
+        let _ = writeln!(text, "flush chain inet {name} {chain}");
+        if let Some(choice) = choice(slot, exits, family) {
+            let _ = writeln!(text, "add rule inet {name} {chain} {choice}");
+        }
+    }
+    text
+}
+
+/// What is addressed to this machine, to its link, or to many, is nobody's flow.
+const NEAR: &str = "fib daddr type { local, broadcast, multicast, anycast } return\n\
+                    ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n\
+                    icmpv6 type { 133, 134, 135, 136, 137 } return\n";
+
+fn replacement(slot: Slot, body: &str) -> String {
+    format!("{}table inet {} {{\n{body}}}\n", removal(slot), slot.ruleset())
+}
+
+/// The interfaces of the paths.
+fn paths(exits: &[Exit]) -> String {
+    let mut names: Vec<_> = exits.iter().map(|exit| format!("\"{}\"", exit.device)).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("set paths {{ type ifname; elements = {{ {} }}; }}\n", names.join(", "))
+}
+
+fn choices(slot: Slot, exits: &[Exit]) -> String {
+    let chain = |family| {
+        let choice = choice(slot, exits, family).map_or_else(String::new, |choice| choice + "\n");
+        format!("chain {} {{\n{choice}}}\n", chooser(family))
+    };
+    Family::BOTH.map(chain).concat()
+}
+
+fn chooser(family: Family) -> &'static str {
+    match family {
+        Family::Four => "choose4",
+        Family::Six => "choose6",
+    }
+}
+
+/// Each new flow to the next of the paths that lead out; `None` if none does.
+fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
+    let open = exits.iter().filter(|exit| exit.way(family).is_some());
+    let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();
+    let numbered = marks.iter().enumerate().map(|(number, mark)| format!("{number} : {mark:#x}"));
+    let map = numbered.collect::<Vec<_>>().join(", ");
+    match marks.as_slice() {
+        [] => None,
+        [one] => Some(format!("ct mark set {one:#x}")),
+        _ => Some(format!("ct mark set numgen inc mod {} map {{ {map} }}", marks.len())),
+    }
+}
+
+/// Flows that are split, by their form and whatever direction conntrack has them for: it forgets a
+/// silent flow before a session ends, and knows none that began before the rules, so that the
+/// server may be the first whom it sees speak. What a service of this machine (by a port below
+/// 1,024) answers is let be.
+fn split(subject: &Subject<'_>) -> String {
+    let Subject { slot, tun, ports, .. } = subject;
+    let mark = slot.tun();
+    format!(
+        "chain split {{\n{INITIATION} ct mark set {mark:#x} return\n\
+         ct direction reply udp sport < 1024 return\n\
+         udp dport {{ {ports} }} ct mark set {mark:#x}\n}}\n\
+         chain back {{\ntype filter hook prerouting priority mangle; policy accept;\n\
+         iifname \"{tun}\" ct direction original ct mark set {mark:#x}\n}}\n"
+    )
+}
+
+/// What is split, or was, goes into the interface before anything else is asked.
+fn sessions(slot: Slot) -> String {
+    let (mask, base, tun) = (MASK, slot.base(), slot.tun());
+    format!(
+        "ct mark & {mask:#x} != {base:#x} jump split\n\
+         ct mark {tun:#x} meta mark set ct mark return\n"
+    )
+}
+
+/// TCP connections that began before the rules stay on the interface that they are on.
+fn kept(slot: Slot, exits: &[Exit]) -> String {
+    let mut marks = BTreeMap::new();
+    for exit in exits {
+        marks.entry(&exit.device).or_insert(slot.path(exit.index));
+    }
+    let pairs = marks.iter().map(|(device, mark)| format!("\"{device}\" : {mark:#x}"));
+    let map = pairs.collect::<Vec<_>>().join(", ");
+    format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
+}
+
+/// The flow's mark for its packet; what no path was found for goes nowhere, and so does a flow of
+/// an earlier run whose path is not among ours.
+fn marked(slot: Slot, exits: &[Exit]) -> String {
+    let paths = exits.iter().map(|exit| slot.path(exit.index));
+    let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
+    let (known, nowhere) = (known.collect::<Vec<_>>().join(", "), slot.nowhere());
+    format!("ct mark {{ {known} }} meta mark set ct mark return\nmeta mark set {nowhere:#x}\n")
+}
+
+/// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's
+/// own sockets, that of the interface.
+fn answers(subject: &Subject<'_>) -> String {
+    let Subject { slot, own, exits, .. } = subject;
+    let (mask, base, ours) = (MASK, slot.base(), slot.own());
+    // What else belongs to the splitter's flows is the kernel's: it tells servers of closed ports,
+    // by the default route.
+    let mut text = format!(
+        "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
+         meta mark {own:#x} ct mark set {ours:#x} return\nct mark {ours:#x} drop\n}}\n\
+         chain answers {{\ntype filter hook prerouting priority mangle; policy accept;\n"
+    );
+    for exit in *exits {
+        let (mark, device) = (slot.path(exit.index), &exit.device);
+        let _ =
+            writeln!(text, "iifname \"{device}\" ct mark {ours:#x} meta mark set {mark:#x} return");
+    }
+    let _ = writeln!(
+        text,
+        "iifname @paths ct direction reply ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}"
+    );
+    text
+}
+
+fn addresses(slot: Slot, exits: &[Exit]) -> String {
+    let mut text = String::from(
+        "chain addresses {\ntype nat hook postrouting priority srcnat; policy accept;\n",
+    );
+    // The splitter's own sockets have chosen theirs.
+    let _ = writeln!(text, "ct mark {:#x} return", slot.own());
+    for exit in exits {
+        let (mark, device) = (slot.path(exit.index), &exit.device);
+        for source in exit.sources() {
+            let family = if source.is_ipv4() { "ip" } else { "ip6" };
+            let _ =
+                writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
+        }
+    }
+    // Also for neighbours on a path's own link, to whom the route leads directly, whatever path the
+    // flow has.
+    let (mask, base) = (MASK, slot.base());
+    let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");
+    text
+}

@@ -1,0 +1,113 @@
+//! Undoing, at the end of a run or of another's that was killed.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anabranch_os::netlink::{self, policy};
+
+use super::ledger::{self, Notes};
+use super::plan::namespace_number;
+use super::slot::NOBODY;
+use super::sysctl::Setting;
+use super::{Slot, SteerError, named, nft, ruleset};
+
+/// Undoes all that runs left behind which were killed in this network namespace; gives the names of
+/// their interfaces.
+///
+/// # Errors
+/// A right is missing, or something could not be undone.
+pub fn restore() -> Result<Vec<String>, SteerError> {
+    let asking = SteerError::system("/run/anabranch");
+    let number = namespace_number()?;
+    if !ledger::any() {
+        return Ok(Vec::new());
+    }
+    let _alone = ledger::alone().map_err(&asking)?;
+    let survey = ledger::survey(number).map_err(&asking)?;
+    let mut restored = Vec::new();
+    let needed = survey.needed(NOBODY);
+    for (ledger, notes) in survey.left {
+        let undone = undo(ledger.slot, &notes, &needed);
+        undone.map_err(SteerError::system("undoing what a run left behind"))?;
+        ledger.discard().map_err(&asking)?;
+        restored.push(notes.tun);
+    }
+    Ok(restored)
+}
+
+/// Takes away all that has the slot's names and numbers, and puts back what `notes` tells, but for
+/// settings that are `needed` by runs that live. Nothing is left out because something else failed.
+///
+/// A namespace is cut off first, and the rules that keep strangers from being forwarded go after
+/// the forwarding: at no moment does anything leave that should not.
+///
+/// # Errors
+/// The first.
+pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
+    let result = cut_off(slot, notes, needed).and(remove_fence(slot));
+    result.and(remove_policy(slot))
+}
+
+/// The same, but nftables' table stays, for the next run in a namespace to replace.
+pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
+    cut_off(slot, notes, needed).and(remove_policy(slot))
+}
+
+fn cut_off(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
+    let mut result = remove_cable(slot);
+    if let Some(name) = &notes.netns
+        && named::is_still(name, notes.netns_number)
+    {
+        result = result.and(named::remove(name));
+    }
+    result = result.and(put_back(&notes.settings, needed));
+    for made in notes.files.iter().filter(|made| made.is_still()) {
+        result = result.and(absent_is_well(fs::remove_file(&made.path)));
+    }
+    for folder in &notes.folders {
+        // Somebody else may have put something in.
+        let _ = fs::remove_dir(folder);
+    }
+    result
+}
+
+fn remove_policy(slot: Slot) -> io::Result<()> {
+    policy::remove_rules(slot.priorities()).and(policy::remove_routes(slot.tables()))
+}
+
+/// Puts settings back, the last that was changed first, but for those `needed` by others.
+fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
+    let mut result = Ok(());
+    for setting in settings.iter().rev() {
+        let is_needed = needed.iter().any(|its| its.name == setting.name);
+        // An interface that is gone has taken its settings along.
+        if !is_needed && setting.now().is_some() {
+            result = result.and(setting.set());
+        }
+    }
+    result
+}
+
+/// Where there is no `nft`, there were no rules.
+fn remove_fence(slot: Slot) -> io::Result<()> {
+    nft::find().map_or(Ok(()), |nft| nft::run(&nft, &ruleset::removal(slot)))
+}
+
+pub(crate) fn remove_cable(slot: Slot) -> io::Result<()> {
+    let cable = netlink::link_named(&slot.cable())?;
+    cable.map_or(Ok(()), |link| policy::remove_link(link.index))
+}
+
+fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The folders above `file` that are not there yet, the lowest first.
+pub(crate) fn missing_folders(file: &Path) -> Vec<std::path::PathBuf> {
+    let above = file.ancestors().skip(1);
+    above.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect()
+}

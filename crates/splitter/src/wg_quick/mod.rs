@@ -1,0 +1,34 @@
+//! wg-quick's configuration files: read as wg-quick(8) and wg(8) read them, and changed in the
+//! lines that are meant, byte for byte the same elsewhere.
+//!
+//! A file holds private keys. None of them is in a message, a [`Change`] or the `Debug` form; only
+//! [`Changed::text`] has them, as only there the whole file is wanted.
+//!
+//! ```
+//! use anabranch_splitter::wg_quick::{Changes, WgQuick};
+//!
+//! let text = "[Interface]\nPrivateKey = …\n[Peer]\nPublicKey = …\nEndpoint = vpn.example.net:51820 # home\n";
+//! let file = WgQuick::parse(text, "tunnel.conf").unwrap();
+//! let peer = file.peer(None).unwrap();
+//! let changes = Changes { endpoint: "127.0.0.1:51820".parse().unwrap(), mtu: None, fwmark: None };
+//! assert_eq!(file.changed(peer, &changes).text, text.replace("vpn.example.net", "127.0.0.1"));
+//! ```
+
+mod choice;
+mod edit;
+mod error;
+mod keys;
+mod parse;
+mod peer;
+mod store;
+
+pub use choice::{PeerChoice, interface_name};
+pub use edit::{Change, Changed, Changes};
+pub use error::ConfError;
+pub use parse::WgQuick;
+pub use peer::Peer;
+pub use store::{Write, invocation};
+
+/// The mark that wg-quick gives a full tunnel's own packets where the file names none, and the
+/// number of the routing table that all others are sent to.
+pub const FULL_TUNNEL_MARK: u32 = 51820;

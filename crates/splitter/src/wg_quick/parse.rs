@@ -1,0 +1,303 @@
+//! From text to lines that know what they are.
+
+use std::fmt;
+use std::ops::Range;
+
+use anabranch_os::target::Target;
+use anabranch_os::toml_keys;
+
+use super::choice::PeerChoice;
+use super::error::ConfError;
+use super::keys::{Key, Kind};
+use super::peer::Peer;
+
+/// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19
+/// letters) and could be a secret on a line of its own.
+const LONGEST_WORD: usize = 24;
+
+/// A wg-quick file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WgQuick {
+    pub(super) file: String,
+    pub(super) lines: Vec<Line>,
+    peers: Vec<Peer>,
+}
+
+/// One line with its end, as it stands in the file.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) item: Item,
+}
+
+/// What a line means. Sections are counted from 0, whatever their kind.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Item {
+    /// Nothing: it is blank or a comment.
+    Nothing,
+    Header {
+        kind: Kind,
+    },
+    /// `value` is the place of the value in the line, without blanks and comment.
+    Setting {
+        kind: Kind,
+        section: usize,
+        key: Key,
+        value: Range<usize>,
+    },
+}
+
+impl WgQuick {
+    /// Reads `text`, the content of `file`.
+    ///
+    /// # Errors
+    /// The first line that wg-quick or wg would refuse, or that the splitter cannot make sense of.
+    pub fn parse(text: &str, file: &str) -> Result<WgQuick, ConfError> {
+        let mut reader = Reader { file, section: None, sections: 0, lines: Vec::new() };
+        for line in text.split_inclusive('\n') {
+            let item = reader.item(line)?;
+            reader.lines.push(Line { text: line.to_owned(), item });
+        }
+        let lines = reader.lines;
+        let mut parsed = WgQuick { file: file.to_owned(), lines, peers: Vec::new() };
+        parsed.check_numbers()?;
+        parsed.peers = parsed.read_peers()?;
+        Ok(parsed)
+    }
+
+    /// All peers, in the order of the file.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// The peer to split towards: the one chosen, or the only one with an endpoint.
+    ///
+    /// # Errors
+    /// There is none, or several; the message names them and says how to choose.
+    pub fn peer(&self, choice: Option<&PeerChoice>) -> Result<&Peer, ConfError> {
+        let blame = |message| ConfError::new(&self.file, None, message);
+        match choice {
+            Some(choice) => choice.among(&self.peers),
+            None => super::choice::only(&self.peers),
+        }
+        .map_err(blame)
+    }
+
+    /// The port that the tunnel itself is bound to, if the file says so.
+    pub fn listen_port(&self) -> Option<u16> {
+        self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
+    }
+
+    /// The interface's MTU, if the file says so.
+    pub fn mtu(&self) -> Option<u32> {
+        self.interface("MTU")?.parse().ok()
+    }
+
+    /// The mark of the tunnel's own packets, if the file gives them one.
+    pub fn fwmark(&self) -> Option<u32> {
+        mark(self.interface("FwMark")?).ok().flatten()
+    }
+
+    /// Whether wg-quick makes this tunnel the default route, by rules that spare only marked
+    /// packets: an allowed network of all addresses, and the routing table left to wg-quick.
+    pub fn is_full_tunnel(&self) -> bool {
+        let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
+        let all = |network: &str| network.trim().ends_with("/0");
+        table && self.values("AllowedIPs").any(|networks| networks.split(',').any(all))
+    }
+
+    /// The value of a key of the interface.
+    fn interface(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
+    }
+
+    /// All values of a key, which only one kind of section has.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.settings().filter(move |(_, _, key, _)| key.name == name).map(|(_, _, _, value)| value)
+    }
+
+    /// Each setting: (line from 1, section, key, value).
+    fn settings(&self) -> impl Iterator<Item = (usize, usize, Key, &str)> {
+        self.lines.iter().enumerate().filter_map(|(index, line)| match &line.item {
+            Item::Setting { section, key, value, .. } => {
+                Some((index + 1, *section, *key, &line.text[value.clone()]))
+            }
+            _ => None,
+        })
+    }
+
+    fn check_numbers(&self) -> Result<(), ConfError> {
+        for (line, _, key, value) in self.settings() {
+            let good = match key.name {
+                "ListenPort" => value.parse::<u16>().is_ok(),
+                "MTU" => value.parse::<u32>().is_ok_and(|mtu| mtu > 0),
+                "FwMark" => mark(value).is_ok(),
+                _ => true,
+            };
+            if !good {
+                let message = format!("{}: '{value}' {}", key.name, wanted(key.name));
+                return Err(ConfError::new(&self.file, Some(line), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_peers(&self) -> Result<Vec<Peer>, ConfError> {
+        let headers = self.lines.iter().enumerate().filter_map(|(index, line)| match line.item {
+            Item::Header { kind } => Some((index + 1, kind)),
+            _ => None,
+        });
+        let peers = headers.enumerate().filter(|(_, (_, kind))| *kind == Kind::Peer);
+        let peers = peers
+            .enumerate()
+            .map(|(index, (section, (line, _)))| self.read_peer(index + 1, line, section));
+        peers.collect()
+    }
+
+    fn read_peer(&self, number: usize, line: usize, section: usize) -> Result<Peer, ConfError> {
+        let of =
+            |name| self.settings().find(move |(_, at, key, _)| *at == section && key.name == name);
+        let public_key = of("PublicKey").map(|(_, _, _, value)| value.to_owned());
+        let public_key = public_key
+            .ok_or_else(|| ConfError::new(&self.file, Some(line), "this peer has no PublicKey"))?;
+        let endpoint = of("Endpoint").map(|(line, _, _, value)| {
+            endpoint(value).map_err(|message| ConfError::new(&self.file, Some(line), message))
+        });
+        Ok(Peer { number, public_key, endpoint: endpoint.transpose()?, line, section })
+    }
+}
+
+impl fmt::Display for WgQuick {
+    /// The file as it was read, keys included.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| f.write_str(&line.text))
+    }
+}
+
+impl fmt::Debug for WgQuick {
+    /// Without the text, which holds secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WgQuick").field("file", &self.file).field("peers", &self.peers).finish()
+    }
+}
+
+/// Reading, line by line.
+struct Reader<'a> {
+    file: &'a str,
+    /// The section that the line belongs to, and its number.
+    section: Option<(Kind, usize)>,
+    sections: usize,
+    lines: Vec<Line>,
+}
+
+impl Reader<'_> {
+    fn item(&mut self, line: &str) -> Result<Item, ConfError> {
+        let meant = line.split_once('#').map_or(line, |(before, _)| before);
+        let word = meant.trim();
+        if word.is_empty() {
+            return Ok(Item::Nothing);
+        }
+        if word.starts_with('[') {
+            return self.header(word);
+        }
+        let Some((key, value)) = meant.split_once('=') else {
+            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+        };
+        let (kind, section) =
+            self.section.ok_or_else(|| self.error("a setting before the first [Section]"))?;
+        let key = self.key(kind, key.trim())?;
+        let value = self.value(key, value.trim(), meant)?;
+        self.check_once(key, section)?;
+        Ok(Item::Setting { kind, section, key, value })
+    }
+
+    fn header(&mut self, word: &str) -> Result<Item, ConfError> {
+        let kind = Kind::of_header(word)
+            .ok_or_else(|| self.error("an unknown section: there are [Interface] and [Peer]"))?;
+        let again = |line: &Line| line.item == Item::Header { kind: Kind::Interface };
+        if kind == Kind::Interface && self.lines.iter().any(again) {
+            return Err(self.error("a second [Interface]: a file describes one"));
+        }
+        self.section = Some((kind, self.sections));
+        self.sections += 1;
+        Ok(Item::Header { kind })
+    }
+
+    fn key(&self, kind: Kind, word: &str) -> Result<Key, ConfError> {
+        if let Some(key) = kind.key(word) {
+            return Ok(key);
+        }
+        let telling = word.len() <= LONGEST_WORD && word.chars().all(|c| c.is_ascii_alphanumeric());
+        if word.is_empty() || !telling {
+            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+        }
+        if kind.other().key(word).is_some() {
+            let (right, wrong) = (kind.other().header(), kind.header());
+            return Err(self.error(format!("the key `{word}` belongs to {right}, not to {wrong}")));
+        }
+        let near = toml_keys::hint(word, kind.names());
+        let known = || format!("; known: {}", kind.names().collect::<Vec<_>>().join(", "));
+        let rest = if near.is_empty() { known() } else { near };
+        Err(self.error(format!("unknown key `{word}` in {}{rest}", kind.header())))
+    }
+
+    /// The place of `value`, which is a part of `line`.
+    fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
+        // wg takes an empty list of networks; an empty hook is nothing to run.
+        if value.is_empty() && !key.repeats {
+            return Err(self.error(format!("{} has no value", key.name)));
+        }
+        let start = value.as_ptr() as usize - line.as_ptr() as usize;
+        Ok(start..start + value.len())
+    }
+
+    /// wg would take the last of two silently; which one is meant is not ours to guess.
+    fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
+        let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
+        let first = if key.repeats { None } else { self.lines.iter().position(same) };
+        match first {
+            Some(index) => {
+                let name = key.name;
+                Err(self
+                    .error(format!("{name} is given twice; the first is in line {}", index + 1)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn error(&self, message: impl Into<String>) -> ConfError {
+        ConfError::new(self.file, Some(self.lines.len() + 1), message)
+    }
+}
+
+/// A mark as wg writes it; `None` for "off".
+fn mark(text: &str) -> Result<Option<u32>, ()> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(None);
+    }
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map(|mark| Some(mark).filter(|mark| *mark > 0)).map_err(drop)
+}
+
+fn wanted(key: &str) -> &'static str {
+    match key {
+        "ListenPort" => "is not a port: it runs from 0 to 65535",
+        "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
+        _ => "is not a number above 0",
+    }
+}
+
+fn endpoint(text: &str) -> Result<Target, String> {
+    let port = text.rsplit_once(':').map(|(_, port)| port);
+    if let Some(port) = port.filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err(format!("Endpoint: '{port}' is not a port: it runs from 1 to 65535"));
+    }
+    text.parse().map_err(|error| format!("Endpoint: {error}"))
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

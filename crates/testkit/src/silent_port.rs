@@ -1,0 +1,41 @@
+//! Ports for tests at which nobody listens, and that nobody else is given meanwhile: a port that
+//! was free a moment ago may be another test's by now, or still be held by a child that it has just
+//! forked.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Socket, Type};
+
+/// A TCP port that refuses connections, as long as this is kept.
+#[derive(Debug)]
+pub struct SilentPort {
+    /// Its address.
+    pub at: SocketAddr,
+    _socket: Socket,
+}
+
+impl SilentPort {
+    /// Takes one on loopback.
+    ///
+    /// # Panics
+    /// If the kernel gives no socket.
+    #[allow(clippy::new_without_default, reason = "it opens a socket")]
+    #[must_use]
+    pub fn new() -> SilentPort {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let at = socket.local_addr().unwrap().as_socket().unwrap();
+        SilentPort { at, _socket: socket }
+    }
+}
+
+/// Takes a UDP port of `ip` that refuses all datagrams: its socket is connected to another port.
+///
+/// # Panics
+/// If the kernel gives no socket.
+#[must_use]
+pub fn silent_udp(ip: IpAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
+    socket.connect((ip, 9)).unwrap();
+    socket
+}
