@@ -703,7 +703,7 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Netw
         with interface(client, PATHS):
             assert "runs with this interface already" in refused(client, *ask)
         assert "replaces --listen" in refused(client, *ask, "--config", _with_port())
-        assert "no interface to use it with" in refused(client, *ask[2:])
+        assert "it needs an interface" in refused(client, *ask[2:])
 
 
 def _words(text: str) -> list[str]:

@@ -40,7 +40,7 @@ RELAYS, EXITS = 3, 2
 # What relays of ours note of themselves.
 REACHED = re.compile(r"self-test: a circuit through \w+( and \w+)? has reached us")
 # What relays of ours note of their authority.
-TOOK = "authority ourauth took our descriptor"
+TOOK = "authority ourauth accepted our descriptor"
 CUT = re.compile(r"\w+ could not be had: .*; trying again")
 
 

@@ -96,7 +96,7 @@ fn its_line_is_printed_and_kept_and_what_is_in_its_way_is_named() {
         assert_eq!(done.status.code(), Some(status), "{error}");
         assert!(error.contains(told), "{error}");
     };
-    refused(&data, free_ports(), 2, "runs on this folder");
+    refused(&data, free_ports(), 2, "uses this folder");
     let beside = folder.path().join("beside");
     let [free, _] = free_ports();
     refused(&beside, [free, ports[1]], 1, &format!("127.0.0.1:{}: ", ports[1]));

@@ -35,7 +35,7 @@ fn a_second_process_on_a_folder_is_refused_in_one_line_and_a_killed_one_holds_no
         first.next("listening");
         let (status, error) = start(words, &data).ended();
         assert_eq!(status.code(), Some(2), "{error}");
-        let told = format!("another process {} runs on this folder", first.child.id());
+        let told = format!("another process {} uses this folder", first.child.id());
         assert!(error.contains(&told) && error.lines().count() == 1, "{error}");
         first.signal("-KILL");
         first.ended();

@@ -73,7 +73,7 @@ fn several_paths_are_told_what_mosh_shows_and_its_log_gives_no_advice_for_tunnel
 fn one_path_splits_nothing_and_a_login_over_it_says_so() {
     let client: &[&str] = &["127.0.0.1", "--port", "9", "--client", CLIENT];
     let text = String::from_utf8(run(&[client, PATH], Some(KEY)).stderr).unwrap();
-    assert!(text.contains("warning: nothing is split: all goes by one way out ('a')"), "{text}");
+    assert!(text.contains("warning: nothing is split: all traffic leaves by 'a'"), "{text}");
     assert!(!text.contains("numbers its packets"), "nobody else to count: {text}");
 }
 
@@ -120,7 +120,7 @@ fn what_makes_no_sense_for_a_login_is_refused() {
     let bare = refused(&[host]);
     assert!(bare.contains("no path is given"), "{bare}");
     assert!(bare.contains("--path auto") || bare.contains("no uplink"), "{bare}");
-    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json says how --log is written"));
+    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json sets the form of --log"));
     let nowhere = refused(&[host, PATH, &["--client", "true", "--log", "/nowhere/log"]]);
     assert!(nowhere.starts_with("--log: /nowhere/log: "), "{nowhere}");
     let client = refused(&[host, PATH, &["--client", "/nowhere/mosh-client"]]);

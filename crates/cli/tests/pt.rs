@@ -99,7 +99,7 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
         .unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
     assert_eq!(again.status.code(), Some(1), "{said}");
-    assert!(said.contains("it is there already") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("it exists already") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn mistakes_are_told_in_a_line() {
         (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
         (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
         ([&near[..], &[&misspelt]].concat(), "unknown key `profil`; did you mean `profile`?"),
-        ([&near[..], &[&doubled]].concat(), "key= is there twice"),
+        ([&near[..], &[&doubled]].concat(), "key= is given twice"),
         ([&near[..], &["anabranch 192.0.2.1:4"]].concat(), "is missing"),
         ([&near[..], &["anabranch 192.0.2.1:4 key=AAAA"]].concat(), "is not a bridge's key"),
         ([&server[..], &["--links", "0"]].concat(), "--links"),
@@ -153,7 +153,7 @@ fn mistakes_are_told_in_a_line() {
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
         ([&crawl[..], &["half.har"]].concat(), "half.har: it is not a HAR file"),
         ([&crawl[..], &["--shape", "half.har"]].concat(), "it is not a capture"),
-        ([&crawl[..], &["empty", "empty"]].concat(), "one source makes covers"),
+        ([&crawl[..], &["empty", "empty"]].concat(), "covers come from one source"),
         ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];
     for (words, wanted) in cases {

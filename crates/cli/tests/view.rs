@@ -62,7 +62,7 @@ fn keys_explain_themselves_hold_the_view_sort_its_rows_and_end_the_run() {
     };
     assert!(place(&lines, "b") < place(&lines, "a"), "{lines:?}");
     terminal.types("?");
-    terminal.shows("sorts, in turn, by settings, rate, share, RTT, dropped");
+    terminal.shows("sort by settings, rate, share, RTT, dropped");
     terminal.types("?");
     terminal.hides("sorts, in turn");
     terminal.types("p");

@@ -279,8 +279,7 @@ fn flags_that_do_not_go_together_are_refused() {
 fn a_path_through_a_tunnel_that_is_not_up_says_how_to_bring_it_up() {
     let path = |path| refused(&tunnel(), &["--listen", "127.0.0.1:5", "--path", path]);
     let message = path("vpn=wg:tunnel.conf");
-    let wanted =
-        "path 'vpn': the tunnel 'tunnel' is not up; bring it up: wg-quick up ./tunnel.conf";
+    let wanted = "path 'vpn': the tunnel 'tunnel' is not up; start it: wg-quick up ./tunnel.conf";
     assert_eq!(message, wanted);
     let message = path("vpn=wg:nowhere0.conf");
     assert!(message.contains("there is no file 'nowhere0.conf'"), "{message}");

@@ -235,7 +235,7 @@ impl fmt::Display for Cause {
             Cause::SetEnded => out.write_str("another circuit of its set took data with it"),
             Cause::Unlinked => out.write_str("its last relay did not link it to a set in time"),
             Cause::Silent => out.write_str("nothing came back by it any more"),
-            Cause::OutOfMemory => out.write_str("its cells filled the memory that they may have"),
+            Cause::OutOfMemory => out.write_str("its cells reached the memory limit"),
         }
     }
 }

@@ -126,7 +126,10 @@ mod tests {
             (wrong(&[], &["obfs4 exec x"]), "--pt needs a --bridge"),
             (wrong(&["192.0.2.1"], &[]), "--bridge '192.0.2.1': '192.0.2.1' is not ADDRESS:PORT"),
             (wrong(&["a\nb"], &[]), "--bridge 'a\\nb': 'b' is not ADDRESS:PORT"),
-            (wrong(&[&obfs4], &[]), &*format!("--bridge '{obfs4}': who has the transport obfs4?")),
+            (
+                wrong(&[&obfs4], &[]),
+                &*format!("--bridge '{obfs4}': no program provides transport obfs4"),
+            ),
             (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' stands where"),
             (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),
             (wrong(&["192.0.2.1:1", "192.0.2.1:1"], &[]), "--bridge: two bridges have the address"),

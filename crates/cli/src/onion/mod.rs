@@ -257,7 +257,7 @@ mod tests {
             );
             let relay: RelayArgs = parse(&text, "relay.toml", relay::KEYS).unwrap();
             let error = relay.live().map(drop).unwrap_err().to_string();
-            assert!(error.ends_with(":0: a relay's place needs a port"), "{error}");
+            assert!(error.ends_with(":0: a relay needs a port"), "{error}");
         }
     }
 }

@@ -143,7 +143,7 @@ mod tests {
         };
         let cases = [
             (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is not ADDRESS:PORT"),
-            (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': which program has it?"),
+            (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': no program provides it"),
             (
                 wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
                 "--pt 'anabranch 0.0.0.0:2': t",

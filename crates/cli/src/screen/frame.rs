@@ -202,7 +202,7 @@ pub(crate) mod tests {
         let look = Look { held: true, help: true, ends: true, ..Look::new(Palette::new(true)) };
         let told = lines(&look);
         assert_eq!(told[3], "keys");
-        assert!(told[6].ends_with("sorts, in turn, by given, size"), "{told:?}");
+        assert!(told[6].ends_with("sort by given, size, in turn"), "{told:?}");
         assert!(told[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{told:?}");
     }
 

@@ -88,7 +88,7 @@ pub fn write(
 ) -> Result<(), CrawlError> {
     let told = |error| CrawlError::File(folder.to_owned(), error);
     if folder.symlink_metadata().is_ok() {
-        return Err(told(io::Error::new(io::ErrorKind::AlreadyExists, "it is there already")));
+        return Err(told(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already")));
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(read_judged.kept.len(), 1);
         assert_eq!(site(&folder).unwrap().objects().len(), 1);
         let again = write(&folder, &found, &judged, false).unwrap_err().to_string();
-        assert!(again.ends_with("own: it is there already"), "{again}");
+        assert!(again.ends_with("own: it exists already"), "{again}");
         let nowhere = write(&at.path().join("a/b"), &found, &judged, false).unwrap_err();
         assert!(!nowhere.to_string().contains('\n'));
         let left: Vec<_> = fs::read_dir(at.path()).unwrap().collect();

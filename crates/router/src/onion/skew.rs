@@ -68,7 +68,7 @@ mod tests {
         let words = told(Verdict::Ours(-780, authority));
         assert_eq!(
             words,
-            "this machine's clock is 13 min behind that of the authority dam: set it"
+            "this machine's clock is 13 min behind the clock of authority dam: set it"
         );
         let words = told(Verdict::Ours(86_400 * 3, Witness::Relays(4)));
         assert!(words.contains("3 days ahead of those of 4 relays, which agree"), "{words}");

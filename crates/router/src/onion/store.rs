@@ -323,7 +323,7 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        let told = format!("another process {us} runs on this folder; give this one a folder");
+        let told = format!("another process {us} uses this folder; give this one a folder");
         assert!(error.contains(&told) && error.ends_with("--data FOLDER"), "{error}");
         drop(held);
         claim(&data).unwrap();

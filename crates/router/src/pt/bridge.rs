@@ -300,8 +300,8 @@ mod tests {
         assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
         let far = "unknown key `cert`; known: key, profile, host";
         assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
-        assert_eq!(told(&key), Err("key= is there twice".to_owned()));
-        assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is there twice".to_owned()));
+        assert_eq!(told(&key), Err("key= is given twice".to_owned()));
+        assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is given twice".to_owned()));
         assert_eq!(told("host=a profile=nosteg"), Ok(()));
     }
 }

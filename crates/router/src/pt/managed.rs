@@ -351,7 +351,7 @@ mod tests {
         let cases = [
             ("anabranch:profile=x", "no profile"),
             ("anabranch:profil=http-opaque", "unknown key `profil`; did you mean `profile`?"),
-            ("anabranch:profile=nosteg;anabranch:profile=embed", "profile= is there twice"),
+            ("anabranch:profile=nosteg;anabranch:profile=embed", "profile= is given twice"),
         ];
         for (options, why) in cases {
             let wrong = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", options);

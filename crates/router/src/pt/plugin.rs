@@ -458,7 +458,7 @@ mod tests {
             said.extend(transports.news().said);
             !said.is_empty()
         });
-        let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; it is started again";
+        let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; restarting it";
         assert!(said[0].starts_with(wanted), "{said:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();

@@ -283,7 +283,7 @@ mod tests {
         }
         let own = secret_text(&pair(1).public.0);
         let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
-        assert!(refused(&twice, 0o600).contains("peer 'me' is its own"));
+        assert!(refused(&twice, 0o600).contains("peer 'me' is this file's own"));
         let missing = KeyFile::read(Path::new("/nonexistent/x.key")).err().unwrap().to_string();
         assert!(missing.contains("'anabranch key /nonexistent/x.key' makes one"), "{missing}");
     }

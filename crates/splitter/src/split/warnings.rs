@@ -138,7 +138,7 @@ mod tests {
         let (mut told, headers) = (Warnings::default(), 28);
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
         let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
-        assert!(text.starts_with("path 'a': the router 192.0.2.254 says that its MTU is 1400:"));
+        assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
         assert!(text.contains("above 1372 bytes"), "{text}");
         assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
         let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();

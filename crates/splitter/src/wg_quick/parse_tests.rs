@@ -122,7 +122,7 @@ fn the_peer_is_asked_for_where_two_would_do() {
     let two = parse(two);
     let ends = "1 (aa=, h:1), 3 (cc=, i:2)";
     let message = |choice: Option<PeerChoice>| two.peer(choice.as_ref()).unwrap_err().to_string();
-    let ask = "f.conf: several peers have an Endpoint; say with --peer which is to be split: ";
+    let ask = "f.conf: several peers have an Endpoint; choose one with --peer: ";
     assert_eq!(message(None), format!("{ask}{ends}"));
     let key = |key: &str| PeerChoice::Key(key.to_owned());
     assert_eq!(two.peer(Some(&PeerChoice::Number(3))).unwrap().public_key, "cc=");

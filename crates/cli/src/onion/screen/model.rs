@@ -289,6 +289,6 @@ pub(super) mod tests {
         assert_eq!(model.progress(), "9 of 10 relays known");
         model.take(&ClientEvent::Ready(9));
         assert_eq!(model.progress(), "ready, 9 relays");
-        assert_eq!(model.recent.last(), Some("ready: 9 relays are known"));
+        assert_eq!(model.recent.last(), Some("ready: 9 relays known"));
     }
 }

@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(news(&built).as_deref(), Some("circuit 7 is built: a, b"));
         let trouble = ClientEvent::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
-        assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays are known"));
+        assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays known"));
     }
 
     #[test]

@@ -142,9 +142,7 @@ mod tests {
             told(Why::no_path(none, Exits::Any), None),
             "a stream to port 8000 was refused: no exit's policy allows port 8000"
         );
-        assert!(
-            told(Why::no_path(none, Exits::Named), None).ends_with(", of those that --exit names")
-        );
+        assert!(told(Why::no_path(none, Exits::Named), None).ends_with(" of those in --exit"));
         let linking = Exits::Linking("mtor".parse().unwrap());
         assert!(told(Why::no_path(none, linking), None).ends_with("by --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
@@ -153,6 +151,6 @@ mod tests {
         assert_eq!((near.word(), near.reason()), ("no_path", Reason::NoPath));
         assert!(told(near, None).contains("/16"));
         let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };
-        assert!(question.to_string().starts_with("a question for a name was refused"));
+        assert!(question.to_string().starts_with("a name look-up was refused"));
     }
 }

@@ -209,7 +209,7 @@ mod tests {
         assert!(kept.iter().all(|(spoken, _)| status(spoken) == "200"), "ten hear the same");
         let (busy, _) = budget.admit(answer(1));
         assert_eq!(status(&busy), "503");
-        assert_eq!(status(&budget.admit(shared.clone()).0), "200", "it is there already");
+        assert_eq!(status(&budget.admit(shared.clone()).0), "200", "it exists already");
         kept.pop();
         assert_eq!(status(&budget.admit(answer(MOST_SAID / 2)).0), "200");
         kept.clear();

@@ -106,7 +106,7 @@ mod tests {
         for skew in [None, Some(2), Some(-7200)] {
             clocked.event(Time::ZERO, &Event::LinkOpen { link, identity, skew, dialled });
         }
-        let told = "this machine's clock is 2 h ahead of that of the authority dam: set it";
+        let told = "this machine's clock is 2 h ahead of the clock of authority dam: set it";
         assert_eq!(kept.0, [told]);
     }
 }

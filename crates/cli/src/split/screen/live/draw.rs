@@ -204,7 +204,7 @@ mod tests {
         let decoys = [Flow { datagrams: 20, bytes: 18_000 }, Flow { datagrams: 9, bytes: 9_000 }];
         model.snapshot.far_end = Some(FarEndCounters { decoys, ..FarEndCounters::default() });
         let words = words(&model, 80);
-        assert!(words.contains("decoys 18.0 kB sent, 9.0 kB came and were dropped"), "{words}");
+        assert!(words.contains("decoys 18.0 kB sent, 9.0 kB received and dropped"), "{words}");
     }
 
     #[test]
