@@ -348,6 +348,7 @@ impl Driver<'_> {
                 Output::Close { session } => self.close(now, session),
                 Output::Event(event) => {
                     self.door.note(&event);
+                    self.report.taps.note(&event);
                     self.report.screen.event(now, &event);
                 }
             }
