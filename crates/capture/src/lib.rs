@@ -89,6 +89,11 @@ pub trait Tap: Send {
     /// no further use then: drop it, which removes what it wrote.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
+    /// Takes note that packets of `protocol` (a name for machines) are numbered in clear.
+    fn numbered(&mut self, protocol: &str) {
+        let _ = protocol;
+    }
+
     /// Completes the files and gives them their names.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
 use super::draft::{Draft, explain};
-use super::facts::{COLUMNS, MESSAGE};
+use super::facts::{COLUMNS, MESSAGE, numbers_entry};
 use super::worker::{Sink, Worker};
 use super::{ObservedBatch, Tap, TraceFacts, invalid, same_label};
 
@@ -78,6 +78,12 @@ impl TraceWriter {
             return Ok(());
         }
         self.worker.swap(&mut self.rows)
+    }
+
+    /// Notes among the facts that packets of `protocol` are numbered in clear
+    /// ([`TraceFacts::numbers`]).
+    pub fn numbered(&mut self, protocol: &str) {
+        self.rows.numbers.push(protocol.to_owned());
     }
 
     /// Completes the file and gives it its name.
@@ -146,6 +152,10 @@ impl Tap for TraceTap {
         Ok(())
     }
 
+    fn numbered(&mut self, protocol: &str) {
+        self.writer.numbered(protocol);
+    }
+
     fn finish(self: Box<Self>) -> io::Result<()> {
         self.writer.finish()
     }
@@ -167,6 +177,8 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
+    /// Protocols found meanwhile to number their packets in clear.
+    numbers: Vec<String>,
 }
 
 impl Rows {
@@ -196,6 +208,7 @@ impl Rows {
 
 struct TraceSink {
     file: SerializedFileWriter<Draft>,
+    numbers: Vec<String>,
 }
 
 impl TraceSink {
@@ -203,7 +216,7 @@ impl TraceSink {
         let draft = Draft::begin(target)?;
         let schema = parse_message_type(MESSAGE).map_err(to_io)?;
         let file = SerializedFileWriter::new(draft, Arc::new(schema), Arc::new(layout(facts)));
-        Ok(TraceSink { file: file.map_err(to_io)? })
+        Ok(TraceSink { file: file.map_err(to_io)?, numbers: facts.numbers.clone() })
     }
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
@@ -229,11 +242,15 @@ impl Sink for TraceSink {
             let what = || format!("cannot write {}", self.file.inner().target().display());
             written.map_err(|error| explain(error, what()))?;
         }
+        self.numbers.append(&mut rows.numbers);
         rows.clear();
         Ok(())
     }
 
-    fn commit(self) -> io::Result<()> {
+    fn commit(mut self) -> io::Result<()> {
+        if let Some(numbers) = numbers_entry(&self.numbers) {
+            self.file.append_key_value_metadata(numbers);
+        }
         self.file.into_inner().map_err(to_io)?.commit()
     }
 }
@@ -380,9 +397,12 @@ mod tests {
         let target = folder.path().join("a.parquet");
         let mut tap = tap(&target);
         tap.seen(&seen(0, 0, true, &[0; 2048 * 5], 5)).unwrap();
+        tap.numbered("wireguard");
+        tap.numbered("other");
         tap.finish().unwrap();
         let trace = Trace::open(&target).unwrap();
-        assert_eq!(trace.facts(), &facts());
+        let numbers = vec!["wireguard".to_owned(), "other".to_owned()];
+        assert_eq!(trace.facts(), &TraceFacts { numbers, ..facts() });
         let mut seen = 0;
         let visit = |r: &Row<'_>| {
             assert_eq!((r.label, r.monitored, r.run), ("example.org", true, 3));

@@ -353,6 +353,7 @@ impl Driver<'_> {
                 Output::Event(event) => {
                     self.door.note(&event);
                     self.follow_name(now, &event);
+                    self.report.taps.note(&event);
                     self.report.screen.event(now, &event);
                 }
             }

@@ -3,6 +3,7 @@
 use std::io;
 
 use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
+use anabranch_comps::Event;
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::udp::Datagrams;
@@ -102,6 +103,13 @@ impl Taps {
                 false
             }
         });
+    }
+
+    /// Notes what an event says of the packets.
+    pub(super) fn note(&mut self, event: &Event) {
+        if let Event::NumbersInClear { protocol, .. } = event {
+            self.taps.iter_mut().for_each(|tap| tap.numbered(protocol.name()));
+        }
     }
 
     /// Completes all captures.
