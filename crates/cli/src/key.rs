@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anabranch_drive::entropy::generator;
 use anabranch_drive::far_end::keys::{KeyPair, Psk, PublicKey};
-use anabranch_drive::far_end::{KeyFile, Peer, secret_text};
+use anabranch_drive::far_end::{KeyEnd, KeyFile, Peer, secret_text};
 use rand_core::Rng;
 
 use crate::failure::Failure;
@@ -33,17 +33,17 @@ EXIT CODES
 /// Make the keys of a splitter and of its far end
 ///
 /// Makes FILE with a new private key where there is none, for its owner alone to read, and prints
-/// its public key. A second FILE is made for the other end, and each is told the other's public
-/// key and a secret that both share.
+/// its public key. With SPLITTER a pair is made: FILE for the far end and SPLITTER for the
+/// splitter, each with the other's public key and a secret that both share.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// The key file of this end
+    /// The key file of this end; in a pair, of the far end
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// The key file of the other end, to be made too
-    #[arg(value_name = "OTHER", conflicts_with = "peer")]
+    /// Make a pair: FILE for the far end, and this file for the splitter
+    #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
     /// Add another end: its name here, and the public key that 'anabranch key' printed there;
@@ -94,8 +94,8 @@ impl KeyArgs {
             (None, _) => secret_text(&fresh()?),
             (Some(file), Some(other)) => {
                 pair(file, other)?;
-                let other = other.display();
-                format!("{} and {other} are a pair: take {other} to the other end", file.display())
+                let (far, other) = (file.display(), other.display());
+                format!("a pair: {far} is for the far end, {other} for the splitter")
             }
             (Some(file), None) => secret_text(&own(file, &self.peer)?.0),
         };
@@ -121,10 +121,11 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     let [ours, theirs] = [(); 2].map(|()| KeyPair::generate(&mut rng));
     let psk = fresh()?;
     let known = |path: &Path, own: &KeyPair| Peer { name: name_of(path), public: own.public, psk };
-    for (path, own, peer) in
-        [(file, &ours, known(other, &theirs)), (other, &theirs, known(file, &ours))]
-    {
-        let mut made = KeyFile::of(own.clone());
+    for (end, path, own, peer) in [
+        (KeyEnd::Far, file, &ours, known(other, &theirs)),
+        (KeyEnd::Splitter, other, &theirs, known(file, &ours)),
+    ] {
+        let mut made = KeyFile { end: Some(end), ..KeyFile::of(own.clone()) };
         made.peers.push(peer);
         made.create(path).map_err(Failure::trouble)?;
     }
@@ -178,6 +179,9 @@ mod tests {
         assert_eq!((&*far_file.peers[0].name, &*home_file.peers[0].name), ("home", "far"));
         assert_eq!(far_file.peers[0].psk, home_file.peers[0].psk);
         assert_ne!(far_file.peers[0].psk, [0; 32]);
+        let wrong = KeyFile::read_for(KeyEnd::Splitter, &far).err().unwrap().to_string();
+        assert!(wrong.contains("the other, made for 'home', belongs here"), "{wrong}");
+        assert!(KeyFile::read_for(KeyEnd::Far, &home).is_err());
         assert!(pair(&far, &folder.path().join("x")).is_err(), "nothing is replaced");
     }
 

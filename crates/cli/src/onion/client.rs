@@ -26,6 +26,8 @@ use super::screen::Screen;
 use super::{Common, either, fingerprints, memory, read};
 use crate::failure::Failure;
 use crate::split::check_file;
+use crate::split::forms;
+use crate::split::no_metrics;
 
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
@@ -96,27 +98,34 @@ pub(crate) struct ClientArgs {
     /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
     /// 127.0.0.1:9250]
     #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
     /// Only these first hops, by fingerprint
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
     /// Only these middle hops
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
     /// Only these exits
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
     /// Never these relays
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
     /// Enter the network by this bridge alone, as a Bridge line of torrc has it: [TRANSPORT]
     /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. Of several the first that can be
     /// reached is used. A transport anabranch is ours and needs no --pt (repeatable)
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
     /// Who has the transports of --bridge, as a ClientTransportPlugin line of torrc has it: NAME
     /// exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT where it runs already (repeatable)
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
     /// What silent links to guards carry, so that routers' records do not tell when you pause:
     /// as much as the network wants, less of it, or nothing [default: full]
@@ -306,8 +315,7 @@ impl ClientArgs {
     /// The address cannot be listened on.
     fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
-        let cannot =
-            |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+        let cannot = |error: std::io::Error| no_metrics(address, &error);
         ClientMetrics::new(address, env!("CARGO_PKG_VERSION")).map(Some).map_err(cannot)
     }
 

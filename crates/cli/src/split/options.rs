@@ -46,17 +46,18 @@ pub(crate) struct Options {
     pub(crate) route: bool,
 
     /// Make the interface in a network namespace of this name, which is made too: programs started
-    /// there ('ip netns exec NAME PROGRAM') use it, and no others
+    /// there ('anabranch exec NAME PROGRAM') use it, and no others
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
     /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always]
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
-    #[serde(deserialize_with = "forms::ranges")]
+    #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
 
     /// A name server for the namespace; repeat for more [default: this machine's]
     #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
+    #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
     /// What the sessions carry: auto, wireguard, quic, mosh, or any [default: auto]
@@ -136,6 +137,7 @@ pub(crate) struct Options {
 
     /// The paths of the schedule [default: all but the --handshake path]
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
 
     /// Four-tuples (paths times ports) that one QUIC connection may use [default: 4]
@@ -171,6 +173,7 @@ pub(crate) struct Options {
     /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP
     /// payload
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
+    #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
     /// Send decoy runs by paths that rest, with at most so many bytes for each byte carried, such
@@ -232,6 +235,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
 
+    /// Begin another file after this many megabytes (10^6 bytes): NAME_00001.pcapng, ...
+    #[arg(long, value_name = "MB", help_heading = "Output")]
+    pub(crate) pcap_size: Option<NonZeroUsize>,
+
+    /// Keep only this many files of each path, the newest; needs --pcap-size
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) pcap_files: Option<NonZeroUsize>,
+
     /// Let --trace and --pcap replace files
     #[arg(long, help_heading = "Output")]
     pub(crate) replace: bool,
@@ -278,6 +289,8 @@ impl Options {
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             pcap: self.pcap.or(file.pcap),
+            pcap_size: self.pcap_size.or(file.pcap_size),
+            pcap_files: self.pcap_files.or(file.pcap_files),
             replace: self.replace || file.replace,
         }
     }

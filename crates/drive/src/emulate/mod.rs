@@ -33,6 +33,7 @@ mod units;
 pub use check::{Need, check};
 pub use crew::{Crew, Member};
 pub use edit::{EDIT_KEYS, Edit};
+pub(crate) use namespace::own_mounts;
 pub use namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};
 pub use program::{Ended, Expect, Program};

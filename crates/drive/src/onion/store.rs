@@ -39,7 +39,11 @@ impl fmt::Display for StoreError {
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));
-                write!(out, "{}: another process{process} runs on this folder", path.display())
+                write!(
+                    out,
+                    "{}: another process{process} runs on this folder: give this one --data FOLDER",
+                    path.display()
+                )
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
         }
@@ -306,7 +310,12 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        assert!(error.ends_with(&format!("another process {us} runs on this folder")), "{error}");
+        assert!(
+            error.ends_with(&format!(
+                "another process {us} runs on this folder: give this one --data FOLDER"
+            )),
+            "{error}"
+        );
         drop(held);
         claim(&data).unwrap();
     }

@@ -34,6 +34,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anabranch_multipath::Time;
 
 use crate::clock::Clock;
+use crate::holders::{self, Transport};
 use crate::onion::is_passing;
 use crate::poller::{Poller, Ready};
 
@@ -182,7 +183,10 @@ fn wall(clock: Clock) -> u64 {
 }
 
 fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
+    let named = |error: io::Error| {
+        let why = holders::unbindable(Transport::Tcp, at, &error);
+        io::Error::new(error.kind(), format!("{at}: {why}"))
+    };
     let listener = TcpListener::bind(at).map_err(named)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
