@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_in
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -377,11 +378,31 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
             raise TraceError("--out: it exists: choose another place, or add --replace", file=out)
 
 
+class _EachMinute:
+    """Prints what a bar would show where there is no terminal, at most once a minute.
+
+    Args:
+        clock: seconds; for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def show(self, said: str) -> None:
+        """Prints a line to stderr if a minute has passed since the last one."""
+        now = self._clock()
+        if now - self._last >= 60:
+            self._last = now
+            print(said, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def _epochs() -> Iterator[Any]:
-    """A bar for the epochs of a network; none where there are no epochs or no terminal."""
+    """A bar for the epochs of a network, or a line a minute; none where there are no epochs."""
     with progress() as bars:
         tasks: dict[tuple[str, int], Any] = {}
+        lines = _EachMinute()
 
         def on_epoch(report: EpochReport) -> None:
             key = (report.member, report.epochs)
@@ -391,6 +412,8 @@ def _epochs() -> Iterator[Any]:
             known = "" if accuracy is None else f", validation {accuracy:.1%}"
             said = f"{report.member}: loss {report.loss:.3f}{known}"
             bars.update(tasks[key], completed=report.epoch, description=said)
+            if bars.disable:
+                lines.show(f"{said}, epoch {report.epoch} of {report.epochs}")
 
         yield on_epoch
 

@@ -308,6 +308,7 @@ impl Driver<'_> {
             let missed = self.uplinks.sockets.missed(now);
             let snapshot = self.snapshot(missed);
             self.report.screen.snapshot(now, &snapshot);
+            self.report.flush(now);
             if !self.door.is_guarded() {
                 self.on_steered()?;
             }
