@@ -16,7 +16,6 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::draft::explain;
 use super::facts::{COLUMNS, MESSAGE, numbers_entry};
 use super::live::LiveFile;
 use super::worker::{Sink, Worker};

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 
-use anabranch_drive::steer::{self, RunAs};
+use anabranch_splitter::steer::{self, RunAs};
 
 use crate::failure::Failure;
 use crate::sudo;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::io::Write;
 use std::process::ExitCode;
 
-use anabranch_drive::toml_keys::{hint, in_plain_words, without_codes};
+use anabranch_os::toml_keys::{hint, in_plain_words, without_codes};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::paths;
+use crate::netlink;
 
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,10 @@ pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) 
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(transport, address),
         io::ErrorKind::AddrNotAvailable => {
-            let own = paths::addresses().unwrap_or_default();
-            let own = own.iter().filter(|own| own.is_ipv4() == address.is_ipv4());
-            let own: Vec<String> = own.map(ToString::to_string).collect();
+            let own = netlink::addresses().unwrap_or_default();
+            let own = own.iter().map(|own| own.ip);
+            let own = own.filter(|own| own.is_ipv4() == address.is_ipv4());
+            let own: Vec<String> = own.map(|own| own.to_string()).collect();
             let there = match own.is_empty() {
                 true => String::new(),
                 false => format!("; there are {}", own.join(", ")),

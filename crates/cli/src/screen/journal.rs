@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
-use anabranch_drive::toml_keys::without_codes;
+use anabranch_os::toml_keys::without_codes;
 
 /// How much a line matters (sd-daemon(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

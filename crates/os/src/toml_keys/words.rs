@@ -51,7 +51,7 @@ const WHOLE: &[(&str, &str)] = &[
 /// `message` without the names of Rust's types and of serde's forms.
 ///
 /// ```
-/// use anabranch_drive::toml_keys::in_plain_words;
+/// use anabranch_os::toml_keys::in_plain_words;
 ///
 /// let told = "invalid value: integer `-5`, expected a nonzero usize";
 /// assert_eq!(in_plain_words(told), "-5: write a whole number of 1 or more");

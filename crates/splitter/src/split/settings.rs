@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_comps::{Config, Event, Snapshot};
+use anabranch_capture::PcapLimits;
 use anabranch_multipath::{DecoyBudget, Time};
 use anabranch_os::target::Target;
 
 use super::ways::Ways;
-use crate::capture::PcapLimits;
 use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
