@@ -472,6 +472,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         uptime: 1,
         contact: None,
         family: Vec::new(),
+        family_keys: Vec::new(),
         policy: ExitPolicy::reject_all(),
         directory_cache: true,
         bridge: None,
@@ -944,9 +945,10 @@ fn traces(folder: &Path) -> Outcome {
         schedule: Some("round-robin".into()),
         unit: SizeUnit::default(),
         start: None,
+        numbers: Vec::new(),
     };
     let mut writer = TraceWriter::create(&good, &facts)?;
-    for number in 0..8 {
+    for number in 0..8_i32 {
         writer.push(&Row {
             load: i64::from(number / 4),
             label: ["example.org", ""][number as usize / 4],

@@ -76,6 +76,7 @@ impl Recent {
     }
 
     /// The newest.
+    #[cfg(test)]
     pub(crate) fn last(&self) -> Option<&str> {
         self.0.back().map(|line| line.words.as_str())
     }
