@@ -56,6 +56,13 @@ BANNED_CRATES = {
 }  # fmt: skip
 # Cores that depend on no other crates of ours than these.
 OWN_CRATES = {"stego": {"multipath"}}
+# Crates whose graphs have none of these.
+LEAN = {
+    "splitter": {
+        "anabranch-onion", "anabranch-router", "async-std", "hickory-resolver", "mio", "rustls",
+        "smol", "tokio",
+    },
+}  # fmt: skip
 # The only files that import tor-* crates.
 WIRE = re.compile(r"crates/onion/src/wire(\.rs|/.+\.rs)")
 # Parser -> the fuzz target that reaches it. Folders stand for every file in them.
@@ -95,6 +102,7 @@ PARSERS = {
     "crates/os/src/target.rs": "texts",
     "crates/splitter/src/socks/proxy.rs": "texts",
     "crates/splitter/src/socks/dialogue.rs": "socks",
+    "crates/splitter/src/socks/messages.rs": "socks",
     "crates/splitter/src/socks/packet.rs": "socks",
     "crates/os/src/netlink/prefix.rs": "texts",
     "crates/links/src/quic/endpoint.rs": "quic_lanes",
@@ -300,14 +308,35 @@ def fences(repository: Repository) -> Iterator[str]:
             yield from (f"{name}: does not forbid {path}" for path in sorted(wanted - reasoned))
 
 
+def _tree(repository: Repository, crate: str) -> subprocess.CompletedProcess[str]:
+    manifest = repository.root / "crates" / crate / "Cargo.toml"
+    command = ["cargo", "tree", "--locked", "--manifest-path", str(manifest)]
+    # What runs while a crate is built is not in it.
+    command += ["-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p} {f}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def lean_graphs(repository: Repository) -> Iterator[str]:
+    """What LEAN names is in no graph of its crates."""
+    for crate, unwanted in LEAN.items():
+        if f"crates/{crate}/Cargo.toml" not in repository.files:
+            continue
+        tree = _tree(repository, crate)
+        if tree.returncode:
+            yield f"crates/{crate}: cargo tree failed: {tree.stderr.strip()}"
+        for name in sorted(heavy(tree.stdout, unwanted)):
+            yield f"crates/{crate}: depends on {name}"
+
+
+def heavy(tree: str, unwanted: set[str]) -> set[str]:
+    """The crates of ``unwanted`` that ``cargo tree`` names."""
+    return unwanted & {line.split()[0] for line in tree.splitlines() if line.strip()}
+
+
 def core_dependencies(repository: Repository) -> Iterator[str]:
     """No core depends on sockets, runtimes, entropy or other crates of ours than it may."""
     for core in repository.cores:
-        manifest = repository.root / "crates" / core / "Cargo.toml"
-        command = ["cargo", "tree", "--locked", "--manifest-path", str(manifest)]
-        # What runs while a crate is built is not in it.
-        command += ["-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p} {f}"]
-        tree = subprocess.run(command, capture_output=True, text=True, check=False)
+        tree = _tree(repository, core)
         if tree.returncode:
             yield f"crates/{core}: cargo tree failed: {tree.stderr.strip()}"
         exempt = EXEMPT_CRATES.get(core, set())
@@ -666,9 +695,10 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 
 GUARDS: tuple[Guard, ...] = (
-    fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
-    fuzz_targets, forbidden_words, plain_words, comment_width, document_width, short_documents,
-    invariants, screenshot, named_places, one_scheduler, default_schedule, one_version, type_names,
+    fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, import_circles,
+    sizes, fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
+    short_documents, invariants, screenshot, named_places, one_scheduler, default_schedule,
+    one_version, type_names,
 )  # fmt: skip
 
 

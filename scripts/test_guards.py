@@ -58,6 +58,14 @@ class Guards(unittest.TestCase):
             "depends on rand/thread_rng"
         ]
 
+    def test_lean_graphs(self) -> None:
+        good = "anabranch-splitter v0.1.0 (path) \nlibc v0.2.0 std\ntokio-not v1.0.0 \n"
+        unwanted = guards.LEAN["splitter"]
+        assert guards.heavy(good, unwanted) == set()
+        assert guards.heavy(good + "tokio v1.54.1 io-util (*)\n", unwanted) == {"tokio"}
+        manifest = {"crates/splitter/Cargo.toml": ""}
+        self.assert_told(guards.lean_graphs, manifest, "cargo tree failed")
+
     def test_a_core_whose_dependencies_cannot_be_listed(self) -> None:
         self.assert_told(guards.core_dependencies, CORE, "cargo tree failed")
 

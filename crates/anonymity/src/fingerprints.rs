@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::Band;
 use crate::town::{Moment, Town};
-use crate::{BadSetting, MOST_LEGS, count, enough_guards, threads};
+use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 
 /// Seconds since 1970 at which clients begin: any time will do.
 const NOW: u64 = 1_500_000_000;
@@ -31,13 +31,19 @@ pub struct FingerprintSettings {
     /// The seed of all draws.
     pub seed: u64,
     /// Threads to use.
-    pub threads: usize,
+    pub workers: Workers,
 }
 
 impl Default for FingerprintSettings {
     /// The paper's clients.
     fn default() -> FingerprintSettings {
-        FingerprintSettings { clients: 83_000, legs: 3, draws: 10, seed: 1, threads: 1 }
+        FingerprintSettings {
+            clients: 83_000,
+            legs: 3,
+            draws: 10,
+            seed: 1,
+            workers: Workers::default(),
+        }
     }
 }
 
@@ -129,7 +135,7 @@ fn own(
         };
         clients.map(client).collect::<Vec<Set>>()
     };
-    threads::each(settings.clients.div_ceil(PIECE), settings.threads, work).concat()
+    settings.workers.each(settings.clients.div_ceil(PIECE), work).concat()
 }
 
 fn set(guards: &[u32], in_use: usize) -> Set {
@@ -204,7 +210,11 @@ fn measures(mut sets: Vec<Set>) -> [f64; 6] {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_os::threads::share_out;
+
     use super::*;
+
+    const TWO: Workers = Workers { threads: 2, run: share_out };
 
     #[test]
     fn sizes_are_told_over_sets_and_over_clients() {
@@ -246,7 +256,7 @@ mod tests {
         let of = |settings: &FingerprintSettings| {
             fingerprints(&weights, &GuardParams::default(), settings)
         };
-        let two = FingerprintSettings { threads: 2, ..settings.clone() };
+        let two = FingerprintSettings { workers: TWO, ..settings.clone() };
         assert_eq!(of(&settings).unwrap(), of(&two).unwrap());
         for bad in [
             FingerprintSettings { clients: 0, ..settings.clone() },

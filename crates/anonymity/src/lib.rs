@@ -13,19 +13,21 @@
 //! 5. [`fingerprints`]: how many clients share a set of `m` guards.
 //! 6. [`figures`] adds up what was drawn.
 //!
-//! Nothing here opens a file, reads a clock or draws entropy: results are a function of input and
-//! seed, whatever the number of threads.
+//! Nothing here opens a file, reads a clock, starts a thread or draws entropy: results are a
+//! function of input and seed, whatever the number of [`Workers`].
 
 pub mod consensus;
 pub mod figures;
 pub mod fingerprints;
 pub mod hostile;
 pub mod paths;
-mod threads;
 pub mod town;
+mod workers;
 pub mod year;
 
 use anabranch_onion::guards::GuardParams;
+
+pub use workers::{ShareOut, Workers};
 
 /// The most legs, and with them entries, of one circuit.
 pub const MOST_LEGS: usize = 8;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::figures::Share;
 use crate::hostile::{Spread, held, take};
 use crate::town::{Moment, Town, entries};
-use crate::{BadSetting, MOST_LEGS, count, enough_guards, share, threads};
+use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Seconds since 1970 at which clients begin: any time will do.
 const NOW: u64 = 1_500_000_000;
@@ -44,7 +44,7 @@ pub struct PathSettings {
     /// The seed of all draws.
     pub seed: u64,
     /// Threads to use.
-    pub threads: usize,
+    pub workers: Workers,
 }
 
 impl Default for PathSettings {
@@ -58,7 +58,7 @@ impl Default for PathSettings {
             circuits: 5000,
             draws: 20,
             seed: 1,
-            threads: 1,
+            workers: Workers::default(),
         }
     }
 }
@@ -277,7 +277,7 @@ impl<'a> Clients<'a> {
             }
             counts
         };
-        let counts = threads::each(pieces as usize, self.settings.threads, work);
+        let counts = self.settings.workers.each(pieces as usize, work);
         counts.into_iter().fold(PathCounts::none(legs), PathCounts::plus)
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::figures::Band;
 use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
-use crate::{BadSetting, MOST_LEGS, count, enough_guards, share, threads};
+use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// When clients begin, in seconds: late enough for dates before it.
 const BEGIN: u64 = 1000 * DAY;
@@ -65,7 +65,7 @@ pub struct YearSettings {
     /// The seed of all draws.
     pub seed: u64,
     /// Threads to use.
-    pub threads: usize,
+    pub workers: Workers,
 }
 
 impl Default for YearSettings {
@@ -79,7 +79,7 @@ impl Default for YearSettings {
             hostile_churn: false,
             days: vec![30, 90, 182, 365],
             seed: 1,
-            threads: 1,
+            workers: Workers::default(),
         }
     }
 }
@@ -342,7 +342,7 @@ fn inhabit(
         population(world, params, settings, start..(start + PIECE).min(end))
     };
     let mut sums = Vec::new();
-    threads::each(pieces, settings.threads, work).into_iter().for_each(|more| add(&mut sums, more));
+    settings.workers.each(pieces, work).into_iter().for_each(|more| add(&mut sums, more));
     sums
 }
 
@@ -446,10 +446,14 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
+    use anabranch_os::threads::share_out;
+
     use super::*;
 
+    const TWO: Workers = Workers { threads: 2, run: share_out };
+
     fn small(adversary: Adversary) -> YearSettings {
-        YearSettings { clients: 700, draws: 4, adversary, threads: 2, ..YearSettings::default() }
+        YearSettings { clients: 700, draws: 4, adversary, workers: TWO, ..YearSettings::default() }
     }
 
     fn run(settings: &YearSettings) -> Vec<YearRow> {
@@ -507,7 +511,7 @@ mod tests {
     fn the_number_of_threads_changes_nothing_and_the_seed_does() {
         let settings = YearSettings { clients: 2500, draws: 2, ..small(Adversary::Adds(3)) };
         let rows = run(&settings);
-        assert_eq!(rows, run(&YearSettings { threads: 1, ..settings.clone() }));
+        assert_eq!(rows, run(&YearSettings { workers: Workers::default(), ..settings.clone() }));
         assert_ne!(rows, run(&YearSettings { seed: 2, ..settings }));
     }
 

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use anabranch_anonymity::Workers;
 use anabranch_anonymity::consensus::{Listed, read};
 use anabranch_anonymity::paths::{PathSettings, paths};
 use anabranch_anonymity::town::entries;
+use anabranch_os::threads::share_out;
+
+const TWO: Workers = Workers { threads: 2, run: share_out };
 
 /// 600 relays of alike weights: a third are guards, a third exits to the web, every tenth of those
 /// to mail too; of 20 families of 30, each in a /16 of its own, if `kin`.
@@ -54,7 +58,7 @@ fn closed_form_and_drawn_circuits_agree_where_relays_are_many_and_unrelated() {
         entry_share: 0.2,
         exit_share: 0.2,
         circuits: 1000,
-        threads: 2,
+        workers: TWO,
         ..PathSettings::default()
     };
     let (holding, rows) = paths(&listed.network, &settings).unwrap();
@@ -68,7 +72,8 @@ fn closed_form_and_drawn_circuits_agree_where_relays_are_many_and_unrelated() {
         assert!((row.seen.iter().sum::<f64>() - 1.0).abs() < 1e-9 && row.unbuilt == 0);
     }
     assert_eq!(rows.len(), 3);
-    let one = paths(&listed.network, &PathSettings { threads: 1, ..settings }).unwrap();
+    let one =
+        paths(&listed.network, &PathSettings { workers: Workers::default(), ..settings }).unwrap();
     assert_eq!(one.1, rows, "the number of threads changes nothing");
 }
 

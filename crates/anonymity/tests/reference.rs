@@ -6,10 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use anabranch_anonymity::Workers;
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::year::{Adversary, YearRow, YearSettings, year};
 use anabranch_onion::guards::GuardParams;
+use anabranch_os::threads::share_out;
+
+const TWO: Workers = Workers { threads: 2, run: share_out };
 
 const NEAR: f64 = 0.015;
 
@@ -30,7 +34,7 @@ fn late() -> Vec<u64> {
 
 fn run(adversary: Adversary, churn: Option<f64>, (clients, draws): (usize, usize)) -> Vec<YearRow> {
     let settings =
-        YearSettings { clients, draws, adversary, churn, threads: 2, ..YearSettings::default() };
+        YearSettings { clients, draws, adversary, churn, workers: TWO, ..YearSettings::default() };
     year(&early(), &GuardParams::default(), &settings).unwrap()
 }
 
@@ -92,7 +96,7 @@ fn a_year_in_which_honest_relays_go_comes_to_the_reference() {
 fn fingerprints_come_to_the_reference() {
     assert_eq!(late().len(), 1889);
     let settings =
-        FingerprintSettings { legs: 3, draws: 1, threads: 2, ..FingerprintSettings::default() };
+        FingerprintSettings { legs: 3, draws: 1, workers: TWO, ..FingerprintSettings::default() };
     let of = |weights: &[u64]| fingerprints(weights, &GuardParams::default(), &settings).unwrap();
     let cases = [
         (of(&early()), [80.4, 228.0, 125.0], [0.557, 0.990], 34.0),

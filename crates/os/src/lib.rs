@@ -3,7 +3,7 @@
 //!
 //! * **Loops.** [`poller`] waits for files and deadlines, [`clock`] is the monotonic clock as a
 //!   run's time line, [`entropy`] seeds a core's generator, [`hangup`] takes SIGHUP, [`manager`]
-//!   notifies systemd, and [`status`] shows a run's state to its owner.
+//!   notifies systemd, and [`status`] shows a run's state to its owner; [`threads`] share out work.
 //! * **Files.** [`files`] counts open ones, [`file_lock`] keeps two runs apart, [`toml_keys`] reads
 //!   settings whose mistakes are reported with file and line.
 //! * **Datagrams and packets.** [`udp`] carries datagrams in batches, [`tun`] is an interface of
@@ -35,6 +35,7 @@ pub mod shell;
 pub mod socket_option;
 pub mod status;
 pub mod target;
+pub mod threads;
 pub mod toml_keys;
 pub mod tun;
 pub mod udp;

@@ -8,8 +8,9 @@ use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{Chance, PathRow, PathSettings};
 use anabranch_anonymity::town::entries;
 use anabranch_anonymity::year::{self, Adversary, Compromised, YearSettings};
-use anabranch_anonymity::{fingerprints, paths};
+use anabranch_anonymity::{Workers, fingerprints, paths};
 use anabranch_onion::guards::GuardParams;
+use anabranch_os::threads::share_out;
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
@@ -101,7 +102,7 @@ impl Consensus {
             circuits,
             draws,
             seed,
-            threads,
+            workers: Workers { threads, run: share_out },
         };
         let drawn = py.detach(|| paths::paths(&self.listed.network, &settings));
         let (holding, rows) = drawn.map_err(refuse)?;
@@ -145,7 +146,7 @@ impl Consensus {
             hostile_churn,
             days,
             seed,
-            threads,
+            workers: Workers { threads, run: share_out },
         };
         let params = self.params(in_use);
         let whole = settings.whole();
@@ -177,7 +178,8 @@ impl Consensus {
         seed: u64,
         threads: usize,
     ) -> PyResult<Fingerprints<'py>> {
-        let settings = FingerprintSettings { clients, legs, draws, seed, threads };
+        let workers = Workers { threads, run: share_out };
+        let settings = FingerprintSettings { clients, legs, draws, seed, workers };
         let params = self.params(in_use);
         let drawn = py.detach(|| fingerprints::fingerprints(&self.weights(), &params, &settings));
         let rows = drawn.map_err(refuse)?;

@@ -9,14 +9,15 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_anonymity::BadSetting;
 use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, paths};
 use anabranch_anonymity::town::entries;
 use anabranch_anonymity::year::{Adversary, YearSettings, year};
+use anabranch_anonymity::{BadSetting, Workers};
 use anabranch_onion::guards::GuardParams;
+use anabranch_os::threads::share_out;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::failure::Failure;
@@ -173,7 +174,7 @@ impl PathsArgs {
             circuits: self.circuits,
             draws: self.draws,
             seed: self.common.seed,
-            threads: self.common.threads(),
+            workers: self.common.workers(),
         };
         let listed = self.common.read()?;
         let (holding, rows) = paths(&listed.network, &settings).map_err(refused)?;
@@ -198,7 +199,7 @@ impl YearArgs {
             hostile_churn: self.hostile_churn,
             days: self.days.clone(),
             seed: self.common.seed,
-            threads: self.common.threads(),
+            workers: self.common.workers(),
         };
         let listed = self.common.read()?;
         let rows = year(&weights(&listed), &self.common.params(&listed), &settings);
@@ -217,7 +218,7 @@ impl FingerprintsArgs {
             legs: self.legs,
             draws: self.draws,
             seed: self.common.seed,
-            threads: self.common.threads(),
+            workers: self.common.workers(),
         };
         let listed = self.common.read()?;
         let rows = fingerprints(&weights(&listed), &self.common.params(&listed), &settings);
@@ -230,9 +231,10 @@ impl FingerprintsArgs {
 }
 
 impl Common {
-    fn threads(&self) -> usize {
+    fn workers(&self) -> Workers {
         let all = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.threads.map_or_else(all, usize::from)
+        let threads = self.threads.map_or_else(all, usize::from);
+        Workers { threads, run: share_out }
     }
 
     fn params(&self, listed: &Listed) -> GuardParams {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use anabranch_anonymity::Workers;
 use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
@@ -13,6 +14,7 @@ use anabranch_anonymity::town::entries;
 use anabranch_anonymity::year::{Part, tally};
 use anabranch_onion::directory::civil::utc;
 use anabranch_onion::guards::GuardParams;
+use anabranch_os::threads::share_out;
 
 use super::super::origin::digest;
 use super::super::runner::Unit as _;
@@ -125,7 +127,7 @@ impl Bench {
             circuits: self.settings.circuits,
             draws: self.draws(),
             seed: self.settings.seed,
-            threads: self.settings.threads,
+            workers: Workers { threads: self.settings.threads, run: share_out },
         }
     }
 
@@ -135,7 +137,7 @@ impl Bench {
             legs: 3,
             draws: self.settings.populations,
             seed: self.settings.seed,
-            threads: self.settings.threads,
+            workers: Workers { threads: self.settings.threads, run: share_out },
         }
     }
 }

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anabranch_anonymity::Workers;
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::year::{Adversary, YearSettings};
+use anabranch_os::threads::share_out;
 use serde_json::{Value, json};
 
 use super::super::runner;
@@ -204,7 +206,7 @@ impl Settings {
             hostile_churn: variant.hostile_churn,
             days: DAYS.to_vec(),
             seed: self.seed,
-            threads: self.threads,
+            workers: Workers { threads: self.threads, run: share_out },
         }
     }
 

@@ -4,13 +4,8 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use socks5_protocol::sync::FromIO;
-use socks5_protocol::{
-    Address, AuthMethod, AuthRequest, AuthResponse, CommandReply, CommandRequest, CommandResponse,
-    Error, Version,
-};
-
 use super::fault::ProxyFault;
+use super::messages::{self, Address, method};
 
 /// A user name and a password, each of 1 to 255 bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,36 +37,28 @@ pub fn converse(
     v6: bool,
 ) -> Result<SocketAddr, ProxyFault> {
     match choose(stream, credentials)? {
-        AuthMethod::Noauth => {}
-        AuthMethod::UsernamePassword => {
-            log_in(stream, credentials.ok_or(ProxyFault::LoginWanted)?)?;
-        }
-        AuthMethod::NoAcceptableMethod if credentials.is_none() => {
-            return Err(ProxyFault::LoginWanted);
-        }
-        AuthMethod::NoAcceptableMethod => return Err(ProxyFault::NoMethod),
-        AuthMethod::Gssapi | AuthMethod::Other(_) => {
+        method::NONE => {}
+        method::PASSWORD => log_in(stream, credentials.ok_or(ProxyFault::LoginWanted)?)?,
+        method::NO_ACCEPTABLE if credentials.is_none() => return Err(ProxyFault::LoginWanted),
+        method::NO_ACCEPTABLE => return Err(ProxyFault::NoMethod),
+        _ => {
             return Err(ProxyFault::Garbage("a method of logging in that was not offered".into()));
         }
     }
     request(stream, v6)
 }
 
-/// Says how we can log in; returns the proxy's choice.
+/// Offers the methods of logging in that we have; returns the proxy's choice.
 fn choose(
     stream: &mut (impl Read + Write),
     credentials: Option<&Credentials>,
-) -> Result<AuthMethod, ProxyFault> {
-    let methods: &[AuthMethod] = match credentials {
-        Some(_) => &[AuthMethod::UsernamePassword, AuthMethod::Noauth],
-        None => &[AuthMethod::Noauth],
+) -> Result<u8, ProxyFault> {
+    let methods: &[u8] = match credentials {
+        Some(_) => &[method::PASSWORD, method::NONE],
+        None => &[method::NONE],
     };
-    let mut hello = Vec::new();
-    Version::V5.write_to(&mut hello).map_err(meaning)?;
-    AuthRequest::new(methods).write_to(&mut hello).map_err(meaning)?;
-    say(stream, &hello)?;
-    Version::read_from(stream).map_err(meaning)?;
-    Ok(AuthResponse::read_from(stream).map_err(meaning)?.method())
+    say(stream, &messages::hello(methods))?;
+    messages::read_method(stream)
 }
 
 /// RFC 1929, section 2. The version in the answer is not looked at: some proxies repeat SOCKS' own.
@@ -93,55 +80,19 @@ fn request(stream: &mut (impl Read + Write), v6: bool) -> Result<SocketAddr, Pro
         true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
     };
-    let mut message = Vec::new();
-    let request = CommandRequest::udp_associate(Address::SocketAddr(anywhere));
-    request.write_to(&mut message).map_err(meaning)?;
-    say(stream, &message)?;
-    match CommandResponse::read_from(stream).map_err(meaning)?.address {
-        Address::SocketAddr(relay) if relay.port() == 0 => {
+    say(stream, &messages::associate(anywhere))?;
+    match messages::read_reply(stream)? {
+        Address::Socket(relay) if relay.port() == 0 => {
             Err(ProxyFault::Garbage("a relay without a port".into()))
         }
-        Address::SocketAddr(relay) => Ok(relay),
-        Address::Domain(..) => {
-            Err(ProxyFault::Garbage("a name instead of the relay's address".into()))
-        }
+        Address::Socket(relay) => Ok(relay),
+        Address::Name => Err(ProxyFault::Garbage("a name instead of the relay's address".into())),
     }
 }
 
 /// Each message in one piece, so that it is one segment.
 fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
     stream.write_all(message).and_then(|()| stream.flush()).map_err(ProxyFault::of_stream)
-}
-
-fn meaning(error: Error) -> ProxyFault {
-    match error {
-        Error::Io(error) => ProxyFault::of_stream(error),
-        Error::InvalidVersion(byte) => ProxyFault::NotSocks(byte),
-        Error::CommandReply(CommandReply::CommandNotSupported) => ProxyFault::NoUdp,
-        Error::CommandReply(reply) => ProxyFault::Refused(words(&reply).into()),
-        Error::InvalidCommandReply(byte) => {
-            ProxyFault::Refused(format!("for the unknown reason 0x{byte:02x}"))
-        }
-        Error::InvalidAddressType(byte) => {
-            ProxyFault::Garbage(format!("an address of the unknown type 0x{byte:02x}"))
-        }
-        // The library's own words may repeat bytes of the proxy, which a terminal should not see.
-        _ => ProxyFault::Garbage("a malformed message".into()),
-    }
-}
-
-/// The words of RFC 1928, section 6.
-fn words(reply: &CommandReply) -> &'static str {
-    match reply {
-        CommandReply::Succeeded | CommandReply::GeneralSocksServerFailure => "general failure",
-        CommandReply::ConnectionNotAllowedByRuleset => "not allowed by its rules",
-        CommandReply::NetworkUnreachable => "network unreachable",
-        CommandReply::HostUnreachable => "host unreachable",
-        CommandReply::ConnectionRefused => "connection refused",
-        CommandReply::TtlExpired => "TTL expired",
-        CommandReply::CommandNotSupported => "command not supported",
-        CommandReply::AddressTypeNotSupported => "address type not supported",
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@
 //!   that keeps the relay alive, and the relay's address. It blocks, so it has a thread of its own.
 //! * [`Header`] goes before each datagram to the relay; [`Opened`] takes it off the answers.
 //!
-//! Messages are read and written by the crate `socks5-protocol`. What is ours is their order, RFC
-//! 1929's two messages, which it lacks, and what each answer means for a user.
+//! The messages are our own (`messages`): the libraries for clients that relay UDP bring an
+//! asynchronous runtime.
 
 mod association;
 mod dialogue;
 mod fault;
+mod messages;
 mod packet;
 mod proxy;
 

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use socks5_protocol::Address;
-use socks5_protocol::sync::FromIO;
-
 use anabranch_os::udp::Received;
+
+use super::messages::{Address, read_address, write_address};
 
 /// The header before datagrams to one server: 10 bytes for IPv4, 22 for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +19,7 @@ impl Header {
     pub fn to(server: SocketAddr) -> Header {
         // Two reserved bytes, and no fragment.
         let mut bytes = vec![0, 0, 0];
-        let address = Address::SocketAddr(SocketAddr::new(server.ip(), server.port()));
-        address.write_to(&mut bytes).expect("a vector takes all, and an address has its length");
+        write_address(&mut bytes, server);
         Header { bytes: bytes.into(), server }
     }
 
@@ -132,8 +130,8 @@ impl Opened {
 fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [_, _, 0, rest @ ..] = datagram else { return None };
     let mut rest = rest;
-    match Address::read_from(&mut rest) {
-        Ok(Address::SocketAddr(from)) => Some((from, rest)),
+    match read_address(&mut rest) {
+        Ok(Address::Socket(from)) => Some((from, rest)),
         _ => None,
     }
 }

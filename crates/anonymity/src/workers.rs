@@ -1,0 +1,43 @@
+//! Work in pieces, on threads of the caller's; the result does not depend on how many.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Calls the last argument once with each number below the second, on as many threads as the first
+/// says at most, and returns after the last call.
+pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
+
+/// Threads that the caller supplies: this crate starts none.
+#[derive(Clone, Copy, Debug)]
+pub struct Workers {
+    /// Number of threads.
+    pub threads: usize,
+    /// Shares pieces out among them.
+    pub run: ShareOut,
+}
+
+impl Default for Workers {
+    /// The caller's own thread.
+    fn default() -> Workers {
+        Workers { threads: 1, run: |_, pieces, work| (0..pieces).for_each(work) }
+    }
+}
+
+impl PartialEq for Workers {
+    fn eq(&self, other: &Workers) -> bool {
+        self.threads == other.threads
+    }
+}
+
+impl Workers {
+    /// Returns the result of `work` for each piece from 0 to `pieces`, in their order.
+    pub(crate) fn each<T: Send>(self, pieces: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let done = Mutex::new(Vec::with_capacity(pieces));
+        (self.run)(self.threads, pieces, &|piece| {
+            let result = work(piece);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((piece, result));
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(piece, _)| *piece);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+}
