@@ -97,9 +97,10 @@ def test_a_server_that_answers_on_its_first_path_only_makes_no_path_look_dead(
 ) -> None:
     """Caddy 2.6 hears every path and answers on one: that is reported, and no path is blamed."""
     network = make_network(links(3))
+    options = ["--keep-silent-paths"]
     with (
         quic.serving("caddy", network.server, web_root),
-        Splitter(network.client, TO, interfaces(3)) as splitter,
+        Splitter(network.client, TO, interfaces(3), options=options) as splitter,
     ):
         transfer = quic.download(network.client, "caddy", LISTEN, LENGTH, seconds=LIMIT)
         splitter.stop()
@@ -113,3 +114,21 @@ def test_a_server_that_answers_on_its_first_path_only_makes_no_path_look_dead(
         assert max(shares(said).values(), key=lambda each: each[1])[1] > 0.95
         assert splitter.of("skewed"), "the splitter tells that the downlink is not split"
     results.add("Caddy", goodput=transfer.goodput_mbits, downlink_on_one_path=max(down))
+
+
+def test_paths_without_any_answer_are_left_while_nobody_knows_why(
+    make_network: MakeNetwork, web_root: Path
+) -> None:
+    """Caddy 2.6 by default: the download is whole, and the two silent paths are left for a reason
+    that names the server as well.
+    """
+    network = make_network(links(3, rate="20mbit"))
+    with (
+        quic.serving("caddy", network.server, web_root),
+        Splitter(network.client, TO, interfaces(3)) as splitter,
+    ):
+        transfer = quic.download(network.client, "caddy", LISTEN, LENGTH, seconds=LIMIT)
+        splitter.stop()
+    assert not transfer.fault(LENGTH)
+    left = [event["reason"] for event in splitter.of("path") if event["state"] == "down"]
+    assert left == ["never-answered"] * 2

@@ -1,8 +1,11 @@
-"""Unaltered QUIC servers, and quic-go's client."""
+"""Unaltered QUIC servers and clients."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +49,21 @@ class Kind:
     command: Callable[[Setting], list[str]]
 
 
+@dataclass(frozen=True)
+class Request:
+    """A download of ``/bytes/length`` from ``endpoint``, where ``protocol`` is spoken."""
+
+    endpoint: str
+    protocol: str
+    length: int
+    seconds: float
+
+    @property
+    def path(self) -> str:
+        """The path of the request."""
+        return f"/bytes/{self.length}"
+
+
 def _quicgo(at: Setting) -> list[str]:
     return ["quicgo-server", "-listen", f"{at.address}:{at.port}", "-seed", str(SEED)]
 
@@ -82,6 +100,14 @@ def _quiche(at: Setting) -> list[str]:
     return ["quiche-server", f"{at.address}:{at.port}", *files, str(SEED), QUICHE_PATHS]
 
 
+def _quicgo_older(at: Setting) -> list[str]:
+    return ["quicgo-server-0.63", *_quicgo(at)[1:]]
+
+
+def _caddy_newer(at: Setting) -> list[str]:
+    return ["caddy-2.11", *_caddy(at)[1:]]
+
+
 def _caddy(at: Setting) -> list[str]:
     config = at.folder / "Caddyfile"
     config.write_text(CADDYFILE.format(port=at.port, address=at.address, folder=at.folder))
@@ -97,6 +123,66 @@ KINDS = {
     "s2n-quic": Kind("hq", _s2n),
     "quiche": Kind("h3", _quiche),
     "caddy": Kind("h3", _caddy),
+    "quic-go 0.63": Kind("h3", _quicgo_older),
+    "caddy 2.11": Kind("h3", _caddy_newer),
+}
+
+
+def _quicgo_client(ids: str) -> Callable[[Host, Request], Transfer]:
+    def download(host: Host, asked: Request) -> Transfer:
+        command = ["quic-client", "-server", asked.endpoint, "-protocol", asked.protocol]
+        command += ["-path", asked.path, "-ids", ids, "-timeout", f"{asked.seconds}s"]
+        return client(host, command, asked.seconds)
+
+    return download
+
+
+def _aioquic_client(host: Host, asked: Request) -> Transfer:
+    address, _, port = asked.endpoint.rpartition(":")
+    script = [str(PEERS / "venv/bin/python"), str(INTEROP / "peers/aioquic/client.py")]
+    command = [*script, address, port, asked.protocol, asked.path, str(asked.seconds)]
+    return client(host, command, asked.seconds)
+
+
+def _quinn_client(host: Host, asked: Request) -> Transfer:
+    command = ["quinn-client", asked.endpoint, asked.protocol, asked.path, str(asked.seconds)]
+    return client(host, command, asked.seconds)
+
+
+def _ngtcp2_client(host: Host, asked: Request) -> Transfer:
+    """ngtcp2's example: it saves what comes, and speaks HTTP/3 alone."""
+    if asked.protocol != "h3":
+        raise MissingPeer("ngtcp2's client speaks HTTP/3 alone, this server HTTP/0.9")
+    address, _, port = asked.endpoint.rpartition(":")
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["gtlsclient", "-q", "--exit-on-all-streams-close", f"--download={folder}"]
+        command += [address, port, f"https://localhost:{port}{asked.path}"]
+        start = time.monotonic()
+        done = host.run(command, timeout=asked.seconds)
+        seconds = time.monotonic() - start
+        file = Path(folder) / str(asked.length)
+        body = file.read_bytes() if file.exists() else b""
+    return Transfer(
+        bytes=len(body),
+        sha256=hashlib.sha256(body).hexdigest(),
+        seconds=seconds,
+        goodput_mbits=len(body) * 8e-6 / seconds,
+        error="" if done.returncode == 0 else f"status {done.returncode}: {done.stderr[-300:]}",
+    )
+
+
+def _s2n_client(host: Host, asked: Request) -> Transfer:
+    raise MissingPeer("no client of s2n-quic is built here (peers/perpath has its server)")
+
+
+# Clients by what they do with connection IDs of their own; a socket for each connection needs none.
+CLIENTS: dict[str, Callable[[Host, Request], Transfer]] = {
+    "quinn": _quinn_client,
+    "aioquic": _aioquic_client,
+    "quic-go without IDs": _quicgo_client("none"),
+    "quic-go with IDs": _quicgo_client("some"),
+    "s2n-quic": _s2n_client,
+    "ngtcp2": _ngtcp2_client,
 }
 
 

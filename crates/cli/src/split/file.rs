@@ -34,6 +34,7 @@ const KEYS: &[Section] = &[
             "scheduled",
             "quic-tuples",
             "in-order",
+            "keep-silent-paths",
             "seed",
             "key",
             "behind",

@@ -87,6 +87,8 @@ struct Connection {
     client: Ids,
     /// The IDs by which the client calls the server: at first one of its own invention.
     server: Ids,
+    /// The ID that the client invented, which packets on their way still bear after an answer.
+    invented: Cid,
     /// When its first datagram left; taken when the server answers.
     asked: Option<Time>,
     /// Whether the server has answered, so that the client may have its keys.
@@ -240,6 +242,7 @@ impl Pins {
         let same = |connection: &&mut Connection| {
             connection.client.first() == packet.source
                 && (connection.server.0.contains(&packet.destination)
+                    || connection.invented == packet.destination
                     || !packet.source.bytes().is_empty())
         };
         if let Some(connection) = self.connections.iter_mut().find(same) {
@@ -255,6 +258,7 @@ impl Pins {
         self.connections.push(Connection {
             client: Ids(vec![packet.source]),
             server: Ids(vec![packet.destination]),
+            invented: packet.destination,
             asked: Some(now),
             answered: packet.kind == Kind::Handshake,
             early,
@@ -473,6 +477,14 @@ mod tests {
         pins.on_client(ms(22), &short(b"server__"));
         assert!(!hears(&mut pins, ms(30), &short(b"newer_id")));
         assert!(hears(&mut pins, ms(42), &short(b"newer_id")), "a round trip later");
+    }
+
+    #[test]
+    fn a_first_flight_that_crosses_its_answer_is_no_second_connection() {
+        let mut pins = after_first_flight(b"");
+        pins.on_client(ms(21), &long(INITIAL, b"invented", b""));
+        pins.on_client(ms(22), &short(b"server__"));
+        assert!(hears(&mut pins, ms(42), &short(b"")));
     }
 
     #[test]

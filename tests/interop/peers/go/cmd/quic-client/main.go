@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -23,6 +24,7 @@ func main() {
 	name := flag.String("name", "localhost", "the name that the ClientHello asks for")
 	protocol := flag.String("protocol", "h3", "h3 or hq")
 	version := flag.Int("version", 1, "QUIC version, 1 or 2")
+	ids := flag.String("ids", "", "connection IDs of the client's own: none, some, or as the library does")
 	limit := flag.Duration("timeout", time.Minute, "give up after this long")
 	flag.Parse()
 
@@ -33,11 +35,34 @@ func main() {
 		fetch.NewMeter().Finish(fmt.Errorf("no such protocol: %s", *protocol)).PrintAndExit()
 	}
 	meter := fetch.NewMeter()
-	meter.Finish(get(ctx, place{*server, *path, *name}, quicConfig(*version), meter)).PrintAndExit()
+	at := place{*server, *path, *name, dialers[*ids]}
+	meter.Finish(get(ctx, at, quicConfig(*version), meter)).PrintAndExit()
 }
 
-// place is what is fetched: from where, what, and by which name the server is asked for it.
-type place struct{ server, path, name string }
+// place is what is fetched: from where, what, by which name the server is asked for it, and how it
+// is dialled (nil: as the library does).
+type place struct {
+	server, path, name string
+	dial               dialer
+}
+
+type dialer func(ctx context.Context, addr string, t *tls.Config, c *quic.Config) (*quic.Conn, error)
+
+// dialers by the IDs that their connections have: a socket of its own needs none.
+var dialers = map[string]dialer{"none": quic.DialAddr, "some": dialWithIDs}
+
+// dialWithIDs connects with IDs of the library's default length.
+func dialWithIDs(ctx context.Context, addr string, t *tls.Config, c *quic.Config) (*quic.Conn, error) {
+	server, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return nil, err
+	}
+	return (&quic.Transport{Conn: socket}).Dial(ctx, server, t, c)
+}
 
 type getter func(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error
 
@@ -49,7 +74,7 @@ func quicConfig(version int) *quic.Config {
 }
 
 func getH3(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error {
-	transport := &http3.Transport{TLSClientConfig: unchecked(at.name), QUICConfig: c}
+	transport := &http3.Transport{TLSClientConfig: unchecked(at.name), QUICConfig: c, Dial: at.dial}
 	defer transport.Close()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+at.server+at.path, nil)
 	if err != nil {
@@ -67,7 +92,11 @@ func getH3(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error 
 }
 
 func getHQ(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error {
-	connection, err := quic.DialAddr(ctx, at.server, unchecked(at.name, "hq-interop"), c)
+	dial := at.dial
+	if dial == nil {
+		dial = quic.DialAddr
+	}
+	connection, err := dial(ctx, at.server, unchecked(at.name, "hq-interop"), c)
 	if err != nil {
 		return err
 	}
