@@ -43,6 +43,7 @@ const KEYS: &[Section] = &[
             "write",
             "overwrite",
             "peer",
+            "name",
             "json",
             "quiet",
             "verbose",
