@@ -11,8 +11,8 @@
 //! Taps never slow a driver down by more than [`PATIENCE`]: encoding and writing happen on a thread
 //! of their own. A tap that fails reports it once; its driver then drops it and goes on forwarding.
 //! Files appear under their names with the first content that [`Tap::flush`] has written. They
-//! stay, readable up to the last flush, when a tap fails and when the program is killed. A tap that has
-//! seen nothing leaves nothing.
+//! stay, readable up to the last flush, when a tap fails and when the program is killed. A tap
+//! that has seen nothing leaves nothing.
 
 mod course;
 mod draft;

@@ -3,6 +3,7 @@
 pub(crate) mod pace;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anabranch_os::status::{self, Board};
@@ -30,8 +31,14 @@ const KEPT: [&str; 9] = [
 ///
 /// Each instance has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
 /// root's in /run/anabranch). Root sees the instances of services and of all users.
+///
+/// With a NAME the exit code is 1 if no instance of that name is running.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
+    /// Show only the instance with this name (--name) or process number.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
     /// Print one object for each instance, one a line (docs/formats.md).
     #[arg(long)]
     json: bool,
@@ -43,6 +50,11 @@ impl StatusArgs {
         let mut out = io::stdout().lock();
         let texts = status::ask().map_err(Failure::trouble)?;
         let runs = texts.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        let runs: Vec<Value> = runs.filter(|run| is_wanted(run, self.name.as_deref())).collect();
+        if let Some(name) = self.name.filter(|_| runs.is_empty()) {
+            return Err(Failure::trouble(format!("no run called '{name}' is up")));
+        }
+        let runs = runs.into_iter();
         let told: Vec<String> =
             runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
         let text = match (told.is_empty(), self.json) {
@@ -54,6 +66,23 @@ impl StatusArgs {
             io::ErrorKind::BrokenPipe => Ok(()),
             _ => Err(Failure::trouble(error)),
         })
+    }
+}
+
+/// Returns whether `run` is the one that `name` stands for; all are where there is no name.
+fn is_wanted(run: &Value, name: Option<&str>) -> bool {
+    name.is_none_or(|name| run["name"] == name || run["pid"].to_string() == name)
+}
+
+/// Checks the name of a run: it stands in lines and tables.
+///
+/// # Errors
+/// It is empty, longer than 32 bytes, or has other characters than letters, digits, `_.-`.
+pub(crate) fn run_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    match (1..=32).contains(&text.len()) && text.chars().all(plain) {
+        true => Ok(text.to_owned()),
+        false => Err("use 1 to 32 letters, digits, '_', '.' and '-'".to_owned()),
     }
 }
 
@@ -71,12 +100,20 @@ pub(crate) struct Standing {
 impl Standing {
     /// For a run of this kind; `None` where no socket can be had: a run goes on without one.
     pub(crate) fn of(kind: &str) -> Option<Standing> {
+        Standing::named(kind, None, None)
+    }
+
+    /// As [`Standing::of`], for a run with a name, or with a file of settings.
+    pub(crate) fn named(kind: &str, name: Option<&str>, file: Option<&Path>) -> Option<Standing> {
         let board = Board::open(kind).ok().flatten()?;
         let mut told = Map::new();
         told.insert("kind".to_owned(), json!(kind));
         told.insert("pid".to_owned(), json!(std::process::id()));
         told.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         told.insert("started".to_owned(), json!(now()));
+        let file = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+        told.insert("name".to_owned(), json!(name));
+        told.insert("file".to_owned(), json!(file));
         let mut standing = Standing { board, told };
         standing.post();
         Some(standing)
@@ -109,7 +146,9 @@ impl Standing {
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
-    let head = format!("{} {} ({since}): ", text(&run["kind"]), run["pid"]);
+    let name = run["name"].as_str().map_or(String::new(), |name| format!(" '{}'", legible(name)));
+    let file = run["file"].as_str().map_or(String::new(), |file| format!(", {}", legible(file)));
+    let head = format!("{}{name} {} ({since}{file}): ", text(&run["kind"]), run["pid"]);
     let body = match run["kind"].as_str() {
         Some("split") => of_split(run, now),
         Some("merge") => of_merge(run),
@@ -228,6 +267,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_runs_name_stands_in_lines() {
+        assert_eq!(run_name("home-2.a").as_deref(), Ok("home-2.a"));
+        for text in ["", "a b", "\u{1b}[2J", "x".repeat(33).as_str()] {
+            assert!(run_name(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_splitter_is_a_line_and_its_paths_a_table() {
         let path = |name: &str, bytes: u64| json!({"name": name, "state": "up", "rtt_ms": 20.55, "up_bytes": bytes, "down_bytes": 0});
         let run = json!({
@@ -245,6 +292,12 @@ mod tests {
         assert!(lines[2].contains("wlan") && lines[2].contains("75 %"), "{text}");
         assert!(lines[2].ends_with("10 s ago") && lines[3].ends_with("none"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+        let mut named = run.clone();
+        (named["name"], named["file"]) = (json!("home"), json!("/etc/anabranch/home.toml"));
+        let text = words(&named, 1300.0);
+        assert!(text.starts_with("split 'home' 7 (5 min, /etc/anabranch/home.toml): "), "{text}");
+        assert!(is_wanted(&named, Some("home")) && is_wanted(&named, Some("7")));
+        assert!(is_wanted(&run, None) && !is_wanted(&run, Some("home")));
         let begins = json!({"kind": "split", "pid": 7, "started": 1299.0});
         assert_eq!(words(&begins, 1300.0), "split 7 (1 s): starting");
     }

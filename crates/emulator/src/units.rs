@@ -83,7 +83,10 @@ impl TryFrom<Written> for Rate {
         let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
         let bits = quantity(&text.to_ascii_lowercase(), &units).map(|bits| bits as u64);
         let rate = bits.and_then(NonZeroU64::new);
-        let problem = "is not a rate above zero; write `100mbit`, `1.5gbit`, `unlimited`";
+        let problem = match bits {
+            Some(0) => "carries nothing: write `down = true` for a link that is cut",
+            _ => "is not a rate above zero; write `100mbit`, `1.5gbit`, `unlimited`",
+        };
         rate.map(|rate| Rate(Some(rate))).ok_or_else(|| format!("`{text}` {problem}"))
     }
 }
@@ -271,6 +274,14 @@ mod tests {
             ["", "10", "-1ms", "infs", "ms", "1e18s", "1000001s"].iter().all(|t| span(t).is_none())
         );
         assert!(["", "10", "-1kB", "10kb"].iter().all(|t| size(t).is_none()));
+    }
+
+    #[test]
+    fn a_rate_of_nothing_is_told_how_a_link_is_cut() {
+        for text in ["\"0bit\"", "\"0mbit\""] {
+            let told = serde_json::from_str::<Rate>(text).map(drop).unwrap_err().to_string();
+            assert!(told.contains("carries nothing: write `down = true`"), "{told}");
+        }
     }
 
     #[test]

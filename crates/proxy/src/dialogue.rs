@@ -296,7 +296,13 @@ fn host(kind: u8, address: &[u8]) -> Option<String> {
 }
 
 /// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
+///
+/// An IPv6 address in brackets, as URLs have it, is that address (C tor takes it too).
 pub(crate) fn name(bytes: &[u8]) -> Option<String> {
+    if let [b'[', inner @ .., b']'] = bytes {
+        let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;
+        return Some(address.to_string());
+    }
     let plain = |byte: &u8| byte.is_ascii_graphic() && !b"/@?#[]".contains(byte);
     let sound = (1..=255).contains(&bytes.len()) && bytes.iter().all(plain);
     sound.then(|| String::from_utf8_lossy(bytes).into_owned())
@@ -450,6 +456,19 @@ mod tests {
                 let refused = Outcome::Failed(Reason::ExitPolicy);
                 assert_eq!(dialogue.answer(&refused), [0, 0x5b, 0, 0, 0, 0, 0, 0]);
             }
+        }
+    }
+
+    #[test]
+    fn an_address_in_brackets_in_a_names_place_is_that_address() {
+        for (length, text) in [(5, "[::1]"), (13, "[2001:DB8::1]")] {
+            let words = [&b"\x05\x01\0\x05\x01\0\x03"[..], &[length], text.as_bytes(), b"\0\x50"];
+            let (request, ..) = said(&words.concat(), 99);
+            let host = text[1..text.len() - 1].to_ascii_lowercase();
+            assert_eq!(request, Ok(Some(connect(&host, 80))));
+        }
+        for text in ["[x]", "[192.0.2.1]", "[::1", "::1]", "[]"] {
+            assert_eq!(name(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::split::check_decoys;
 use crate::split::forms;
 use crate::split::values::{AnySchedule, Span, address};
+use crate::status::run_name;
 
 /// A flow is closed after this time, as a splitter's session is.
 const IDLE: Duration = Duration::from_secs(180);
@@ -42,6 +43,7 @@ const KEYS: &[Section] = &[Section {
         "decoys",
         "idle",
         "max-flows",
+        "name",
         "json",
         "quiet",
         "verbose",
@@ -122,6 +124,11 @@ pub(super) struct Options {
     /// [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
+
+    /// Name this run, for 'anabranch status NAME'.
+    #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
+    #[serde(deserialize_with = "forms::name")]
+    pub(super) name: Option<String>,
 
     /// Print events as JSON, one object a line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
@@ -207,6 +214,7 @@ impl Options {
             decoys: self.decoys.or(file.decoys),
             idle: self.idle.or(file.idle),
             max_flows: self.max_flows.or(file.max_flows),
+            name: self.name.or(file.name),
             json: self.json || (file.json && !self.quiet),
             quiet: self.quiet || (file.quiet && !self.json),
             verbose: self.verbose || file.verbose,

@@ -44,6 +44,7 @@ const KEYS: &[Section] = &[
             "write",
             "overwrite",
             "peer",
+            "name",
             "json",
             "quiet",
             "verbose",

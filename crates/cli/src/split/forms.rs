@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::uplinks::PathChoice;
 use super::values::{self, Mark};
+use crate::status::run_name;
 
 /// A value whose text has the form that its flag has.
 pub(crate) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
@@ -33,6 +34,15 @@ where
 {
     let text = Scalar::deserialize(deserializer)?.text();
     values::address(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// A run's name.
+pub(crate) fn name<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = Scalar::deserialize(deserializer)?.text();
+    run_name(&text).map(Some).map_err(|why| D::Error::custom(format!("'{text}': {why}")))
 }
 
 /// What stands where a text is wanted: numbers are taken for their text, whose own reader then

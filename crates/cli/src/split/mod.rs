@@ -155,13 +155,16 @@ impl SplitArgs {
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         let metrics = options.metrics;
+        let name = options.name.clone();
         let source = file.map(|file| {
             let tunnel = tunnel.is_some();
             Source { flags: self.options, file, began: options, tunnel }
         });
-        let Some(tunnel) = tunnel else { return run(settings, source, metrics, screen.as_mut()) };
+        let Some(tunnel) = tunnel else {
+            return run(settings, source, (name, metrics), screen.as_mut());
+        };
         let mut screen = wg::Announcing::new(screen.as_mut(), tunnel);
-        run(settings, source, metrics, &mut screen)?;
+        run(settings, source, (name, metrics), &mut screen)?;
         screen.failure()
     }
 }
@@ -193,11 +196,12 @@ fn restore() -> Result<(), Failure> {
 fn run(
     settings: Settings,
     source: Option<Source>,
-    metrics: Option<SocketAddr>,
+    (name, metrics): (Option<String>, Option<SocketAddr>),
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
-    let screen: &mut dyn Screen =
-        &mut Posting::new(screen, Standing::of("split"), looking_up(&settings));
+    let file = source.as_ref().map(|source| source.file.as_path());
+    let standing = Standing::named("split", name.as_deref(), file);
+    let screen: &mut dyn Screen = &mut Posting::new(screen, standing, looking_up(&settings));
     let in_order = settings.core.in_order.is_some();
     let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::forms;
 use super::uplinks::PathChoice;
 use super::values::{AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
+use crate::status::run_name;
 
 /// Settings of the command line and of the file.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -215,6 +216,11 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
+    /// Name this run, for 'anabranch status NAME'.
+    #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
+    #[serde(deserialize_with = "forms::name")]
+    pub(crate) name: Option<String>,
+
     /// Print events as JSON, one object a line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) json: bool,
@@ -292,6 +298,7 @@ impl Options {
             write: self.write.or(file.write),
             overwrite: self.overwrite || file.overwrite,
             peer: self.peer.or(file.peer),
+            name: self.name.or(file.name),
             json: self.json || (file.json && !self.quiet),
             quiet: self.quiet || (file.quiet && !self.json),
             verbose: self.verbose || file.verbose,

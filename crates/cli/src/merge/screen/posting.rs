@@ -26,10 +26,11 @@ impl<'s> Posting<'s> {
     /// Posts what happens, and shows it on `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
+        standing: Option<Standing>,
         looking_up: Option<LookingUp>,
     ) -> Posting<'s> {
         let (posts, shows) = (Pace::new(), Pace::new());
-        Posting { inner, standing: Standing::of("merge"), looking_up, posts, shows }
+        Posting { inner, standing, looking_up, posts, shows }
     }
 
     fn post(&mut self, name: &str, value: Value) {

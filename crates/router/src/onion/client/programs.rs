@@ -40,6 +40,14 @@ enum Program {
     Streaming(StreamKey, Outside),
 }
 
+/// The answer to what needs no circuit: an address is its own, as C tor has it.
+fn known(request: &ProxyRequest) -> Option<Outcome> {
+    match request {
+        ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
+        _ => None,
+    }
+}
+
 struct PendingProgram {
     since: Time,
     socket: TcpStream,
@@ -337,6 +345,11 @@ impl Programs {
     ) {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         self.advice = self.advice.or(dialogue.advice());
+        if let Some(outcome) = known(&request) {
+            // The program may have gone: that is no error.
+            let _ = (&socket).write_all(&dialogue.answer(&outcome));
+            return;
+        }
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
@@ -574,5 +587,16 @@ mod tests {
         assert_eq!(allowed(0, Some(Family::PreferV6)), both);
         assert_eq!(allowed(both, Some(Family::OnlyV4)), 0);
         assert_eq!(allowed(0, Some(Family::OnlyV6)), IPV6_OKAY | IPV4_NOT_OKAY);
+    }
+
+    #[test]
+    fn an_address_that_is_to_be_resolved_is_its_own_answer() {
+        for text in ["192.0.2.7", "2001:db8::1"] {
+            let answer = known(&ProxyRequest::Resolve(text.to_owned()));
+            assert_eq!(answer, text.parse().ok().map(Outcome::Address), "{text}");
+        }
+        assert_eq!(known(&ProxyRequest::Resolve("example.org".to_owned())), None);
+        let connect = ProxyRequest::Connect { host: "192.0.2.7".to_owned(), port: 80 };
+        assert_eq!(known(&connect), None);
     }
 }
