@@ -2,7 +2,9 @@
 
 Through three relays of ours, by one circuit: the same number of bytes by one stream, by some and by
 many; then by one stream beside idle ones. CPU is that of all threads of a process. One stream alone
-is the baseline, measured first and last in the same run; what counts is the ratio to it.
+is the baseline, measured first and last in the same run; what counts is the ratio to it. Streams
+are opened before, and each is read by a program of its own: what is left of the difference is one
+system call for each piece that a program gets.
 """
 
 from __future__ import annotations
@@ -84,13 +86,14 @@ async def measure(folder: Path, counts: list[int], idle: int, length: int) -> li
         pids = [client.process.pid, ours[2].process.pid]
 
         async def run(what: str, streams: int) -> Cost:
+            opened = await open_all(client.socks, port, streams)
             with spent(pids) as cpu:
-                await fetch_by(client.socks, port, streams, length // streams)
+                await asyncio.gather(*(take(one, length // streams) for one in opened))
             cost = Cost(what, *(ms / (length / 1e6) for ms in cpu))
             print(f"  {what}: {cost.client:.2f}, {cost.exit:.2f}", file=sys.stderr, flush=True)
             return cost
 
-        await fetch_by(client.socks, port, 1, length // 4)
+        await take((await open_all(client.socks, port, 1))[0], length // 4)
         costs = [await run("1 stream", 1)]
         costs += [await run(f"{count} streams", count) for count in counts]
         opened = await open_all(client.socks, port, idle)
@@ -126,12 +129,6 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
                 left -= PIECE
                 await writer.drain()
     writer.close()
-
-
-async def fetch_by(socks: int, port: int, streams: int, length: int) -> None:
-    """``length`` bytes by each of so many streams at once."""
-    opened = await open_all(socks, port, streams)
-    await asyncio.gather(*(take(one, length) for one in opened))
 
 
 async def take(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], length: int) -> None:

@@ -1,4 +1,4 @@
-"""Relays that fall silent under circuits that stand, and exits whose name server does.
+"""Relays that fall silent under circuits that stand, and an exit whose name server does.
 
 C tor's client waits 10 s for an exit's answer, then 10, then 15, each time by another circuit.
 Eight users who share no circuit ask at once, by our client and by C tor's in the same network:
@@ -33,17 +33,35 @@ NAME = "web.example"
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
+def deaf() -> Iterator[socket.socket]:
+    """Where a name server should be."""
+    with socket.socket(type=socket.SOCK_DGRAM) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.setblocking(False)
+        yield deaf
+
+
+@pytest.fixture(scope="module")
+def network(
+    deaf: socket.socket, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TorNetwork]:
     """A network of stock tors in which nobody answers the last exit's questions for names."""
     folder = tmp_path_factory.mktemp("tor")
-    with socket.socket(type=socket.SOCK_DGRAM) as deaf, contextlib.ExitStack() as stack:
-        deaf.bind(("127.0.0.1", 0))
-        network = stack.enter_context(TorNetwork(folder, relays=4, exits=3))
+    with TorNetwork(folder, relays=4, exits=3) as network:
         dead = folder / "dead.conf"
         dead.write_text(f"nameserver 127.0.0.1:{deaf.getsockname()[1]}\n")
         network.of("exit")[-1].options = [f"ServerDNSResolvConfFile {dead}"]
         network.start()
         yield network
+
+
+def asked(deaf: socket.socket) -> int:
+    """Questions that nobody answered since the last call."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while deaf.recv(1500):
+            count += 1
+    return count
 
 
 @contextlib.contextmanager
@@ -94,7 +112,7 @@ def victim(network: TorNetwork, place: str, paths: Sequence[Sequence[str]]) -> N
 
 def stock_waits(network: TorNetwork, place: str, legs: int, into: Path) -> float:
     """The longest wait of C tor's users."""
-    name, conflux = f"stock-{place}-{legs}", f"ConfluxEnabled {int(legs > 1)}"
+    name, conflux = f"stock{place}{legs}", f"ConfluxEnabled {int(legs > 1)}"
     client = network.client(name, conflux)
     try:
         with FileServer() as server:
@@ -109,8 +127,7 @@ def stock_waits(network: TorNetwork, place: str, legs: int, into: Path) -> float
         client.close()
 
 
-@pytest.mark.parametrize("legs", [1, 2])
-@pytest.mark.parametrize("place", ["exit", "middle"])
+@pytest.mark.parametrize(("place", "legs"), [("exit", 1), ("exit", 2), ("middle", 1)])
 def test_users_of_circuits_through_a_silent_relay_are_served_by_others_in_c_tors_time(
     network: TorNetwork, place: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
@@ -136,7 +153,7 @@ def test_users_of_circuits_through_a_silent_relay_are_served_by_others_in_c_tors
 
 
 def test_a_name_that_one_exit_cannot_find_is_asked_of_others(
-    network: TorNetwork, tmp_path: Path, results: Results
+    network: TorNetwork, deaf: socket.socket, tmp_path: Path, results: Results
 ) -> None:
     """The last exit's name server is dead: users whose circuit ends there are served by others."""
     with OurClient(network, tmp_path / "ours", "--legs", "1") as client, FileServer() as server:
@@ -144,7 +161,7 @@ def test_a_name_that_one_exit_cannot_find_is_asked_of_others(
         # By address every exit serves, and each user has a circuit.
         ask_all(server.url(1), client.socks, tmp_path)
         before = max(ask_on(server.url(1), client.socks, user, tmp_path) for user in range(2))
-        url = server.url(1, NAME)
+        url, _ = server.url(1, NAME), asked(deaf)
         waits = ask_all(url, client.socks, tmp_path)
         after = max(ask_on(url, client.socks, user, tmp_path) for user in range(USERS))
         assert client.events("violation") == []
@@ -152,6 +169,6 @@ def test_a_name_that_one_exit_cannot_find_is_asked_of_others(
         "a dead name server", users_who_waited=sum(wait > 1 for wait in waits),
         longest_s=max(waits), later_s=after,
     )  # fmt: skip
-    assert max(waits) >= FIRST_S / 2, "nobody's circuit ended there"
+    assert asked(deaf) > 0, "nobody's circuit ended there"
     assert max(waits) <= ALL_S + SLACK_S
     assert after <= max(QUICK_S, 2 * before)

@@ -115,6 +115,8 @@ pub(crate) struct Beside {
     pub(crate) again: Option<Time>,
     /// How the QUIC link names the one beside which it stands; zeros: its circuits cannot move.
     pub(crate) token: BesideToken,
+    /// A QUIC link is being opened beside this one: the only one to this relay.
+    pub(crate) is_opening: bool,
 }
 
 impl Link {

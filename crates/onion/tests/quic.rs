@@ -245,6 +245,39 @@ fn circuits_move_at_relays_with_several_shards_too() {
     assert!(whole < 16, "QUIC links came to the right shards by chance");
 }
 
+/// Two TLS links to one relay that come to different shards: the QUIC link stands beside that for
+/// which it was opened, and in the same shard.
+#[test]
+fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back() {
+    let papers = papers();
+    for run in 0..8 {
+        let setting = Setting { shards: 2, steered: true, seed: 140 + run, ..setting() };
+        let mut world = World::of(setting, &papers);
+        // Who is named by its RSA key alone is dialled beside who is named by both.
+        for (key, named) in [(1, true), (2, false)] {
+            let mut hops: Vec<_> = (0..3).map(|relay| world.hop(relay, Wish::Plain)).collect();
+            hops[0].target.ed25519.take_if(|_| !named);
+            let circuit = CircuitKey(key);
+            world.client.handle(world.now, Input::Build { circuit, hops });
+        }
+        world.run_for(Duration::from_secs(10));
+        let to_guard = |world: &World, is_quic: bool| {
+            let of_client = world.pipes.iter().filter(|(_, pipe)| pipe.nodes[0] == 0);
+            of_client.filter(|(id, _)| world.quic.contains(id) == is_quic).count()
+        };
+        assert_eq!(to_guard(&world, false), 2, "run {run}");
+        assert_eq!(to_guard(&world, true), 1, "run {run}: one QUIC link to a relay");
+        let circuit = world.build_through_all(3, Wish::CongestionControl);
+        let stream = begin(&mut world, circuit, "source-300000");
+        world.run_for(Duration::from_millis(40));
+        let links: Vec<LinkId> = world.quic.iter().copied().collect();
+        block(&mut world, &links, &mut seed::stream(run, 4, "blocks"));
+        world.run_for(Duration::from_secs(30));
+        assert_eq!(world.received[&stream].len(), 300_000, "run {run}");
+        nobody_is_at_fault(&world);
+    }
+}
+
 /// Blocks these links, first in one direction, and has their drivers notice, one end first. The
 /// other is told by it, or notices later.
 fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {

@@ -134,7 +134,10 @@ impl Channels {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
             token != BesideToken::default() && link.besides.len() < MOST_BESIDE
         };
-        let found = self.reaching(&to.rsa).find(|(_, link)| usable(link)).map(|(id, _)| id);
+        let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
+        let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
+        // The one that it was opened for: another may be in another thread of the relay.
+        let found = usable.min_by_key(|(_, link)| !is_opening(link)).map(|(id, _)| id);
         let Some(id) = found else { return Default::default() };
         let Some(link) = self.links.get_mut(&id) else { return Default::default() };
         let (Some(beside), number) = (link.beside, link.last_beside + 1) else {

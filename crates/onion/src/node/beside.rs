@@ -24,7 +24,7 @@ impl<R: NodeRole> Node<R> {
     /// QUIC links come in at this port of a link's neighbour.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: BesideToken) {
         if let Some(link) = self.channels.link(id) {
-            link.beside = Some(Beside { port, failed: 0, again: None, token });
+            link.beside = Some(Beside { port, failed: 0, again: None, token, is_opening: false });
             self.open_beside(id);
         }
     }
@@ -38,9 +38,10 @@ impl<R: NodeRole> Node<R> {
         let begins = begins.filter(|_| beside.token != BesideToken::default());
         let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
         let Some(identity) = link.channel.identity() else { return };
-        if self.has_quic(&identity.rsa) {
+        if self.has_quic(&identity.rsa) || self.is_opening(&identity.rsa) {
             return;
         }
+        self.set_opening(id, true);
         let Identity { rsa, ed25519 } = identity;
         let target = Target { rsa, ed25519: Some(ed25519), addresses };
         self.put(LinkOutput::OpenBeside { link: id, target, begins });
@@ -51,8 +52,22 @@ impl<R: NodeRole> Node<R> {
         links.any(|(_, link)| link.channel.kind() == LinkKind::Quic)
     }
 
+    /// Whether a QUIC link to this relay is being opened. One at a time: it names the TLS link that
+    /// it was opened for, which may be in another thread of the relay than a second one is.
+    fn is_opening(&self, rsa: &[u8; 20]) -> bool {
+        let mut links = self.channels.reaching(rsa);
+        links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
+    }
+
+    fn set_opening(&mut self, id: LinkId, is_opening: bool) {
+        if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
+            beside.is_opening = is_opening;
+        }
+    }
+
     /// No QUIC link could be opened beside this one: it is tried again later.
     pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
+        self.set_opening(id, false);
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut().filter(|beside| beside.again.is_none()) else {
             return;
@@ -91,15 +106,17 @@ impl<R: NodeRole> Node<R> {
         let Some(identity) = identity else { return };
         for id in self.offering(&identity.rsa) {
             if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
-                beside.failed = 0;
+                (beside.failed, beside.is_opening) = (0, false);
             }
         }
     }
 
     /// A QUIC link to this relay is gone: another is opened where it was offered, after a while.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
+        let offering = self.offering(rsa);
+        offering.iter().for_each(|id| self.set_opening(*id, false));
         if !self.has_quic(rsa) {
-            self.offering(rsa).into_iter().for_each(|id| self.none_beside(now, id));
+            offering.into_iter().for_each(|id| self.none_beside(now, id));
         }
     }
 
