@@ -138,6 +138,7 @@ PARSERS = {
     "crates/onion/src/directory/policy.rs": "documents",
     "crates/onion/src/directory/reply.rs": "documents",
     "crates/onion/src/wire/authority.rs": "documents",
+    "crates/onion/src/wire/family.rs": "documents",
     "crates/onion/src/wire/keys.rs": "documents",
     "crates/onion/src/node/detour.rs": "quic_moves",
     "crates/onion/src/wire/netdoc.rs": "documents",

@@ -296,14 +296,6 @@ fn proxy_requests() -> Seeds {
             "connect",
             seed(b"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: x\r\n\r\nrest"),
         ),
-        ("socks-format", seed(b"\x05\x01\x02\x01\x09<torS0X>1\x01p")),
-        (
-            "connect-isolated",
-            seed(
-                b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\nCONNECT a.example:80 HTTP/1.1\r\n\
-                Tor-Stream-Isolation: a\r\nTor-Family-Preference: ipv6-only\r\n\r\n",
-            ),
-        ),
         ("connect-v6", seed(b"CONNECT [2001:db8::1]:80 HTTP/1.0\r\n\r\n")),
         ("get", seed(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")),
     ]

@@ -3,6 +3,7 @@
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::{RequestReader, ResponseReader};
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::family::FamilyKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{
     DocumentError, LONGEST_ITEM, Unproven, check_bridge, check_descriptor, parse_certs,
@@ -74,6 +75,9 @@ fn descriptor(text: &str) {
 /// All files are one another's: no panic, and a message that names the file.
 fn key_files(content: &[u8]) {
     let error = RelayKeys::from_files(|_| Some(content.to_vec())).expect_err("they differ in form");
+    if let Ok(family) = FamilyKey::from_file(content) {
+        assert_eq!(family.id().len(), 43, "32 bytes without padding");
+    }
     assert!(!error.to_string().is_empty());
 }
 

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::answer::{
-    REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
+    Hangup, REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
 };
 use crate::http::{self, Connect, HttpRequest};
+use crate::names::name;
 use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
 /// The longest user ID, and the longest name, in a request of SOCKS4.
@@ -47,10 +48,6 @@ enum Stage {
     Socks4,
     Http,
 }
-
-/// The dialogue is over without a request: the bytes to send before the connection is closed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hangup(pub Vec<u8>);
 
 impl Dialogue {
     /// Starts a dialogue with a program of this service.
@@ -293,19 +290,6 @@ fn host(kind: u8, address: &[u8]) -> Option<String> {
         4 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_string()),
         _ => name(&address[1..]),
     }
-}
-
-/// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
-///
-/// An IPv6 address in brackets, as URLs have it, is that address (C tor takes it too).
-pub(crate) fn name(bytes: &[u8]) -> Option<String> {
-    if let [b'[', inner @ .., b']'] = bytes {
-        let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;
-        return Some(address.to_string());
-    }
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"/@?#[]".contains(byte);
-    let sound = (1..=255).contains(&bytes.len()) && bytes.iter().all(plain);
-    sound.then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use base64ct::{Base64, Encoding};
 
-use crate::answer::{HttpAnswer, Method, failed};
-use crate::dialogue::{Hangup, name};
+use crate::answer::{Hangup, HttpAnswer, Method, failed};
+use crate::names::name;
 use crate::{Family, Service};
 
 /// The longest head of an HTTP request, in bytes.

@@ -13,9 +13,11 @@ use std::net::IpAddr;
 mod answer;
 mod dialogue;
 mod http;
+mod names;
 mod reason;
 
-pub use dialogue::{Dialogue, Hangup};
+pub use answer::Hangup;
+pub use dialogue::Dialogue;
 pub use reason::Reason;
 
 /// The service behind a proxy, which decides what its dialogues understand.

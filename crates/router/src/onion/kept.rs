@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::store::StoreError;
+use super::store_error::StoreError;
 
 /// Fields of a file's object that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;

@@ -47,6 +47,7 @@ pub mod skew;
 pub mod state;
 mod station;
 pub mod store;
+mod store_error;
 pub mod tap;
 mod tcp_info;
 pub mod ways;

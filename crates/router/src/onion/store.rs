@@ -2,58 +2,21 @@
 //! written beside its place and moved into it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
+use anabranch_onion::wire::keys::{FILES, RelayKeys};
 use rand_core::CryptoRng;
 use rustix::process::geteuid;
 
 use super::kept::read_bytes;
+pub use super::store_error::StoreError;
 use anabranch_os::file_lock::FileLock;
 
 /// The file that a process locks as long as the folder is its own: C tor's, by the same call.
 const LOCK: &str = "lock";
-
-/// Why there are no keys, or no state.
-#[derive(Debug)]
-pub enum StoreError {
-    /// A file or folder, and what the system said.
-    File(PathBuf, io::Error),
-    /// Others may read the folder; what its mode is.
-    Open(PathBuf, u32),
-    /// Another process runs on the folder; its number, if it said so.
-    Busy(PathBuf, Option<u32>),
-    /// What the folder holds is of no use.
-    Keys(PathBuf, KeyError),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::File(path, error) => write!(out, "{}: {error}", path.display()),
-            StoreError::Open(path, mode) => {
-                let path = path.display();
-                write!(out, "{path}: others can read it (mode {mode:o}); chmod 700 {path}")
-            }
-            StoreError::Busy(path, process) => {
-                let process = process.map_or(String::new(), |id| format!(" {id}"));
-                let path = path.display();
-                write!(
-                    out,
-                    "{path}: another process{process} uses this folder; give this one a folder of \
-                     its own: --data FOLDER"
-                )
-            }
-            StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 /// A folder that only its owner looks into: made if it is not there.
 ///

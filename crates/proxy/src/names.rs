@@ -1,0 +1,16 @@
+//! Names of hosts.
+
+use std::net::Ipv6Addr;
+
+/// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
+///
+/// An IPv6 address in brackets, as URLs have it, is that address (C tor takes it too).
+pub(crate) fn name(bytes: &[u8]) -> Option<String> {
+    if let [b'[', inner @ .., b']'] = bytes {
+        let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;
+        return Some(address.to_string());
+    }
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"/@?#[]".contains(byte);
+    let sound = (1..=255).contains(&bytes.len()) && bytes.iter().all(plain);
+    sound.then(|| String::from_utf8_lossy(bytes).into_owned())
+}
