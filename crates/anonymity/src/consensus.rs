@@ -27,6 +27,11 @@ const ANY_PORT: &str = "accept 1-65535";
 pub const LONGEST: u64 = 64 << 20;
 /// How files begin that xz and gzip wrote.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
+/// How the annotations begin that CollecTor and tor's cache put before a document, and the one that
+/// names its type.
+const ANNOTATION: char = '@';
+const TYPE: &str = "@type ";
+const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
 /// Relays whose descriptions are parsed at once.
 const BATCH: usize = 1000;
 
@@ -107,9 +112,10 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
         return Err(whole("it ends within a line: it was cut, or it is not a consensus"));
     }
+    let (before, text) = without_annotations(text)?;
     let (header, rows) = match text.starts_with("network-status-version 3") {
-        true => document(text)?,
-        false => table(text)?,
+        true => document(text, before)?,
+        false => table(text, before)?,
     };
     if header.weights.is_empty() {
         return Err(whole("it has no bandwidth-weights: it was cut, or it is not a consensus"));
@@ -120,15 +126,29 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     listed(header, rows)
 }
 
+/// How many lines of annotations stand before a document, and the document.
+fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
+    let (mut lines, mut rest) = (0, text);
+    while rest.starts_with(ANNOTATION) {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        let kind = line.strip_prefix(TYPE).and_then(|kind| kind.split(' ').next());
+        if let Some(other) = kind.filter(|kind| !TYPES.contains(kind)) {
+            return Err(whole(&format!("it is of type {other}, and no consensus")));
+        }
+        (lines, rest) = (lines + 1, after);
+    }
+    Ok((lines, rest))
+}
+
 fn whole(what: &str) -> NoConsensus {
     NoConsensus { line: None, what: what.to_owned() }
 }
 
-/// A document of the directory protocol, flavour `ns` or `microdesc`.
-fn document(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
+/// A document of the directory protocol, flavour `ns` or `microdesc`, after `before` lines.
+fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
     let is_ns = !text.starts_with("network-status-version 3 microdesc");
-    for (line, text) in (1..).zip(text.lines()) {
+    for (line, text) in (before + 1..).zip(text.lines()) {
         let (keyword, rest) = text.split_once(' ').unwrap_or((text, ""));
         let is_good = match keyword {
             "r" => routers_line(rest, is_ns).map(|row| rows.push(row)).is_some(),
@@ -222,10 +242,10 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
     text.split_whitespace().map(pair).collect()
 }
 
-/// A table, one relay a row.
-fn table(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
+/// A table, one relay a row, after `before` lines.
+fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
-    for (line, text) in (1..).zip(text.lines()) {
+    for (line, text) in (before + 1..).zip(text.lines()) {
         if let Some(said) = text.strip_prefix("# ") {
             let (keyword, rest) = said.split_once(' ').unwrap_or((said, ""));
             header.take(keyword, rest).ok_or_else(|| bad(line, keyword))?;
@@ -414,6 +434,20 @@ mod tests {
         assert_eq!(only(&ns), only(&microdesc));
         assert_eq!((only(&ns).bandwidth, only(&ns).flags.guard), (270, true));
         assert!(ns.has_policies && !microdesc.has_policies);
+    }
+
+    #[test]
+    fn annotations_of_archives_and_caches_are_passed_over() {
+        let good = HEAD.to_owned() + &row(1, "accept 80\t") + &row(2, "accept 80\t");
+        let cache = "@downloaded-at 2024-05-17 17:02:11\n@source \"192.0.2.1\"\n";
+        for before in ["@type network-status-consensus-3 1.0\n", cache] {
+            let listed = read(&(before.to_owned() + &good)).unwrap();
+            assert_eq!(listed.network.relays().count(), 2);
+        }
+        let why = read(&format!("{cache}{}", good.replace("\t50\t", "\t-50\t"))).unwrap_err();
+        assert_eq!(why.line, Some(7), "lines count from the file's first");
+        let why = read("@type server-descriptor 1.0\nrouter a\n").unwrap_err().to_string();
+        assert_eq!(why, "it is of type server-descriptor, and no consensus");
     }
 
     #[test]

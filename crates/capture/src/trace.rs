@@ -355,9 +355,11 @@ fn labels(
     column.close()
 }
 
-/// Numbers that hardly change from row to row are stored as differences, times byte by byte,
-/// labels end to end: smaller and several times faster to write than dictionaries, which only
-/// sizes repay. Labels get no statistics, as these compare every one (see [`same_label`]).
+/// Numbers that hardly change from row to row are stored as differences, which is smaller and
+/// several times faster to write than dictionaries, which only sizes repay. Times and labels are
+/// plain: there are readers (fastparquet) that know no BYTE_STREAM_SPLIT and no
+/// DELTA_LENGTH_BYTE_ARRAY. Labels get no statistics, as these compare every one (see
+/// [`same_label`]).
 fn layout(facts: &TraceFacts) -> WriterProperties {
     let mut layout = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -367,8 +369,7 @@ fn layout(facts: &TraceFacts) -> WriterProperties {
     for (name, _) in COLUMNS {
         let encoding = match name {
             "load" | "run" | "path" => Encoding::DELTA_BINARY_PACKED,
-            "label" => Encoding::DELTA_LENGTH_BYTE_ARRAY,
-            "time" => Encoding::BYTE_STREAM_SPLIT,
+            "label" | "time" => Encoding::PLAIN,
             _ => continue,
         };
         layout = layout

@@ -1,15 +1,17 @@
 //! `anabranch anonymity`: what a share of hostile relays learns of clients whose circuits have
 //! several legs, from a consensus.
 
+mod source;
 mod tables;
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
+use anabranch_anonymity::BadSetting;
+use anabranch_anonymity::consensus::{Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, paths};
@@ -46,8 +48,12 @@ enum What {
 /// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
-    /// The consensus, unpacked; - is standard input (xz -dc FILE | anabranch anonymity ... -)
+    /// Read this consensus, plain or compressed (xz, gzip), or an archive of several, such as
+    /// CollecTor's of a month; - is standard input.
     consensus: PathBuf,
+    /// Take from an archive the consensus that is valid after this hour (UTC), as 2024-05-17T17.
+    #[arg(long, value_name = "TIME")]
+    valid_after: Option<String>,
     /// Seed all random choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -246,14 +252,15 @@ impl Common {
     fn read(&self) -> Result<Listed, Failure> {
         let shown = self.consensus.display();
         let refuse = |why: &dyn std::fmt::Display| Failure::misuse(format!("{shown}: {why}"));
-        let mut bytes = Vec::new();
-        let read_all = match self.consensus == Path::new("-") {
-            true => io::stdin().lock().take(LONGEST + 1).read_to_end(&mut bytes),
-            false => fs::File::open(&self.consensus)
-                .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)),
+        let wanted = self.valid_after.as_deref();
+        let bytes = match self.consensus == Path::new("-") {
+            true => source::read(io::stdin().lock(), wanted),
+            false => {
+                let file = fs::File::open(&self.consensus).map_err(|error| refuse(&error))?;
+                source::read(file, wanted)
+            }
         };
-        read_all.map_err(|error| refuse(&error))?;
-        decode(&bytes).map_err(|error| refuse(&error))
+        decode(&bytes.map_err(|why| refuse(&why))?).map_err(|error| refuse(&error))
     }
 
     fn print(

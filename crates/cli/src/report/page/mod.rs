@@ -42,6 +42,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
+    /// Whether all of its times count from one moment.
+    has_one_clock: bool,
 }
 
 /// A direction.
@@ -138,7 +140,8 @@ fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
         let session = &summary.sessions[at];
         let title = tables::title(session);
         let (paths, whole) = (&*session.paths, &session.whole);
-        Part { id: format!("s{at}"), title: capital(&title), facts, units, paths, whole, course }
+        let (id, title) = (format!("s{at}"), capital(&title));
+        Part { id, title, facts, units, paths, whole, course, has_one_clock: true }
     };
     let several = summary.sessions.len() > 1;
     let all = several.then(|| Part {
@@ -149,8 +152,14 @@ fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
         paths: &summary.paths,
         whole: &summary.whole,
         course: &courses.all,
+        has_one_clock: !is_data_set(summary),
     });
     all.into_iter().chain(chosen.iter().zip(&courses.chosen).map(session)).collect()
+}
+
+/// Whether the trace is a set of labelled loads, whose times count from the beginning of each.
+fn is_data_set(summary: &Summary) -> bool {
+    summary.sessions.iter().any(|session| !session.label.is_empty())
 }
 
 fn contents(parts: &[Part<'_>]) -> Markup {
@@ -168,8 +177,15 @@ fn section(part: &Part<'_>) -> Markup {
             (words::of_part(part))
             (numbers::shares(part))
             (numbers::table(part))
-            (rates::figure(part))
-            (runs::closely(part))
+            @if part.has_one_clock {
+                (rates::figure(part))
+                (runs::closely(part))
+            } @else {
+                p.muted {
+                    "These are loads of a data set: the times of each count from its own beginning, \
+                     so that they have no course together. Single loads have theirs."
+                }
+            }
             (runs::lengths(part))
         }
     }

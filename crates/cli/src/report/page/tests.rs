@@ -60,6 +60,22 @@ fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
 }
 
 #[test]
+fn loads_of_a_data_set_are_not_laid_on_one_axis() {
+    let of = |label: &'static str| {
+        let rows = [turns(0, 2), turns(1, 2)].concat();
+        made(
+            &named(&["wlan", "lte"]),
+            &rows.iter().map(|row| Row { label, ..*row }).collect::<Vec<_>>(),
+        )
+    };
+    let (sessions, loads) = (of(""), of("example.org"));
+    let pictures = |page: &str| page.matches(r#"role="img""#).count();
+    // Of all together: for each way three rates and two close views.
+    assert_eq!(pictures(&sessions) - pictures(&loads), 2 * (3 + 2));
+    assert!(loads.contains("count from its own beginning") && !sessions.contains("own beginning"));
+}
+
+#[test]
 fn every_figure_has_a_title_and_every_table_a_caption() {
     let page = made(&named(&["wlan", "lte"]), &turns(0, 2));
     let count = |what: &str| page.matches(what).count();

@@ -64,9 +64,8 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: at 100ms most servers keep 13 to 76 % of their \
-         speed, at \
-         1s 81 to 96 %, but one path's observer then recognises 38 % of pages instead of 12 %; \
-         with \
+         speed, at 1s 81 to 96 %, but one path's observer then recognises 39 % of pages instead of \
+         18 %; with \
          s2n-quic and aioquic --in-order 30ms keeps all (docs/guide/quic.md)"
     )
 }

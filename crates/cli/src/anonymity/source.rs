@@ -1,0 +1,211 @@
+//! Where a consensus comes from: a file or standard input, maybe packed, maybe one of an archive's.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use anabranch_anonymity::consensus::LONGEST;
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+use tar::{Archive, Entry};
+
+/// Bytes of a tar file's first header, and where in it the format's name stands.
+const TAR_HEADER: u64 = 512;
+const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
+/// Bytes at the beginning of a document in which its times stand.
+const BEGIN: u64 = 4096;
+
+/// Reads the bytes of a consensus: of an archive (CollecTor's of a month) the one that is valid
+/// after `wanted`, or the only one. No more than one document is held.
+///
+/// # Errors
+/// The source cannot be read, or which document is meant is not said: one line.
+pub(super) fn read(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String> {
+    let mut source = unpacked(BufReader::new(source)).map_err(told)?;
+    let mut begin = Vec::new();
+    source.by_ref().take(TAR_HEADER).read_to_end(&mut begin).map_err(told)?;
+    let is_archive = begin.get(TAR_NAME.0..).is_some_and(|rest| rest.starts_with(TAR_NAME.1));
+    let whole = Cursor::new(begin).chain(source);
+    match (is_archive, wanted) {
+        (true, _) => of_archive(whole, wanted),
+        (false, None) => all_of(whole),
+        (false, Some(_)) => Err("it is no archive: leave --valid-after out".to_owned()),
+    }
+}
+
+fn told(error: io::Error) -> String {
+    format!("it cannot be read, or is cut: {error}")
+}
+
+fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let begin = source.fill_buf()?;
+    Ok(match begin {
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Box::new(XzReader::new(source, true)),
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(source)),
+        _ => Box::new(source),
+    })
+}
+
+/// At most as much as a consensus may have, and a byte, by which its reader refuses it.
+fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;
+    Ok(bytes)
+}
+
+/// Members of an archive, as far as they were passed.
+#[derive(Default)]
+struct Passed {
+    documents: usize,
+    first: Option<String>,
+    last: Option<String>,
+}
+
+impl Passed {
+    fn add(&mut self, time: String) {
+        self.documents += 1;
+        self.first = self.first.take().into_iter().chain([time.clone()]).min();
+        self.last = self.last.take().into_iter().chain([time]).max();
+    }
+}
+
+fn of_archive(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String> {
+    let wanted = wanted.map(time).transpose()?;
+    let (mut passed, mut only) = (Passed::default(), None);
+    let mut archive = Archive::new(source);
+    for entry in archive.entries().map_err(told)? {
+        let entry = entry.map_err(told)?;
+        let Some((valid_after, document)) = dated(entry)? else { continue };
+        match &wanted {
+            Some(wanted) if valid_after.starts_with(wanted) => return all_of(document),
+            None if only.is_some() => return Err(several(&passed, &valid_after)),
+            None => only = Some(all_of(document)?),
+            Some(_) => {}
+        }
+        passed.add(valid_after);
+    }
+    let Passed { documents, first, last } = passed;
+    match (only, wanted, first.zip(last)) {
+        (Some(bytes), ..) => Ok(bytes),
+        (_, Some(wanted), Some((first, last))) => Err(format!(
+            "none of its {documents} consensuses, of {first} to {last}, is valid after {wanted}"
+        )),
+        _ => Err("the archive holds no consensus".to_owned()),
+    }
+}
+
+fn several(passed: &Passed, next: &str) -> String {
+    let first = passed.first.as_deref().unwrap_or(next);
+    let example = first.get(..13).unwrap_or(first).replace(' ', "T");
+    format!(
+        "it is an archive of several consensuses, of {first} and {next} among them: choose one, \
+         such as --valid-after {example}"
+    )
+}
+
+/// A member with its time; `None` if it is no file, or says none.
+fn dated<R: Read>(
+    mut entry: Entry<'_, R>,
+) -> Result<Option<(String, impl Read + use<'_, R>)>, String> {
+    if !entry.header().entry_type().is_file() {
+        return Ok(None);
+    }
+    let mut begin = Vec::new();
+    entry.by_ref().take(BEGIN).read_to_end(&mut begin).map_err(told)?;
+    let text = String::from_utf8_lossy(&begin);
+    let said = text
+        .lines()
+        .find_map(|line| line.strip_prefix("valid-after ").or(line.strip_prefix("# valid-after ")));
+    let said = said.map(str::to_owned);
+    Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
+}
+
+/// `2024-05-17T17` as documents begin it: `2024-05-17 17`.
+fn time(text: &str) -> Result<String, String> {
+    let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
+    let form = "0000-00-00 00:00:00";
+    let is_digit = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
+    let shape: String = plain.chars().map(is_digit).collect();
+    match shape.len() >= 13 && form.starts_with(&shape) {
+        true => Ok(plain),
+        false => Err(format!("--valid-after {text}: write a date and an hour, 2024-05-17T17")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write as _;
+
+    fn document(hour: u32) -> String {
+        format!(
+            "@type network-status-consensus-3 1.0\nnetwork-status-version 3\n\
+             valid-after 2024-05-17 {hour:02}:00:00\n{}",
+            "r\n".repeat(9_000)
+        )
+    }
+
+    fn archive(hours: &[u32]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut add = |name: &str, text: &[u8]| {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, name, text).unwrap();
+        };
+        add("README", b"what this is");
+        for hour in hours {
+            add(&format!("month/17/{hour}-consensus"), document(*hour).as_bytes());
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn an_archive_gives_the_document_of_an_hour() {
+        let month = archive(&[0, 1, 17]);
+        for packed in [month.clone(), gzip(&month)] {
+            for wanted in ["2024-05-17T17", "2024-05-17 17:00", "2024-05-17T17:00:00Z"] {
+                let bytes = read(&*packed, Some(wanted)).unwrap();
+                assert_eq!(bytes, document(17).into_bytes(), "{wanted}");
+            }
+        }
+        assert_eq!(read(&*archive(&[3]), None).unwrap(), document(3).into_bytes());
+    }
+
+    #[test]
+    fn which_document_is_meant_has_to_be_said() {
+        let says = |source: &[u8], wanted: Option<&str>, what: &str| {
+            let why = read(source, wanted).unwrap_err();
+            assert!(why.contains(what) && !why.contains('\n'), "{why}: not {what}");
+        };
+        let month = archive(&[0, 1, 17]);
+        says(&month, None, "such as --valid-after 2024-05-17T00");
+        says(&month, Some("2024-05-18T00"), "none of its 3 consensuses, of 2024-05-17 00:00:00");
+        says(&month, Some("May"), "write a date and an hour");
+        says(&archive(&[]), None, "holds no consensus");
+        says(document(1).as_bytes(), Some("2024-05-17T01"), "leave --valid-after out");
+        says(&gzip(&month)[..4000], Some("2024-05-18T00"), "is cut");
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_is_or_unpacked() {
+        // `xz` of "valid-after\n".
+        let packed: &[u8] = &[
+            0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x04, 0xe6, 0xd6, 0xb4, 0x46, 0x02, 0x00,
+            0x21, 0x01, 0x16, 0x00, 0x00, 0x00, 0x74, 0x2f, 0xe5, 0xa3, 0x01, 0x00, 0x0b, 0x76,
+            0x61, 0x6c, 0x69, 0x64, 0x2d, 0x61, 0x66, 0x74, 0x65, 0x72, 0x0a, 0x00, 0xe6, 0xa1,
+            0x8c, 0xb6, 0xb2, 0x5f, 0xc1, 0x9b, 0x00, 0x01, 0x24, 0x0c, 0xa6, 0x18, 0xd8, 0xd8,
+            0x1f, 0xb6, 0xf3, 0x7d, 0x01, 0x00, 0x00, 0x00, 0x00, 0x04, 0x59, 0x5a,
+        ];
+        assert_eq!(read(packed, None).unwrap(), b"valid-after\n");
+        assert_eq!(read(&*gzip(b"text\n"), None).unwrap(), b"text\n");
+        assert_eq!(read(&b"short\n"[..], None).unwrap(), b"short\n");
+        assert!(read(&packed[..20], None).is_err());
+    }
+}
