@@ -12,6 +12,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
 
 build:  ## the program, optimised
+	@scripts/need build
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)
 	@strip -o $(CACHE)/stripped $(CARGO_TARGET_DIR)/release/anabranch

@@ -8,7 +8,7 @@ use anabranch_onion::wire::cell::BODY;
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{self, Extend};
 use anabranch_onion::wire::link;
-use anabranch_onion::wire::message::{self, Begin, Format};
+use anabranch_onion::wire::message::{self, Begin, Format, Sendme};
 
 /// The first byte says which reader gets the rest.
 pub fn check(input: &[u8]) {
@@ -50,8 +50,8 @@ fn streams(data: &[u8]) {
     if let Some(answers) = message::read_resolved(data) {
         assert_eq!(message::read_resolved(&message::put_resolved(&answers)), Some(answers));
     }
-    if let Some(tag) = message::read_sendme(data) {
-        assert_eq!(message::read_sendme(&message::put_sendme(&tag)), Some(tag));
+    if let Some(Sendme::Tagged(tag)) = message::read_sendme(data) {
+        assert_eq!(message::read_sendme(&message::put_sendme(&tag)), Some(Sendme::Tagged(tag)));
         assert_eq!(Tag::from_bytes(tag.bytes()), Some(tag));
     }
     if let Some(rate) = message::read_xon(data) {

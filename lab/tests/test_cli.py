@@ -43,7 +43,7 @@ def test_split_does_by_default_what_the_splitter_does(trace: Path, tmp_path: Pat
     out = tmp_path / "out.parquet"
     done = lab("split", trace, out)
     assert (done.returncode, done.stderr) == (0, "")
-    assert io.read(out).facts.schedule == str(Split("weighted:4", "100ms"))
+    assert io.read(out).facts.schedule == str(Split("weighted:4", "100ms", mode="follow"))
 
 
 def test_split_writes_what_the_library_splits(trace: Path, tmp_path: Path) -> None:
@@ -168,3 +168,45 @@ def test_help_and_version() -> None:
     for done in (lab(), lab("--help")):
         assert (done.returncode, done.stderr) == (0, "")
         assert "evaluate" in done.stdout
+
+
+def test_no_file_is_overwritten_unasked(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    for command in (
+        ["convert", trace, out],
+        ["split", trace, out],
+        ["defend", trace, out, "--defence", "front"],
+    ):
+        out.write_bytes(b"mine")
+        done = lab(*command)
+        assert done.returncode == 2
+        assert done.stderr.endswith("it exists: choose another place, or add --replace\n")
+        assert out.read_bytes() == b"mine"
+        assert lab(*command, "--replace").returncode == 0
+        assert len(io.read(out)) == 12
+    for replica in range(2):
+        out.with_suffix(f".{replica}.parquet").write_bytes(b"mine")
+        done = lab("split", trace, out, "--resplits", 2)
+        assert done.returncode == 2
+        assert f"out.{replica}.parquet: it exists" in done.stderr or replica
+        out.with_suffix(f".{replica}.parquet").unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        ([], "follow"),
+        (["--schedule", "batched"], "independent"),
+        (["--mode", "together"], "together"),
+    ],
+)
+def test_a_split_is_one_of_a_program_unless_asked(
+    words: list[str], mode: str, trace: Path, tmp_path: Path
+) -> None:
+    done = lab("split", trace, tmp_path / "out.parquet", *words)
+    assert done.returncode == 0, done.stderr
+    schedule = io.read(tmp_path / "out.parquet").facts.schedule
+    assert schedule is not None
+    assert f"--mode {mode}" in schedule
+    warned = "warning: mode together: no program" in done.stderr
+    assert warned == (mode == "together")

@@ -112,8 +112,8 @@ def test_wireguard_on_another_port_is_known_by_its_first_message(
         tunnel.ping()
         stack.enter_context(tunnel.server.web(site(tmp_path, MIB)))
         assert not tunnel.download(MIB).fault(MIB)
-        (session,) = splitter.of("session")
-        assert session["protocol"] == "wireguard"
+        *_, session = splitter.of("session")
+        assert (session["protocol"], session["confidence"]) == ("wireguard", "certain")
 
 
 def test_dtls_at_the_port_of_quic_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
@@ -135,8 +135,9 @@ def test_dtls_at_the_port_of_quic_keeps_to_one_path(network: Network, tmp_path: 
         assert [line for line in said.splitlines() if line.startswith("line ")] == [
             f"line {i}" for i in range(1, 11)
         ], said
-        (session,) = splitter.of("session")
-        assert session["protocol"] == "dtls"
+        *_, session = splitter.of("session")
+        assert (session["protocol"], session["confidence"]) == ("dtls", "certain")
+        assert "address" in session["one_path"]
         used = [path for path in splitter.stop()["paths"] if path["up_packets"]]
         assert len(used) == 1, used
 

@@ -137,7 +137,7 @@ def test_http_answers_are_those_of_a_stock_tor(
                 continue
             assert verdict(here) == verdict(there), (head, here, there)
             names = [
-                {line.split(":")[0] for line in answer.splitlines()[1:]} - {""}
+                {line.split(":")[0] for line in answer.split("\r\n\r\n")[0].splitlines()[1:]}
                 for answer in (here, there)
             ]
             assert names[1] <= names[0], (head, here, there)

@@ -22,16 +22,7 @@ impl Draft {
     /// # Errors
     /// The directory does not exist or cannot be written to, or `target` exists and is no file.
     pub fn begin(target: &Path) -> io::Result<Draft> {
-        refuse_non_file(target)?;
-        let folder = folder_of(target)?;
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let file = tempfile::Builder::new()
-            .prefix(&format!(".{name}."))
-            .suffix(".part")
-            .tempfile_in(folder)
-            .map_err(|e| {
-                explain(e, format!("cannot write in the directory {}", folder.display()))
-            })?;
+        let file = hidden(target)?;
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
     }
 
@@ -52,11 +43,6 @@ impl Draft {
         let named = file.persist(&target).map_err(|e| e.error);
         named.map(drop).map_err(|e| explain(e, format!("cannot name {}", target.display())))
     }
-
-    /// The name that the file will have.
-    pub(super) fn target(&self) -> &Path {
-        &self.target
-    }
 }
 
 impl Write for Draft {
@@ -67,6 +53,19 @@ impl Write for Draft {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Makes a file in the folder of `target`, under a temporary name, for its owner alone.
+///
+/// # Errors
+/// The directory does not exist or cannot be written to, or `target` exists and is no file.
+pub(super) fn hidden(target: &Path) -> io::Result<NamedTempFile> {
+    refuse_non_file(target)?;
+    let folder = folder_of(target)?;
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let mut builder = tempfile::Builder::new();
+    let made = builder.prefix(&format!(".{name}.")).suffix(".part").tempfile_in(folder);
+    made.map_err(|e| explain(e, format!("cannot write in the directory {}", folder.display())))
 }
 
 /// `error` with the thing that failed before it.

@@ -69,6 +69,14 @@ pub struct TraceFacts {
     pub schedule: Option<String>,
     /// What `size` counts.
     pub unit: SizeUnit,
+    /// Protocols whose sessions number their packets in clear, by their names for machines.
+    pub numbers: Vec<String>,
+}
+
+/// The metadata for [`TraceFacts::numbers`], which are complete only when the trace is.
+pub(super) fn numbers_entry(numbers: &[String]) -> Option<KeyValue> {
+    let value = || serde_json::Value::from(numbers).to_string();
+    (!numbers.is_empty()).then(|| KeyValue::new("anabranch.numbers".to_owned(), value()))
 }
 
 impl TraceFacts {
@@ -84,7 +92,7 @@ impl TraceFacts {
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// As Parquet metadata.
+    /// As Parquet metadata, without [`TraceFacts::numbers`].
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![
@@ -116,6 +124,8 @@ impl TraceFacts {
             seed: field("seed", find("seed"), |s| s.parse().ok())?,
             schedule: find("schedule").map(str::to_owned),
             unit: field("size", find("size"), parse_unit)?.unwrap_or_default(),
+            numbers: field("numbers", find("numbers"), |s| serde_json::from_str(s).ok())?
+                .unwrap_or_default(),
         })
     }
 }
@@ -161,6 +171,7 @@ mod tests {
             seed: Some(u64::MAX),
             schedule: Some("weighted --every 100ms".into()),
             unit: SizeUnit::Cell,
+            numbers: Vec::new(),
         }
     }
 
@@ -194,6 +205,7 @@ mod tests {
         assert!(parse("anabranch.start", "today").contains("anabranch.start"));
         assert!(parse("anabranch.paths", "wlan").contains("anabranch.paths"));
         assert!(parse("anabranch.size", "bit").contains("anabranch.size"));
+        assert!(parse("anabranch.numbers", "all").contains("anabranch.numbers"));
         assert!(TraceFacts::parse(&without("anabranch.schema")).unwrap_err().contains("lack"));
     }
 

@@ -9,15 +9,17 @@
 //! [`Courses`] follow it over time.
 //!
 //! Taps never slow a driver down by more than [`PATIENCE`]: encoding and writing happen on a thread
-//! of their own. A tap that fails says so once; its driver then drops it and goes on forwarding.
-//! Files appear under their names only when [`Tap::finish`] succeeds; a tap dropped before that
-//! leaves nothing behind.
+//! of their own. A tap that fails reports it once; its driver then drops it and goes on forwarding.
+//! Files appear under their names with the first content that [`Tap::flush`] has written. They
+//! stay, readable up to the last flush, when a tap fails and when the program is killed. A tap that has
+//! seen nothing leaves nothing.
 
 mod course;
 mod draft;
 mod facts;
 mod histogram;
 mod lengths;
+mod live;
 mod pcap;
 mod read;
 mod summary;
@@ -26,6 +28,7 @@ mod worker;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 
@@ -33,7 +36,7 @@ pub use course::{Course, Courses, Lane, LaneWay, RUNS, Run, STEPS, Ways};
 pub use draft::Draft;
 pub use facts::{SCHEMA, SizeUnit, TraceFacts};
 pub use histogram::Histogram;
-pub use pcap::PcapTap;
+pub use pcap::{PcapLimits, PcapTap};
 pub use read::{Trace, TraceError};
 pub use summary::{Flow, PathSummary, Session, Spread, Summary, SummaryBuilder};
 pub use trace::{Row, RowLabels, TraceTap, TraceWriter};
@@ -86,15 +89,30 @@ pub trait Tap: Send {
     ///
     /// # Errors
     /// The file cannot be written, the disk falls behind, or the batch is malformed. The tap is of
-    /// no further use then: drop it, which removes what it wrote.
+    /// no further use then: drop it, which keeps what it wrote.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Completes the files and gives them their names.
+    /// Notes that packets of `protocol` (a name for machines) are numbered in clear.
+    fn numbered(&mut self, protocol: &str) {
+        let _ = protocol;
+    }
+
+    /// Writes what was noted before `now`, if the last write is at least a second ago. A trace, whose
+    /// parts cost space, waits for 1/32 of its length where that is longer.
     ///
     /// # Errors
-    /// Something could not be written; nothing is left behind then.
+    /// As [`Tap::seen`].
+    fn flush(&mut self, now: Time) -> io::Result<()>;
+
+    /// Completes the files.
+    ///
+    /// # Errors
+    /// Something could not be written; what was flushed before is kept.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
+
+/// Time from one flush to the next.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The datagrams of a batch, as [`ObservedBatch::datagrams`] tells.
 fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {

@@ -1,12 +1,15 @@
 //! A pcapng file per path, with the packets that an observer of the path would have recorded.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::mem::replace;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use anabranch_multipath::Time;
 use anabranch_os::packet;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -16,9 +19,10 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use super::draft::{Draft, explain};
+use super::draft::explain;
+use super::live::LiveFile;
 use super::worker::{Sink, Worker};
-use super::{ObservedBatch, Tap, cut, invalid};
+use super::{FLUSH_INTERVAL, ObservedBatch, Tap, cut, invalid};
 
 /// Bytes of payload, or batches, after which the writing thread takes over.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
@@ -33,11 +37,41 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
+/// Limits of the captures of one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcapLimits {
+    /// Bytes after which a file is followed by the next, `NAME_00002.pcapng` after
+    /// `NAME_00001.pcapng`; `None` for one file of any size, `NAME.pcapng`.
+    pub size: Option<u64>,
+    /// Files of a path that are kept; older ones are removed.
+    pub files: Option<usize>,
+}
+
+impl PcapLimits {
+    /// Returns the name of the file `number`, from 1, of the path `name`.
+    pub fn file_name(&self, name: &str, number: u32) -> String {
+        match self.size {
+            Some(_) => format!("{name}_{number:05}.pcapng"),
+            None => format!("{name}.pcapng"),
+        }
+    }
+
+    /// Returns whether a capture of the path `name` may call a file `file_name`.
+    pub fn may_name(&self, name: &str, file_name: &str) -> bool {
+        let Some(_) = self.size else { return file_name == self.file_name(name, 1) };
+        let number = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('_'));
+        let number = number.and_then(|rest| rest.strip_suffix(".pcapng")).unwrap_or_default();
+        number.len() >= 5 && number.bytes().all(|byte| byte.is_ascii_digit())
+    }
+}
+
 /// The tap that writes `NAME.pcapng` for each path into one directory.
 pub struct PcapTap {
     batch: Batch,
     start: Duration,
     paths: usize,
+    /// When the last batch was handed over.
+    flushed: Time,
     worker: Worker<PcapSink>,
 }
 
@@ -48,7 +82,12 @@ impl PcapTap {
     /// # Errors
     /// The directory cannot be made or written to, a file's name is that of a
     /// directory, or a path's name cannot be a file's.
-    pub fn create(folder: &Path, names: &[String], start: SystemTime) -> io::Result<PcapTap> {
+    pub fn create(
+        folder: &Path,
+        names: &[String],
+        start: SystemTime,
+        limits: PcapLimits,
+    ) -> io::Result<PcapTap> {
         let start = start.duration_since(SystemTime::UNIX_EPOCH);
         let start = start.map_err(|_| invalid("the clock stands before 1970"))?;
         if let Some(name) =
@@ -59,10 +98,12 @@ impl PcapTap {
         fs::create_dir_all(folder).map_err(|error| {
             explain(error, format!("cannot make the directory {}", folder.display()))
         })?;
-        let files: io::Result<Vec<_>> = names.iter().map(|name| begin(folder, name)).collect();
+        let begun = names.iter().map(|name| PathFiles::begin(folder, name, limits));
+        let files: io::Result<Vec<_>> = begun.collect();
         let sink = PcapSink { files: files?, packet: Vec::new() };
         let worker = Worker::start("pcap", sink)?;
-        Ok(PcapTap { batch: Batch::default(), start, paths: names.len(), worker })
+        let (batch, paths, flushed) = (Batch::default(), names.len(), Time::ZERO);
+        Ok(PcapTap { batch, start, paths, flushed, worker })
     }
 
     fn record(&self, seen: &ObservedBatch<'_>) -> Record {
@@ -87,6 +128,14 @@ impl Tap for PcapTap {
         if self.batch.bytes.len() < FULL.0 && self.batch.records.len() < FULL.1 {
             return Ok(());
         }
+        self.worker.swap(&mut self.batch)
+    }
+
+    fn flush(&mut self, now: Time) -> io::Result<()> {
+        if self.batch.records.is_empty() || now.since(self.flushed) < FLUSH_INTERVAL {
+            return Ok(());
+        }
+        self.flushed = now;
         self.worker.swap(&mut self.batch)
     }
 
@@ -115,8 +164,81 @@ struct Batch {
 
 /// Rebuilding packets costs more than copying them, so it happens here, on the worker's thread.
 struct PcapSink {
-    files: Vec<PcapNgWriter<Draft>>,
+    files: Vec<PathFiles>,
     packet: Vec<u8>,
+}
+
+/// The files of one path: the present one, and those before it.
+struct PathFiles {
+    folder: PathBuf,
+    name: String,
+    limits: PcapLimits,
+    file: PcapNgWriter<LiveFile>,
+    /// Number of the present file, from 1.
+    number: u32,
+    /// Whether it has a packet.
+    has_packets: bool,
+    /// Whether a file of this run has its name.
+    has_begun: bool,
+    /// Earlier files that are still there, the oldest first.
+    before: VecDeque<PathBuf>,
+}
+
+impl PathFiles {
+    fn begin(folder: &Path, name: &str, limits: PcapLimits) -> io::Result<PathFiles> {
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+            return Err(invalid(format!("the path name {name:?} cannot be the name of a file")));
+        }
+        let file = begin(&folder.join(limits.file_name(name, 1)), name)?;
+        let (folder, name, before) = (folder.to_owned(), name.to_owned(), VecDeque::new());
+        let (number, has_packets, has_begun) = (1, false, false);
+        Ok(PathFiles { folder, name, limits, file, number, has_packets, has_begun, before })
+    }
+
+    fn write(&mut self, block: EnhancedPacketBlock<'_>) -> io::Result<()> {
+        let written = self.file.write_pcapng_block(block).map_err(to_io);
+        written.map_err(|error| self.file.get_ref().failed(error))?;
+        self.has_packets = true;
+        let is_full = |size| self.file.get_ref().length() >= size;
+        if self.limits.size.is_some_and(is_full) { self.follow() } else { Ok(()) }
+    }
+
+    /// Ends the present file and begins the next; the oldest goes where too many are there.
+    fn follow(&mut self) -> io::Result<()> {
+        self.show()?;
+        let target = |number| self.folder.join(self.limits.file_name(&self.name, number));
+        let next = begin(&target(self.number + 1), &self.name)?;
+        self.before.push_back(target(self.number));
+        self.file = next;
+        (self.number, self.has_packets) = (self.number + 1, false);
+        while self.limits.files.is_some_and(|files| self.before.len() >= files.max(1)) {
+            let oldest = self.before.pop_front();
+            oldest.map_or(Ok(()), fs::remove_file)?;
+        }
+        Ok(())
+    }
+
+    /// Hands to the kernel what was written, where a packet is in it.
+    fn show(&mut self) -> io::Result<()> {
+        if !self.has_packets {
+            return Ok(());
+        }
+        if !replace(&mut self.has_begun, true) {
+            self.clear()?;
+        }
+        self.file.get_mut().show()
+    }
+
+    /// Removes the files of an earlier run, which the user wants replaced.
+    fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            if self.limits.may_name(&self.name, &name) {
+                fs::remove_file(self.folder.join(name))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl PcapSink {
@@ -125,10 +247,7 @@ impl PcapSink {
         for payload in cut(bytes, record.stride) {
             self.packet.clear();
             packet::write(&mut self.packet, record.from, record.to, record.ecn, payload)?;
-            let block = packet_block(record, &self.packet);
-            let written = file.write_pcapng_block(block).map_err(to_io);
-            let what = || format!("cannot write {}", file.get_ref().target().display());
-            written.map_err(|error| explain(error, what()))?;
+            file.write(packet_block(record, &self.packet))?;
         }
         Ok(())
     }
@@ -146,26 +265,31 @@ impl Sink for PcapSink {
         }
         batch.records.clear();
         batch.bytes.clear();
-        Ok(())
+        self.files.iter_mut().try_for_each(PathFiles::show)
     }
 
-    /// All files or none: none gets its name before all are safe on the disk.
+    /// All files, whichever fails; the first error.
     fn commit(self) -> io::Result<()> {
-        let mut drafts: Vec<_> = self.files.into_iter().map(PcapNgWriter::into_inner).collect();
-        drafts.iter_mut().try_for_each(Draft::settle)?;
-        drafts.into_iter().try_for_each(Draft::commit)
+        let files = self.files.into_iter();
+        // The next of a row that has ended has no packet yet.
+        let wanted = files.filter(|files| files.has_packets || files.number == 1);
+        let ended: Vec<_> = wanted.map(|files| files.file.into_inner().commit()).collect();
+        ended.into_iter().collect()
+    }
+
+    /// What one file could not take does not concern the others.
+    fn keep(&mut self) {
+        for files in &mut self.files {
+            let _ = files.show();
+        }
     }
 }
 
-/// Begins `NAME.pcapng` with its section header and its one interface, the path.
-fn begin(folder: &Path, name: &str) -> io::Result<PcapNgWriter<Draft>> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        return Err(invalid(format!("the path name {name:?} cannot be the name of a file")));
-    }
-    let target = folder.join(format!("{name}.pcapng"));
+/// Begins the capture `target` with its section header and its one interface, the path `name`.
+fn begin(target: &Path, name: &str) -> io::Result<PcapNgWriter<LiveFile>> {
     let head = || -> io::Result<_> {
-        let draft = Draft::begin(&target)?;
-        let mut file = PcapNgWriter::with_section_header(draft, section()).map_err(to_io)?;
+        let file = LiveFile::begin(target)?;
+        let mut file = PcapNgWriter::with_section_header(file, section()).map_err(to_io)?;
         file.write_pcapng_block(interface(name)).map_err(to_io)?;
         Ok(file)
     };
@@ -224,8 +348,13 @@ mod tests {
     const START: Duration = Duration::new(1_700_000_000, 987_654_321);
 
     fn tap(folder: &Path) -> Box<PcapTap> {
+        limited(folder, PcapLimits::default())
+    }
+
+    fn limited(folder: &Path, limits: PcapLimits) -> Box<PcapTap> {
         let names = ["wlan", "lte"].map(str::to_owned);
-        let mut tap = PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH + START).unwrap();
+        let start = SystemTime::UNIX_EPOCH + START;
+        let mut tap = PcapTap::create(folder, &names, start, limits).unwrap();
         tap.worker.patience = Duration::from_secs(60);
         Box::new(tap)
     }
@@ -340,15 +469,66 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_capture_leaves_nothing() {
+    fn an_abandoned_capture_keeps_what_it_saw_and_leaves_nothing_where_that_was_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut tap = tap(folder.path());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         for _ in 0..50 {
             tap.seen(&seen(1, true, &[0; 60_000], 1200)).unwrap();
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         drop(tap);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        // Batches of 1 MiB: what was not full yet is lost with the tap.
+        assert!(packets(&folder.path().join("lte.pcapng"), "lte").len() >= 1700);
+    }
+
+    #[test]
+    fn a_capture_can_be_read_a_second_after_it_was_taken_while_it_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("wlan.pcapng");
+        let mut tap = tap(folder.path());
+        tap.seen(&seen(0, true, b"first", 0)).unwrap();
+        tap.flush(Time::from_millis(900)).unwrap();
+        assert!(!file.exists(), "less than a second");
+        tap.flush(Time::from_millis(1000)).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while !file.exists() {
+            assert!(std::time::Instant::now() < deadline, "it was not flushed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(packets(&file, "wlan").len(), 1);
+        tap.seen(&seen(0, true, b"second", 0)).unwrap();
+        tap.finish().unwrap();
+        assert_eq!(packets(&file, "wlan").len(), 2);
+    }
+
+    #[test]
+    fn a_ring_keeps_the_newest_files_and_each_is_a_whole_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = PcapLimits { size: Some(10_000), files: Some(3) };
+        // Of an earlier run, which is replaced.
+        fs::write(folder.path().join("wlan_00077.pcapng"), "old").unwrap();
+        let mut tap = limited(folder.path(), limits);
+        for number in 0..100u32 {
+            tap.seen(&seen(0, true, &[number.to_be_bytes(); 250].concat(), 0)).unwrap();
+        }
+        tap.finish().unwrap();
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let mut files: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        files.retain(|file| file.starts_with("wlan"));
+        assert_eq!(files, ["wlan_00010.pcapng", "wlan_00011.pcapng", "wlan_00012.pcapng"]);
+        let all = files.iter().flat_map(|file| packets(&folder.path().join(file), "wlan"));
+        let numbers: Vec<_> = all.map(|(.., packet)| packet[31]).collect();
+        assert_eq!(numbers.last(), Some(&99));
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+        assert!(files.iter().all(|file| limits.may_name("wlan", file)));
+        assert!(
+            !limits.may_name("wlan", "wlan.pcapng") && !limits.may_name("wlan", "wlan_x.pcapng")
+        );
+        assert!(PcapLimits::default().may_name("wlan", "wlan.pcapng"));
     }
 
     #[test]
@@ -357,7 +537,10 @@ mod tests {
         fs::create_dir(folder.path().join("lte.pcapng")).unwrap();
         let refused = |folder: &Path, names: &[&str]| {
             let names: Vec<_> = names.iter().map(|&n| n.to_owned()).collect();
-            let error = PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH).err().unwrap();
+            let error =
+                PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH, PcapLimits::default())
+                    .err()
+                    .unwrap();
             error.to_string()
         };
         assert!(refused(folder.path(), &["wlan", "lte"]).contains("is a directory"));
@@ -372,7 +555,8 @@ mod tests {
     fn a_folder_that_is_missing_is_made() {
         let folder = tempfile::tempdir().unwrap();
         let within = folder.path().join("captures/today");
-        PcapTap::create(&within, &["a".to_owned()], SystemTime::UNIX_EPOCH).unwrap();
+        let (names, limits) = (["a".to_owned()], PcapLimits::default());
+        PcapTap::create(&within, &names, SystemTime::UNIX_EPOCH, limits).unwrap();
         assert!(within.is_dir());
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::Once;
@@ -24,6 +25,12 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use super::facts::COLUMNS;
 use super::{Row, TraceFacts, same_label};
 
+/// First and last bytes of a Parquet file.
+const MAGIC: [u8; 4] = *b"PAR1";
+
+/// A key in the metadata of experiments' results.
+const EXPERIMENT: &str = "anabranch.experiment";
+
 /// Rows decoded at a time.
 const CHUNK: usize = 1 << 16;
 
@@ -34,6 +41,14 @@ pub enum TraceError {
     Io(io::Error),
     /// It is no Parquet file, or a damaged one, or compressed by a method other than zstd.
     Parquet(String),
+    /// It does not begin as Parquet files do.
+    Foreign,
+    /// It begins as Parquet files do, and does not end so.
+    BrokenOff,
+    /// It is a directory.
+    Directory,
+    /// It has the results of `anabranch experiment`.
+    Experiment,
     /// Its metadata are not those of a trace.
     Facts(String),
     /// A column is missing or has the wrong type.
@@ -57,6 +72,13 @@ impl fmt::Display for TraceError {
         match self {
             TraceError::Io(error) => write!(f, "{error}"),
             TraceError::Parquet(why) => write!(f, "not a readable Parquet file: {why}"),
+            TraceError::Foreign => f.write_str("no trace, nor any Parquet file"),
+            TraceError::BrokenOff => f.write_str("broken off: its end is missing"),
+            TraceError::Directory => f.write_str("a directory"),
+            TraceError::Experiment => f.write_str(
+                "an experiment's result, no trace: anabranch experiment NAME FOLDER --report reads \
+                 its folder",
+            ),
             TraceError::Facts(why) => write!(f, "not an Anabranch trace: {why}"),
             TraceError::Column { name, problem } => {
                 write!(f, "not an Anabranch trace: the column `{name}` {problem}")
@@ -91,10 +113,18 @@ impl Trace {
     /// The file cannot be read or is not a trace of the schema version that this program knows.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let file = File::open(path).map_err(TraceError::Io)?;
-        let length = file.metadata().map_err(TraceError::Io)?.len();
+        let about = file.metadata().map_err(TraceError::Io)?;
+        if about.is_dir() {
+            return Err(TraceError::Directory);
+        }
+        let length = about.len();
+        check_ends(&file, length)?;
         let file = guarded(|| Ok(SerializedFileReader::new(file)?))?;
         let meta = file.metadata().file_metadata();
         let pairs: &[KeyValue] = meta.key_value_metadata().map_or(&[], Vec::as_slice);
+        if pairs.iter().any(|pair| pair.key == EXPERIMENT) {
+            return Err(TraceError::Experiment);
+        }
         // Columns first: a foreign file is better told what it lacks than that it is not ours.
         let columns = locate_all(meta.schema_descr())?;
         vet_chunks(file.metadata(), &columns, length)?;
@@ -133,6 +163,23 @@ impl Trace {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses a file that does not begin and end as Parquet files do: the words of the reader are
+/// about footers.
+fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
+    let read = |at| {
+        let mut found = [0; MAGIC.len()];
+        file.read_exact_at(&mut found, at).map(|()| found)
+    };
+    let whole = length >= 2 * MAGIC.len() as u64 + 4;
+    match (read(0), whole.then(|| read(length - MAGIC.len() as u64))) {
+        (Ok(MAGIC), Some(Ok(MAGIC))) => Ok(()),
+        (Ok(MAGIC), _) => Err(TraceError::BrokenOff),
+        (Ok(_), _) => Err(TraceError::Foreign),
+        (Err(error), _) if error.kind() == io::ErrorKind::UnexpectedEof => Err(TraceError::Foreign),
+        (Err(error), _) => Err(TraceError::Io(error)),
     }
 }
 

@@ -4,20 +4,23 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use anabranch_multipath::Time;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
 };
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{FileMetaData, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::draft::{Draft, explain};
-use super::facts::{COLUMNS, MESSAGE};
+use super::draft::explain;
+use super::facts::{COLUMNS, MESSAGE, numbers_entry};
+use super::live::LiveFile;
 use super::worker::{Sink, Worker};
-use super::{ObservedBatch, Tap, TraceFacts, invalid, same_label};
+use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, invalid, same_label};
 
 /// Rows in a group: 4 MB in memory.
 const GROUP: usize = 1 << 17;
@@ -49,6 +52,8 @@ pub struct Row<'a> {
 /// Takes about 16 MB at most, however long the trace is, and some 3 KB for every 131,072 rows.
 pub struct TraceWriter {
     rows: Rows,
+    /// When rows were handed over last, in seconds of the trace.
+    flushed: f64,
     worker: Worker<TraceSink>,
 }
 
@@ -58,11 +63,38 @@ impl TraceWriter {
     /// # Errors
     /// The directory does not exist or cannot be written to, or `target` exists and is no file.
     pub fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
+        TraceWriter::begin(target, facts, false)
+    }
+
+    /// As [`TraceWriter::create`]; the file has its name from the first flush on, and can be read
+    /// up to the last one however the program ends.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::create`].
+    pub fn create_surviving(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
+        TraceWriter::begin(target, facts, true)
+    }
+
+    fn begin(target: &Path, facts: &TraceFacts, survives: bool) -> io::Result<TraceWriter> {
         if facts.paths.len() > i16::MAX as usize {
             return Err(invalid("a trace holds at most 32,767 paths"));
         }
-        let worker = Worker::start("trace", TraceSink::create(target, facts)?)?;
-        Ok(TraceWriter { rows: Rows::default(), worker })
+        let worker = Worker::start("trace", TraceSink::create(target, facts, survives)?)?;
+        Ok(TraceWriter { rows: Rows::default(), flushed: 0.0, worker })
+    }
+
+    /// Writes the rows that were pushed before `time`, in seconds of the trace, if the last time is
+    /// a second ago or more, and 1/32 of the whole: each part takes some 3 KB of its own.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    pub fn flush(&mut self, time: f64) -> io::Result<()> {
+        let patience = FLUSH_INTERVAL.as_secs_f64().max(time / 32.0);
+        if self.rows.load.is_empty() || time - self.flushed < patience {
+            return Ok(());
+        }
+        self.flushed = time;
+        self.worker.swap(&mut self.rows)
     }
 
     /// Appends a row.
@@ -78,6 +110,12 @@ impl TraceWriter {
             return Ok(());
         }
         self.worker.swap(&mut self.rows)
+    }
+
+    /// Notes among the facts that packets of `protocol` are numbered in clear
+    /// ([`TraceFacts::numbers`]).
+    pub fn numbered(&mut self, protocol: &str) {
+        self.rows.numbers.push(protocol.to_owned());
     }
 
     /// Completes the file and gives it its name.
@@ -114,7 +152,7 @@ impl TraceTap {
     /// # Errors
     /// As [`TraceWriter::create`].
     pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
-        let writer = TraceWriter::create(target, facts)?;
+        let writer = TraceWriter::create_surviving(target, facts)?;
         Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })
     }
 
@@ -146,6 +184,14 @@ impl Tap for TraceTap {
         Ok(())
     }
 
+    fn numbered(&mut self, protocol: &str) {
+        self.writer.numbered(protocol);
+    }
+
+    fn flush(&mut self, now: Time) -> io::Result<()> {
+        self.writer.flush(now.secs_f64())
+    }
+
     fn finish(self: Box<Self>) -> io::Result<()> {
         self.writer.finish()
     }
@@ -167,6 +213,8 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
+    /// Protocols found meanwhile to number their packets in clear.
+    numbers: Vec<String>,
 }
 
 impl Rows {
@@ -195,15 +243,48 @@ impl Rows {
 }
 
 struct TraceSink {
-    file: SerializedFileWriter<Draft>,
+    file: SerializedFileWriter<LiveFile>,
+    facts: TraceFacts,
+    /// Protocols whose packets were found to be numbered in clear.
+    numbers: Vec<String>,
+    /// Whether the file is to be readable after each batch.
+    survives: bool,
+    /// Where the footer of the last batch stands, and its bytes.
+    good: Option<(u64, Vec<u8>)>,
 }
 
 impl TraceSink {
-    fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceSink> {
-        let draft = Draft::begin(target)?;
+    fn create(target: &Path, facts: &TraceFacts, survives: bool) -> io::Result<TraceSink> {
+        let draft = LiveFile::begin(target)?;
         let schema = parse_message_type(MESSAGE).map_err(to_io)?;
         let file = SerializedFileWriter::new(draft, Arc::new(schema), Arc::new(layout(facts)));
-        Ok(TraceSink { file: file.map_err(to_io)? })
+        let (facts, numbers) = (facts.clone(), facts.numbers.clone());
+        Ok(TraceSink { file: file.map_err(to_io)?, facts, numbers, survives, good: None })
+    }
+
+    /// Puts a footer after the row groups, which the next of them replaces.
+    fn put_footer(&mut self) -> io::Result<()> {
+        let footer = self.footer().map_err(to_io)?;
+        self.file.flush()?;
+        let length = self.file.inner().length();
+        self.file.inner_mut().put_tail(&footer)?;
+        self.good = Some((length, footer));
+        Ok(())
+    }
+
+    /// The footer of the row groups so far (Parquet format, "File Metadata").
+    fn footer(&self) -> Result<Vec<u8>, ParquetError> {
+        let groups = self.file.flushed_row_groups().to_vec();
+        let rows = groups.iter().map(|group| group.num_rows()).sum();
+        let schema = Arc::new(self.file.schema_descr().clone());
+        let version = self.file.properties().writer_version().as_num();
+        let mut facts = self.facts.metadata();
+        facts.extend(numbers_entry(&self.numbers));
+        let about = FileMetaData::new(version, rows, None, Some(facts), schema, None);
+        let about = ParquetMetaDataBuilder::new(about).set_row_groups(groups).build();
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &about).finish()?;
+        Ok(footer)
     }
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
@@ -225,21 +306,34 @@ impl Sink for TraceSink {
 
     fn write(&mut self, rows: &mut Rows) -> io::Result<()> {
         if !rows.load.is_empty() {
-            let written = self.write_group(rows).map_err(to_io);
-            let what = || format!("cannot write {}", self.file.inner().target().display());
-            written.map_err(|error| explain(error, what()))?;
+            let mut written = self.write_group(rows).map_err(to_io);
+            if self.survives {
+                written = written.and_then(|()| self.put_footer());
+            }
+            written.map_err(|error| self.file.inner().failed(error))?;
         }
+        self.numbers.append(&mut rows.numbers);
         rows.clear();
         Ok(())
     }
 
-    fn commit(self) -> io::Result<()> {
+    fn commit(mut self) -> io::Result<()> {
+        if let Some(numbers) = numbers_entry(&self.numbers) {
+            self.file.append_key_value_metadata(numbers);
+        }
         self.file.into_inner().map_err(to_io)?.commit()
+    }
+
+    /// A file that nothing was written to goes.
+    fn keep(&mut self) {
+        if let Some((length, footer)) = self.good.take() {
+            let _ = self.file.inner_mut().restore(length, &footer);
+        }
     }
 }
 
 fn column<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Draft>,
+    group: &mut SerializedRowGroupWriter<'_, LiveFile>,
     values: &[T::T],
 ) -> Result<(), ParquetError> {
     let mut column = group.next_column()?.expect("as many columns are written as the schema has");
@@ -248,7 +342,7 @@ fn column<T: DataType>(
 }
 
 fn labels(
-    group: &mut SerializedRowGroupWriter<'_, Draft>,
+    group: &mut SerializedRowGroupWriter<'_, LiveFile>,
     runs: &[(ByteArray, usize)],
 ) -> Result<(), ParquetError> {
     let mut column = group.next_column()?.expect("as many columns are written as the schema has");
@@ -300,7 +394,6 @@ fn to_io(error: ParquetError) -> io::Error {
 mod tests {
     use super::super::{Trace, TraceError};
     use super::*;
-    use anabranch_multipath::Time;
     use std::fs;
     use std::os::unix::fs::FileExt;
     use std::time::{Duration, Instant, SystemTime};
@@ -380,9 +473,12 @@ mod tests {
         let target = folder.path().join("a.parquet");
         let mut tap = tap(&target);
         tap.seen(&seen(0, 0, true, &[0; 2048 * 5], 5)).unwrap();
+        tap.numbered("wireguard");
+        tap.numbered("other");
         tap.finish().unwrap();
         let trace = Trace::open(&target).unwrap();
-        assert_eq!(trace.facts(), &facts());
+        let numbers = vec!["wireguard".to_owned(), "other".to_owned()];
+        assert_eq!(trace.facts(), &TraceFacts { numbers, ..facts() });
         let mut seen = 0;
         let visit = |r: &Row<'_>| {
             assert_eq!((r.label, r.monitored, r.run), ("example.org", true, 3));
@@ -420,18 +516,76 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_trace_leaves_nothing_and_keeps_the_old_one() {
+    fn a_writers_trace_that_is_abandoned_leaves_nothing_and_keeps_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("a.parquet");
         fs::write(&target, "old").unwrap();
-        let mut tap = tap(&target);
-        for _ in 0..2 {
-            tap.seen(&seen(0, 0, true, &vec![0; GROUP], 1)).unwrap();
+        let mut writer = TraceWriter::create(&target, &facts()).unwrap();
+        let row = Row { load: 0, label: "", monitored: false, run: 0, path: 0, time: 0.0, size: 1 };
+        for _ in 0..2 * GROUP {
+            writer.push(&row).unwrap();
         }
         assert_eq!(names(folder.path()).len(), 2);
-        drop(tap);
+        drop(writer);
         assert_eq!(names(folder.path()), ["a.parquet"]);
         assert_eq!(fs::read(&target).unwrap(), b"old");
+    }
+
+    /// Rows of a file that is still being written, once there are so many.
+    fn grown(target: &Path, wanted: usize) -> usize {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = match Trace::open(target) {
+                Ok(trace) => trace.rows() as usize,
+                Err(_) => 0,
+            };
+            if found >= wanted || Instant::now() > deadline {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_trace_can_be_read_up_to_the_last_flush_while_it_goes_on_and_when_it_is_abandoned() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut tap = tap(&target);
+        for second in 1..=40u64 {
+            tap.seen(&seen(second * 1_000_000, 0, true, b"xxxxxx", 1)).unwrap();
+            tap.flush(Time::from_secs(second)).unwrap();
+            if second == 5 {
+                assert_eq!(grown(&target, 30), 30);
+            }
+        }
+        tap.seen(&seen(41_000_000, 0, true, b"lost", 1)).unwrap();
+        // From 32 s on a flush is due less often than each second.
+        let kept = grown(&target, 200);
+        drop(tap);
+        assert!((200..=240).contains(&kept), "{kept}");
+        assert_eq!(rows(&target).len(), kept);
+        assert_eq!(names(folder.path()), ["a.parquet"]);
+    }
+
+    #[test]
+    fn a_trace_whose_disk_is_full_is_readable_up_to_the_last_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut sink = TraceSink::create(&target, &facts(), true).unwrap();
+        let row = Row { load: 0, label: "", monitored: false, run: 0, path: 0, time: 0.0, size: 1 };
+        let batch = |count: usize| {
+            let mut rows = Rows::default();
+            (0..count).for_each(|_| rows.push(&row));
+            rows
+        };
+        sink.write(&mut batch(1000)).unwrap();
+        // Half of the next group reaches the disk.
+        sink.write_group(&batch(5000)).unwrap();
+        sink.file.flush().unwrap();
+        assert!(Trace::open(&target).is_err(), "the footer was written over");
+        sink.keep();
+        drop(sink);
+        assert_eq!(rows(&target).len(), 1000);
     }
 
     #[test]

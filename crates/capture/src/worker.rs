@@ -19,8 +19,12 @@ pub(super) trait Sink: Send + 'static {
     /// Writes `batch` and empties it.
     fn write(&mut self, batch: &mut Self::Batch) -> io::Result<()>;
 
-    /// Completes the files. A sink that is dropped instead removes them.
+    /// Completes the files.
     fn commit(self) -> io::Result<()>;
+
+    /// Leaves the files readable as far as they were written: writing failed, or nobody will
+    /// complete them.
+    fn keep(&mut self) {}
 }
 
 enum SinkCommand<B> {
@@ -101,10 +105,10 @@ impl<S: Sink> Worker<S> {
 }
 
 impl<S: Sink> Drop for Worker<S> {
-    /// Waits until the unfinished files are gone.
+    /// Waits until the unfinished files are gone, or readable.
     fn drop(&mut self) {
         self.orders = None;
-        // An error here is about files that nobody will see.
+        // Nobody is left to report an error to.
         let _ = self.result();
     }
 }
@@ -116,10 +120,14 @@ fn serve<S: Sink>(
 ) -> io::Result<()> {
     for order in orders {
         let SinkCommand::Write(mut batch) = order else { return sink.commit() };
-        sink.write(&mut batch)?;
+        if let Err(error) = sink.write(&mut batch) {
+            sink.keep();
+            return Err(error);
+        }
         // The other side may have gone; whether it meant to commit shows at the next order.
         let _ = recycle.send(batch);
     }
+    sink.keep();
     Ok(())
 }
 

@@ -5,8 +5,11 @@ use std::fmt::{self, Display};
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use anabranch_drive::toml_keys::{hint, in_plain_words, without_codes};
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::Cli;
 use crate::screen::journal::{Journal, Priority};
 
 /// One message for the user and the exit code for their script.
@@ -19,12 +22,12 @@ pub(crate) struct Failure {
 impl Failure {
     /// What was asked makes no sense or cannot be had here: exit code 2.
     pub(crate) fn misuse(message: impl Display) -> Failure {
-        Failure { code: 2, message: message.to_string() }
+        Failure { code: 2, message: without_codes(&message.to_string()) }
     }
 
     /// It made sense, but did not work: exit code 1.
     pub(crate) fn trouble(message: impl Display) -> Failure {
-        Failure { code: 1, message: message.to_string() }
+        Failure { code: 1, message: without_codes(&message.to_string()) }
     }
 
     /// The exit status of another program, which has said itself what went wrong.
@@ -46,8 +49,54 @@ impl From<clap::Error> for Failure {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => Failure::misuse(one_line(&error.render().to_string())),
+            ErrorKind::InvalidSubcommand => Failure::misuse(unknown_command(&error)),
+            ErrorKind::ArgumentConflict => Failure::misuse(conflict(&error)),
+            _ => Failure::misuse(in_users_words(&one_line(&error.render().to_string()))),
         }
+    }
+}
+
+/// Returns clap's `message` in a user's words: a range is shown as one writes it.
+fn in_users_words(message: &str) -> String {
+    let plain = in_plain_words(message);
+    let Some((before, range)) = plain.rsplit_once(" is not in ") else { return plain };
+    let Some((least, most)) = range.split_once("..=") else { return plain };
+    let numbers = [least, most].iter().all(|end| end.parse::<i128>().is_ok());
+    match before.rsplit_once(": ") {
+        Some((flag, _)) if numbers => format!("{flag}: write {least} to {most}"),
+        _ => plain,
+    }
+}
+
+/// Names the command that was meant, where clap does not: after `help` it offers none.
+fn unknown_command(error: &clap::Error) -> String {
+    let told = one_line(&error.render().to_string());
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return told;
+    };
+    if told.contains("tip:") {
+        return told;
+    }
+    let commands = Cli::command();
+    let names = commands.get_subcommands().filter(|command| !command.is_hide_set());
+    told.clone() + &hint(word, names.map(clap::Command::get_name))
+}
+
+/// Names the flags that do not go together. Where a flag goes with no other, clap names that alone:
+/// the others are then taken from the command line.
+fn conflict(error: &clap::Error) -> String {
+    let told = one_line(&error.render().to_string());
+    if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {
+        return told;
+    }
+    let alone = told.split('\'').nth(1).unwrap_or_default().to_owned();
+    let bare = alone.split(' ').next().unwrap_or_default().to_owned();
+    let flags = std::env::args().skip(2).filter(|word| word.starts_with('-'));
+    let flags = flags.map(|word| word.split('=').next().unwrap_or_default().to_owned());
+    let others: Vec<_> = flags.filter(|flag| *flag != bare).collect();
+    match others.is_empty() {
+        true => told,
+        false => format!("'{alone}' goes alone: leave {} out", others.join(", ")),
     }
 }
 
@@ -83,5 +132,12 @@ mod tests {
             one_line(text),
             "unexpected argument '--evry' found; tip: a similar one: '--every'"
         );
+    }
+
+    #[test]
+    fn ranges_are_shown_as_they_are_written() {
+        let told = "invalid value '0' for '--legs <N>': 0 is not in 1..=8";
+        assert_eq!(in_users_words(told), "invalid value '0' for '--legs <N>': write 1 to 8");
+        assert_eq!(in_users_words("what is not in a..=b"), "what is not in a..=b");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anabranch_os::entropy::generator;
 use anabranch_splitter::far_end::keys::{KeyPair, Psk, PublicKey};
-use anabranch_splitter::far_end::{KeyFile, Peer, secret_text};
+use anabranch_splitter::far_end::{KeyEnd, KeyFile, Peer, secret_text};
 use rand_core::Rng;
 
 use crate::failure::Failure;
@@ -33,17 +33,17 @@ EXIT CODES
 /// Make the keys of a splitter and of its far end.
 ///
 /// Creates FILE with a new private key if it does not exist, readable by its owner only, and prints
-/// its public key. A second FILE is created for the other end. Each file gets the other's public
-/// key and a shared secret.
+/// its public key. With SPLITTER it creates a pair: FILE for the far end and SPLITTER for the
+/// splitter, each with the other's public key and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Key file of this end.
+    /// Key file of this end; in a pair, of the far end.
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Key file of the other end, to be created too.
-    #[arg(value_name = "OTHER", conflicts_with = "peer")]
+    /// Key file of the splitter, to make a pair.
+    #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
     /// Add another end: its name here, and the public key that 'anabranch key' printed there;
@@ -97,8 +97,8 @@ impl KeyArgs {
             (None, _) => secret_text(&fresh()?),
             (Some(file), Some(other)) => {
                 pair(file, other)?;
-                let other = other.display();
-                format!("{} and {other} are a pair: copy {other} to the other end", file.display())
+                let (far, other) = (file.display(), other.display());
+                format!("a pair: {far} is for the far end, {other} for the splitter")
             }
             (Some(file), None) => secret_text(&own(file, &self.peer)?.0),
         };
@@ -124,10 +124,11 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     let [ours, theirs] = [(); 2].map(|()| KeyPair::generate(&mut rng));
     let psk = fresh()?;
     let known = |path: &Path, own: &KeyPair| Peer { name: name_of(path), public: own.public, psk };
-    for (path, own, peer) in
-        [(file, &ours, known(other, &theirs)), (other, &theirs, known(file, &ours))]
-    {
-        let mut made = KeyFile::of(own.clone());
+    for (end, path, own, peer) in [
+        (KeyEnd::Far, file, &ours, known(other, &theirs)),
+        (KeyEnd::Splitter, other, &theirs, known(file, &ours)),
+    ] {
+        let mut made = KeyFile { end: Some(end), ..KeyFile::of(own.clone()) };
         made.peers.push(peer);
         made.create(path).map_err(Failure::trouble)?;
     }
@@ -181,6 +182,9 @@ mod tests {
         assert_eq!((&*far_file.peers[0].name, &*home_file.peers[0].name), ("home", "far"));
         assert_eq!(far_file.peers[0].psk, home_file.peers[0].psk);
         assert_ne!(far_file.peers[0].psk, [0; 32]);
+        let wrong = KeyFile::read_for(KeyEnd::Splitter, &far).err().unwrap().to_string();
+        assert!(wrong.contains("the other, made for 'home', belongs here"), "{wrong}");
+        assert!(KeyFile::read_for(KeyEnd::Far, &home).is_err());
         assert!(pair(&far, &folder.path().join("x")).is_err(), "nothing is replaced");
     }
 

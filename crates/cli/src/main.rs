@@ -5,6 +5,7 @@ mod anonymity;
 #[cfg(test)]
 mod documents;
 mod emulate;
+mod exec;
 #[cfg(feature = "experiments")]
 mod experiment;
 mod failure;
@@ -15,6 +16,7 @@ mod merge;
 mod mosh;
 #[cfg(feature = "onion")]
 mod onion;
+mod plain;
 mod report;
 mod screen;
 mod split;
@@ -24,7 +26,7 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -42,6 +44,7 @@ enum Command {
     Split(Box<split::SplitArgs>),
     Merge(Box<merge::MergeArgs>),
     Key(key::KeyArgs),
+    Exec(exec::ExecArgs),
     Mosh(Box<mosh::MoshArgs>),
     /// Connect ssh to the server for `anabranch mosh`
     #[command(hide = true)]
@@ -67,7 +70,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    failure::exit_code(Cli::try_parse().map_err(Failure::from).and_then(run))
+    failure::exit_code(parse().and_then(run))
+}
+
+/// Reads the command line.
+fn parse() -> Result<Cli, Failure> {
+    let matches = plain::values(Cli::command()).try_get_matches()?;
+    Ok(Cli::from_arg_matches(&matches)?)
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
@@ -75,6 +84,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Split(args) => args.run(),
         Command::Merge(args) => args.run(),
         Command::Key(args) => args.run(),
+        Command::Exec(args) => args.run(),
         Command::Mosh(args) => args.run(),
         Command::MoshProxy(args) => args.run(),
         #[cfg(feature = "onion")]

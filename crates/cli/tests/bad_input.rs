@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -77,6 +78,12 @@ fn listing(folder: &Path) -> Vec<String> {
     names
 }
 
+/// The message with which the whole program refuses `arguments`.
+fn refused_by_program(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    refusal(command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap())
+}
+
 /// The message about a file with this content.
 fn refused_file(content: &str) -> String {
     let folder = TempDir::new().unwrap();
@@ -141,7 +148,8 @@ fn an_address_without_its_port_or_with_none_that_exists() {
 #[test]
 fn an_address_to_listen_on_that_is_not_ours() {
     let message = refused(&[&["--listen", "198.18.255.7:1000"], TO, PATH]);
-    assert!(message.starts_with("cannot listen on 198.18.255.7:1000: "), "{message}");
+    let wanted = "cannot listen on 198.18.255.7:1000: no interface has 198.18.255.7; there are ";
+    assert!(message.starts_with(wanted), "{message}");
 }
 
 #[test]
@@ -371,16 +379,8 @@ fn a_wireguard_file_without_its_flag() {
 fn a_path_table_in_single_brackets() {
     let message = refused_file("[path]\nname = 'a'\ninterface = 'lo'\n");
     assert!(message.contains("`path`") && message.contains("[[path]]"), "{message}");
-}
-
-#[test]
-fn a_relays_policy_that_is_no_list() {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("relay.toml"), "nickname = 'a'\nexit = 'accept *:443'\n").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    let output = command.arg("relay").arg(folder.path().join("relay.toml")).output().unwrap();
-    let message = refusal(output);
-    assert!(message.contains(":2: `exit` is a list: write exit = ['accept *:443']"), "{message}");
+    let message = refused_file("path = ['wlan=nowhere:lo']\n");
+    assert!(message.starts_with("split.toml:1: `path`: 'nowhere:lo' is no kind"), "{message}");
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn a_mistyped_key_is_told_with_its_line_and_the_nearest_right_one() {
 #[test]
 fn a_value_of_the_wrong_type_is_told_with_its_line() {
     let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
-    assert!(message.starts_with("split.toml:2: `seed`: invalid type: string"), "{message}");
+    assert!(message.starts_with("split.toml:2: `seed`: 'seven': write a whole"), "{message}");
     let message = refused_file("\nevery = 50\n");
     assert!(
         message.starts_with(
@@ -475,4 +475,103 @@ fn a_trace_on_which_the_decoder_panics_is_refused_in_one_line() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let message = refusal(command.arg("report").arg(damaged).output().unwrap());
     assert!(message.ends_with("a page is damaged"), "{message}");
+}
+
+#[test]
+fn paths_of_a_file_in_the_flags_form_are_taken() {
+    let folder = TempDir::new().unwrap();
+    let ends = "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\n";
+    for path in ["path = ['a=addr:127.0.0.2', 'b=addr:127.0.0.3']", "path = 'a=addr:127.0.0.2'"] {
+        fs::write(folder.path().join("split.toml"), format!("{ends}{path}\n")).unwrap();
+        let output = run(folder.path(), &["split.toml", "--check"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(String::from_utf8(output.stdout).unwrap().contains("127.0.0.2"));
+    }
+}
+
+#[test]
+fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("home.conf"), "[Interface]\nPrivateKey = x\n").unwrap();
+    fs::write(at("empty.key"), "").unwrap();
+    for name in ["home.conf", "empty.key"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let made = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .args(["key", "far.key", "home.key"])
+        .current_dir(folder.path())
+        .output();
+    assert!(made.unwrap().status.success());
+    let split =
+        |key: &str| refusal(run(folder.path(), &[LISTEN, TO, PATH, &["--key", key]].concat()));
+    let merge = ["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"];
+    let merge = |key| refused_by_program(folder.path(), &[&merge[..], &[key]].concat());
+    for told in [split("home.conf"), merge("home.conf")] {
+        let words = "'home.conf' is a wg-quick file, no key file: 'anabranch key";
+        assert!(told.contains(words), "{told}");
+    }
+    for told in [split("empty.key"), merge("empty.key")] {
+        assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
+    }
+    let told = split("far.key");
+    assert!(told.ends_with("far end's half of a pair: the other, made for 'home', belongs here"));
+    assert!(merge("home.key").contains("is the splitter's half of a pair"));
+    let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
+    let words = "'home.conf' is a wg-quick file: the far end takes settings";
+    assert!(told.starts_with(words), "{told}");
+}
+
+#[test]
+fn what_is_no_trace_is_told_by_what_it_is() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("home.conf"), "[Interface]\nPrivateKey = x\n").unwrap();
+    fs::write(folder.path().join("cut.parquet"), b"PAR1, and the machine was switched off")
+        .unwrap();
+    let results = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
+        .join("../../docs/results/overhead.parquet");
+    for (file, words) in [
+        ("home.conf", "home.conf: no trace, nor any Parquet file; report reads what --trace"),
+        ("cut.parquet", "cut.parquet: broken off: its end is missing"),
+        (".", ".: a directory; report reads what --trace FILE wrote"),
+        (results.to_str().unwrap(), "an experiment's result, no trace: anabranch experiment"),
+    ] {
+        let told = refused_by_program(folder.path(), &["report", file]);
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
+    let huge = "99999999999999999999999";
+    for (given, words) in [
+        (["--quic-tuples", "0"], "write 1 or more"),
+        (["--max-sessions", "x"], "write 1 or more"),
+        (["--seed", huge], "write a whole number from 0 to 18446744073709551615"),
+        (["--every", "100000h"], "'100000h' is too long: a run lasts at most 24h"),
+    ] {
+        let message = refused(&[LISTEN, TO, PATH, &given]);
+        assert!(message.contains(words), "{message}");
+    }
+    let message = refused_file("\nmax-sessions = -5\n");
+    assert_eq!(message, "split.toml:2: `max-sessions`: -5: write a whole number of 1 or more");
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_named() {
+    let folder = TempDir::new().unwrap();
+    let told = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
+    assert_eq!(told, "'--restore' goes alone: leave --path out");
+}
+
+#[test]
+fn a_mistyped_command_after_help_is_told_the_right_one() {
+    let told = refused_by_program(Path::new("."), &["help", "splitt"]);
+    assert!(told.contains("'splitt'") && told.contains("did you mean `split`?"), "{told}");
+}
+
+#[test]
+fn a_bridge_without_an_address_is_told_what_it_lacks() {
+    let told = refused_by_program(Path::new("."), &["client", "--bridge", "foo"]);
+    assert!(told.contains("'foo' has no address after it"), "{told}");
 }

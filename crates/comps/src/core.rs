@@ -217,6 +217,7 @@ impl Core {
             missed: 0,
             not_returned: 0,
             foreign: 0,
+            housekeeping: 0,
             far_end: None,
         }
     }

@@ -173,6 +173,9 @@ pub struct Snapshot {
     /// Datagrams of proxies that were dropped because they were no whole datagram of the server's
     /// (counted by the driver).
     pub foreign: u64,
+    /// Packets of the kernel and of programs for their link that came to an interface (counted by
+    /// the driver): ICMP errors, link-local and multicast. They are neither split nor refused.
+    pub housekeeping: u64,
     /// The far end, where there is one (told by the driver).
     pub far_end: Option<FarEndCounters>,
 }

@@ -304,7 +304,8 @@ fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_whi
             }
             let returned = world.returned.get(&client(0)).map_or(0, Vec::len);
             // A probe each 20 ms, as of a sender that hears nothing any more.
-            let due = (returned - before).max(usize::from(world.now.nanos() % 20_000_000 == 0));
+            let due =
+                (returned - before).max(usize::from(world.now.nanos().is_multiple_of(20_000_000)));
             before = returned;
             for _ in 0..due {
                 number += 1;

@@ -65,14 +65,19 @@ pub enum EveryError {
     Zero(String),
     /// The shortest run of a range is longer than the longest.
     Backwards(String),
+    /// A run lasts longer than [`LONGEST`].
+    TooLong(String),
 }
+
+/// Longest run that a user may ask for: 24 hours.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl fmt::Display for EveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EveryError::Form(text) => write!(
                 f,
-                "'{text}' is not an interval: write packets (50p), time (100ms, 2s) or never; \
+                "'{text}' is not an interval: write packets (50p), time (100ms, 2s, 5m) or never; \
                  ~50p and ~100ms give random \
                  lengths with that mean, 50-70p and 80-120ms lengths from that range, \
                  grow:10-100ms \
@@ -80,6 +85,9 @@ impl fmt::Display for EveryError {
             ),
             EveryError::Zero(text) => {
                 write!(f, "'{text}' is an empty interval: a run needs at least 1p or 1us")
+            }
+            EveryError::TooLong(text) => {
+                write!(f, "'{text}' is too long: a run lasts at most 24h; never keeps to one path")
             }
             EveryError::Backwards(text) => {
                 write!(
@@ -164,6 +172,9 @@ fn parse_length(text: &str, length: &str) -> Result<Length, EveryError> {
         "p" => Length::Packets(number),
         _ => Length::Time(span(number, unit).ok_or_else(|| EveryError::Form(text.into()))?),
     };
+    if matches!(length, Length::Time(time) if time > LONGEST) {
+        return Err(EveryError::TooLong(text.into()));
+    }
     if number == 0 { Err(EveryError::Zero(text.into())) } else { Ok(length) }
 }
 
@@ -172,6 +183,8 @@ pub(crate) fn span(number: u64, unit: &str) -> Option<Duration> {
         "us" => Some(Duration::from_micros(number)),
         "ms" => Some(Duration::from_millis(number)),
         "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        "h" => number.checked_mul(3600).map(Duration::from_secs),
         _ => None,
     }
 }
@@ -346,6 +359,10 @@ mod tests {
         for text in ["70-50p", "2-1ms", "grow:9-8ms"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Backwards(text.into())));
         }
+        for text in ["100000h", "90000s", "1s-25h", "~99999999999s"] {
+            assert_eq!(text.parse::<Every>(), Err(EveryError::TooLong(text.into())));
+        }
+        assert_eq!("5m".parse::<Every>(), "300s".parse());
         for text in [
             "",
             "p",
@@ -356,7 +373,6 @@ mod tests {
             "1.5ms",
             "99999999999999999999p",
             "1u-5s",
-            "1m-2s",
             "~5-7p",
             "5-7",
             "5p-7p",

@@ -1,8 +1,11 @@
 //! Who holds a port of this machine, as far as /proc tells: for the message that it is taken.
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+
+use crate::paths;
 
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,29 @@ pub fn taken(transport: Transport, address: SocketAddr) -> String {
     format!("the port is taken by {by}; choose another")
 }
 
+/// Why `address` cannot be listened on, with what to do about it.
+pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => taken(transport, address),
+        io::ErrorKind::AddrNotAvailable => {
+            let own = paths::addresses().unwrap_or_default();
+            let own = own.iter().filter(|own| own.is_ipv4() == address.is_ipv4());
+            let own: Vec<String> = own.map(ToString::to_string).collect();
+            let there = match own.is_empty() {
+                true => String::new(),
+                false => format!("; there are {}", own.join(", ")),
+            };
+            format!("no interface has {}{there}", address.ip())
+        }
+        io::ErrorKind::PermissionDenied if address.port() < 1024 => format!(
+            "port {} is root's, as all below 1024: choose a higher one, or give the program \
+             CAP_NET_BIND_SERVICE",
+            address.port()
+        ),
+        _ => error.to_string(),
+    }
+}
+
 /// The inodes of the sockets in `table` whose local port is `port`.
 fn inodes(table: &str, port: u16) -> Vec<String> {
     let inode = |line: &str| {
@@ -74,6 +100,21 @@ mod tests {
         };
         assert_eq!(found(Transport::Udp, udp.local_addr().unwrap()), ours);
         assert_eq!(found(Transport::Tcp, tcp.local_addr().unwrap()), ours);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_listened_on_is_told_with_its_cure() {
+        let why = |address: &str, kind: io::ErrorKind| {
+            unbindable(Transport::Udp, address.parse().unwrap(), &io::Error::from(kind))
+        };
+        // From the block for benchmarks (RFC 2544), which no interface has.
+        let absent = why("198.18.255.7:4500", io::ErrorKind::AddrNotAvailable);
+        assert!(absent.starts_with("no interface has 198.18.255.7; there are "), "{absent}");
+        assert!(absent.contains("127.0.0.1"), "{absent}");
+        let low = why("127.0.0.1:53", io::ErrorKind::PermissionDenied);
+        assert!(low.starts_with("port 53 is root's, as all below 1024"), "{low}");
+        let high = why("127.0.0.1:5353", io::ErrorKind::PermissionDenied);
+        assert_eq!(high, "permission denied");
     }
 
     #[test]

@@ -86,6 +86,12 @@ pub fn enter_user_namespace_if_needed() -> bool {
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()
 }
 
+/// Gives the calling thread a mount namespace of its own, a copy of the present one.
+pub fn own_mounts() -> io::Result<()> {
+    // SAFETY: NEWNS, and FS with it, part mounts and working directory, not the file table.
+    Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?)
+}
+
 /// Maps the user and group of this process to root in a new user namespace.
 fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());

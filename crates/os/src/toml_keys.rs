@@ -17,11 +17,15 @@
 //! assert_eq!(error.to_string(), "split.toml:2: unknown key `nmae` in [path]; did you mean `name`?");
 //! ```
 
+mod words;
+
 use std::fmt;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
+
+pub use words::{in_plain_words, without_codes};
 
 /// The keys that one kind of table may have.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +79,20 @@ pub fn read<T: DeserializeOwned>(
     check(text, file, sections)?;
     toml::from_str(text).map_err(|error| {
         let told = TomlError::from_toml(text, file, &error);
-        TomlError { message: with_key(text, &error, told.message), ..told }
+        let message = match told.message.strip_prefix("missing field ") {
+            Some(key) => format!("{key} is missing{}", table_of(text, &error)),
+            None => with_key(text, &error, told.message),
+        };
+        TomlError { message, ..told }
     })
+}
+
+/// Whether `text` is a file of wg-quick: its sections begin so, and no TOML file of ours has one of
+/// that name.
+#[must_use]
+pub fn is_wg_quick(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}');
+    text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
 /// Refuses what is not TOML, and the first key that `sections` does not list.
@@ -142,9 +158,9 @@ impl Walk<'_> {
 /// What is wrong with a value, with the key that it stands behind unless the words name it, and the
 /// form of a list where one is wanted.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
-    let of_value = !message.starts_with("missing field");
-    let Some(at) = error.span().filter(|_| of_value) else { return message };
-    let Ok(document) = DeTable::parse(text) else { return message };
+    let plain = in_plain_words(&message);
+    let Some(at) = error.span() else { return plain };
+    let Ok(document) = DeTable::parse(text) else { return plain };
     match key_at(document.get_ref(), at.start) {
         Some((key, DeValue::String(value))) if message.ends_with("expected a sequence") => {
             format!("`{key}` is a list: write {key} = ['{value}']")
@@ -152,9 +168,18 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
         Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
             format!("`{key}`: write [[{key}]], in double brackets, before each")
         }
-        Some((key, _)) if !message.contains(&format!("`{key}`")) => format!("`{key}`: {message}"),
-        _ => message,
+        Some((key, _)) if !plain.contains(&format!("`{key}`")) => format!("`{key}`: {plain}"),
+        _ => plain,
     }
+}
+
+/// " in [TABLE]" of the table at which `error` points, unless that is the whole file.
+fn table_of(text: &str, error: &toml::de::Error) -> String {
+    let document = DeTable::parse(text).ok();
+    let key = document.as_ref().zip(error.span()).and_then(|(document, at)| {
+        key_at(document.get_ref(), at.start).map(|(key, _)| format!(" in [{key}]"))
+    });
+    key.unwrap_or_default()
 }
 
 /// The innermost key whose value holds the byte `at`, and that value.
@@ -244,7 +269,7 @@ mod tests {
     #[test]
     fn a_value_of_the_wrong_type_is_told_with_its_line() {
         let message = mistake("[[path]]\nname = 'a'\nweight = 'x'\n");
-        assert!(message.starts_with("f.toml:3: `weight`: invalid type"), "{message}");
+        assert!(message.starts_with("f.toml:3: `weight`: 'x': write a number"), "{message}");
         assert!(!message.contains('\n'));
     }
 
@@ -288,6 +313,6 @@ mod tests {
     #[test]
     fn a_missing_key_is_told_with_the_line_of_its_table() {
         let message = mistake("\n[[path]]\nweight = 1\n");
-        assert!(message.starts_with("f.toml:2: missing field `name`"), "{message}");
+        assert!(message.starts_with("f.toml:2: `name` is missing"), "{message}");
     }
 }

@@ -34,6 +34,8 @@ pub enum BridgeError {
     Empty,
     /// There is no address with a port where one belongs; the word there.
     Address(String),
+    /// The line ends where an address with a port belongs; the word before.
+    NoAddress(String),
     /// The word behind the address has the length of no fingerprint, or is no hexadecimal number.
     Fingerprint(String),
     /// What stands behind `ed25519:` is no key.
@@ -52,6 +54,9 @@ impl fmt::Display for BridgeError {
             BridgeError::Empty => out.write_str("the line is empty"),
             BridgeError::Address(word) => {
                 write!(out, "'{word}' is not ADDRESS:PORT (an IPv6 address stands in brackets)")
+            }
+            BridgeError::NoAddress(word) => {
+                write!(out, "'{word}' has no address after it: write {word} ADDRESS:PORT ...")
             }
             BridgeError::Fingerprint(word) => {
                 write!(
@@ -86,7 +91,7 @@ impl BridgeLine {
         // An address has a point or a colon, a name has neither.
         let transport = is_name(first).then(|| first.to_owned());
         let address = match transport {
-            Some(_) => words.next().unwrap_or_default(),
+            Some(_) => words.next().ok_or_else(|| BridgeError::NoAddress(first.to_owned()))?,
             None => first,
         };
         let address = address

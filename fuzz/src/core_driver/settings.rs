@@ -38,11 +38,13 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         sessions: 1 + script.below(4),
         protocol: script.pick(&GUESSES),
         far_end: false,
+        keep_silent_paths: false,
     };
     // By a byte that is read already, so that older scripts mean what they meant.
     let far_end = config.seed >= 240;
     let in_order = (config.seed % 2 == 1).then_some(Duration::from_millis(30));
-    let config = Config { in_order, far_end, ..config };
+    let keep_silent_paths = config.seed % 4 == 2;
+    let config = Config { in_order, far_end, keep_silent_paths, ..config };
     match config.seed {
         208..240 => of_loads(config),
         _ => config,

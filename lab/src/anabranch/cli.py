@@ -32,6 +32,8 @@ from anabranch.splitting import (
     Split,
     SplitError,
     published_every,
+    usual_mode,
+    warn_together,
 )
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, TraceWarning, source
@@ -53,6 +55,7 @@ Label = Annotated[str, typer.Option(help="Label of a capture, which has none.")]
 Unmonitored = Annotated[
     bool, typer.Option("--unmonitored", help="No label of IN is one that an attacker watches for.")
 ]
+Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace a file.")]
 UnmonitoredY = Annotated[
     int | None, typer.Option("--unmonitored-y", metavar="Y", help="Unmonitored pages in npz.")
 ]
@@ -134,6 +137,7 @@ def convert(
     allow_single: Annotated[
         bool, typer.Option("--allow-single", help="Accept monitored labels with one load.")
     ] = False,
+    replace: Replace = False,
 ) -> None:
     """Converts traces from one format to another, after checking them."""
     meaning = io.Meaning(label, not unmonitored, unmonitored_y, _server(server))
@@ -142,6 +146,7 @@ def convert(
         with source(source_path):
             validate.labels(traces)
     io.refuse_source(target, source_path, form)
+    io.refuse_existing(target, replace=replace)
     io.write(traces, target, to)
     print(f"{len(traces)} loads, {traces.times.size} packets: {target}")
 
@@ -189,12 +194,13 @@ def split(
     ] = None,
     paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
     mode: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="follow, follow:20ms: an unaltered server sends where it was last reached from; "
-            "independent: a schedule for each direction; together: one for both."
+            "independent: a schedule for each direction, with a far end; together: one for both, "
+            "as no program has it. If not given, follow, or what the schedule needs."
         ),
-    ] = "together",
+    ] = None,
     draw: Annotated[
         str,
         typer.Option(help="How long chances are kept: load, session:20 (loads), silence:1s."),
@@ -206,6 +212,7 @@ def split(
     resplits: Annotated[int, typer.Option(help="How many splits of each load.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     form: InputForm = None,
+    replace: Replace = False,
 ) -> None:
     """Splits traces over paths, as `anabranch split` would have.
 
@@ -214,16 +221,22 @@ def split(
     """
     delays = tuple(map(parse_delay, delay or []))
     every = every or published_every(schedule) or DEFAULT_EVERY
+    mode = mode or usual_mode(schedule)
+    if mode == "together" != usual_mode(schedule):
+        warn_together(1, 1)
     plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(
             "OUT: its name has to end in .parquet; `convert` makes other formats", file=target
         )
+    single = resplits == 1
+    targets = [target if single else target.with_suffix(f".{k}.parquet") for k in range(resplits)]
+    for file in targets:
+        io.refuse_source(file, source_path, form)
+        io.refuse_existing(file, replace=replace)
     traces = io.read(source_path, form)
     with ExitStack() as files:  # they get their names when all are complete
-        for replica in range(resplits):
-            file = target if resplits == 1 else target.with_suffix(f".{replica}.parquet")
-            io.refuse_source(file, source_path, form)
+        for replica, file in enumerate(targets):
             with source(source_path):
                 done = plan.split(traces, replica)
             files.enter_context(source(file))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as replace_in
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
     from anabranch.results import Result
     from anabranch.sweep.listing import Unit
+    from anabranch.traces import Traces
 
 
 def register(app: typer.Typer) -> None:
@@ -63,8 +66,12 @@ def evaluate(
     every: Annotated[str | None, typer.Option(help="Length of a run, as `split` has it.")] = None,
     paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
     mode: Annotated[
-        str, typer.Option(help="together, follow, follow:20ms or independent.")
-    ] = "together",
+        str | None,
+        typer.Option(
+            help="follow, follow:20ms: an unaltered server; independent: a far end; together: no "
+            "program. If not given, follow, or what the schedule or --path-defence needs."
+        ),
+    ] = None,
     draw: Annotated[
         str, typer.Option(help="Chances for each load, session:20 (loads) or silence:1s.")
     ] = "load",
@@ -81,8 +88,9 @@ def evaluate(
     observer: Annotated[
         str,
         typer.Option(
-            help="random, largest, merged (all paths) or merged:K; each maybe +counter, the first "
-            "two maybe +earlier (with --draw session:N)."
+            help="random, largest, any (one on each path; a load is lost if one names it), merged "
+            "(all paths) or merged:K; each maybe +counter, the first two maybe +earlier (with "
+            "--draw session:N)."
         ),
     ] = "random",
     attack: Annotated[
@@ -114,6 +122,14 @@ def evaluate(
     validation_run: Annotated[int | None, typer.Option(help="The run that chooses.")] = None,
     resplits: Annotated[int, typer.Option(help="Splits of each training load.")] = 1,
     merged: Annotated[bool, typer.Option("--merged", help="Whole traces train too.")] = False,
+    train_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="unsplit|FILE",
+            help="An attacker who does not know: trained on whole loads, or on other traces of the "
+            "same pages, and tested on IN.",
+        ),
+    ] = None,
     r: Annotated[float, typer.Option(help="Unmonitored loads to a monitored one.")] = 20.0,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
@@ -135,9 +151,13 @@ def evaluate(
         from anabranch import io, results
 
         settings |= {"delays": _delays(delay or [])}
+        if mode is None:
+            del settings["mode"]
+        training = _training(settings)
         specs = _specs(settings, attack or ["k-fp"], parameter or [])
         for spec in specs:
             _refuse_idle(spec)
+        _warn_together(specs)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
         outs = _outs(out, len(specs))
@@ -149,7 +169,9 @@ def evaluate(
         for spec, place in zip(specs, outs, strict=True):
             _refuse_idle(spec, recorded=traces.paths is not None)
             with source(data), _epochs() as on_epoch:
-                found.append(lab.evaluate(spec, traces, digest, on_epoch))
+                found.append(
+                    _named(lab.evaluate(spec, traces, digest, on_epoch, None, training), data)
+                )
             if place is not None:
                 results.save(found[-1], place)
     if as_json:
@@ -158,6 +180,31 @@ def evaluate(
         shown.show(found[0])
     else:
         shown.show_several(found)
+
+
+def _training(settings: dict[str, Any]) -> Traces | None:
+    """The traces of --train-on, whose digest then stands in the settings."""
+    from anabranch import io, results
+
+    text = settings["train_on"]
+    if text is None or text == "unsplit":
+        return None
+    traces = io.read(Path(text))
+    settings["train_on"] = f"data:{results.digest(Path(text))}"
+    return traces
+
+
+def _named(result: Result, data: Path) -> Result:
+    """With the name of the file that was evaluated."""
+    return replace_in(result, facts=result.facts | {"file": data.resolve().name})
+
+
+def _warn_together(specs: Sequence[Spec]) -> None:
+    splits = sum(spec.is_simulation_only for spec in specs)
+    if splits:
+        from anabranch.splitting import warn_together
+
+        warn_together(splits, len(specs))
 
 
 def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
@@ -228,6 +275,7 @@ def sweep(
         from anabranch import sweep as lab
 
         units = lab.read(listing, data)
+        _warn_together([unit.spec for unit in units])
         target = folder or listing.with_suffix(".results")
         names = set()
         if known is not None:
@@ -330,11 +378,31 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
             raise TraceError("--out: it exists: choose another place, or add --replace", file=out)
 
 
+class _EachMinute:
+    """Prints what a bar would show where there is no terminal, at most once a minute.
+
+    Args:
+        clock: seconds; for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def show(self, said: str) -> None:
+        """Prints a line to stderr if a minute has passed since the last one."""
+        now = self._clock()
+        if now - self._last >= 60:
+            self._last = now
+            print(said, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def _epochs() -> Iterator[Any]:
-    """A bar for the epochs of a network; none where there are no epochs or no terminal."""
+    """A bar for the epochs of a network, or a line a minute; none where there are no epochs."""
     with progress() as bars:
         tasks: dict[tuple[str, int], Any] = {}
+        lines = _EachMinute()
 
         def on_epoch(report: EpochReport) -> None:
             key = (report.member, report.epochs)
@@ -344,6 +412,8 @@ def _epochs() -> Iterator[Any]:
             known = "" if accuracy is None else f", validation {accuracy:.1%}"
             said = f"{report.member}: loss {report.loss:.3f}{known}"
             bars.update(tasks[key], completed=report.epoch, description=said)
+            if bars.disable:
+                lines.show(f"{said}, epoch {report.epoch} of {report.epochs}")
 
         yield on_epoch
 

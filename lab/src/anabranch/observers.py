@@ -109,8 +109,9 @@ class Observer:
 
     Attributes:
         rule: `random`: one path, drawn anew for each load; `largest`: for each load the path with
-            most of its packets (of equals the first); `merged`: several, their packets in the
-            order of time.
+            most of its packets (of equals the first); `any`: one on each path, who share nothing: a
+            load is lost if one of them names it (CoMPS, section 3.2); `merged`: several, their
+            packets in the order of time.
         paths: how many of them `merged` watches, drawn anew for each load; None is all.
         counter: whether packets show a counter in clear, as those of WireGuard and Mosh do and
             those of QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how
@@ -121,14 +122,14 @@ class Observer:
             carried.
     """
 
-    rule: Literal["random", "largest", "merged"] = "random"
+    rule: Literal["random", "largest", "any", "merged"] = "random"
     paths: int | None = None
     counter: bool = False
     earlier: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`.
+        """Reads `random`, `largest`, `any`, `merged` (all paths) or `merged:K`.
 
         Behind each may stand `+counter`, behind the first two `+earlier`.
 
@@ -141,15 +142,15 @@ class Observer:
         if extra == "earlier" and rule in ("random", "largest") and not colon:
             return cls(rule, earlier=True)  # type: ignore[arg-type]  # not narrowed by `in`
         if counter == bool(plus):
-            if rule in ("random", "largest") and not colon:
+            if rule in ("random", "largest", "any") and not colon:
                 return cls(rule, counter=counter)  # type: ignore[arg-type]  # not narrowed by `in`
             if rule == "merged" and not colon:
                 return cls("merged", counter=counter)
             if rule == "merged" and number.isdecimal() and int(number) > 0:
                 return cls("merged", int(number), counter)
         raise SettingError(
-            f"observer '{text}': there are random, largest, merged (all paths), merged:K (K from "
-            "1), each with +counter, and the first two with +earlier"
+            f"observer '{text}': there are random, largest, any (one on each path), merged (all "
+            "paths), merged:K (K from 1), each with +counter, and the first two with +earlier"
         )
 
     def __str__(self) -> str:
@@ -158,9 +159,17 @@ class Observer:
         return rule + "".join(f"+{name}" for name, there in known.items() if there)
 
     def see(
-        self, traces: Traces, *, seed: int = 0, replica: int = 0, session: int | None = None
+        self,
+        traces: Traces,
+        *,
+        seed: int = 0,
+        replica: int = 0,
+        session: int | None = None,
+        path: int | None = None,
     ) -> View:
         """What is seen of each load; of loads that are not split, all.
+
+        Of several observers (`any`), what the one on `path` sees.
 
         Which paths are drawn depends on `seed`, `replica` and the load's run and number, not on
         what else is there; what earlier loads tell, on those of the session that are there. Of
@@ -186,7 +195,11 @@ class Observer:
             return View(traces, watched, share, self.counter)
         count = path_count(traces)
         shares = traces.shares(count)
-        watched = self._watched(traces, shares, seed, replica)
+        if self.rule == "any":
+            place = np.full((len(traces), 1), 0 if path is None else path, np.int64)
+            watched = _marked(place, count)
+        else:
+            watched = self._watched(traces, shares, seed, replica)
         seen = _only(traces, watched)
         share = seen.lengths / np.maximum(traces.lengths, 1)
         usual = None

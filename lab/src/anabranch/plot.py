@@ -13,6 +13,7 @@ plot.accuracy(found).figure.savefig("accuracy.pdf")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,6 +145,12 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _of_world(found: Sequence[T], world: str) -> list[T]:
+    if isinstance(found, str | os.PathLike):
+        folder = os.fspath(found)
+        raise SettingError(
+            f"{folder!r} is a path, and results are wanted: "
+            f"[results.load(file) for file in Path({folder!r}).glob('*.json')]"
+        )
     if not found:
         raise SettingError("there is no result to draw")
     for each in found:

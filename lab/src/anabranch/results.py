@@ -215,7 +215,7 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
         raise TraceError(f"a result of settings that there are not: {error}") from error
 
 
-_LATER = {"draw": "load"}
+_LATER = {"draw": "load", "train_on": None}
 """Settings that came after the first results: as usual, they are no part of a result's name."""
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anabranch import _core, outside
 from anabranch.traces import Traces
-from anabranch.validate import TraceError
+from anabranch.validate import TraceError, TraceWarning
 
 MOST_RESPLITS = 10_000
 """Of one load: far more than help an attack."""
@@ -75,6 +76,33 @@ def published_every(schedule: str | Schedule) -> str | None:
     syntaxes = [syntax for _, syntax, _, _ in _core.families()]
     known = ", ".join([*syntaxes, *outside.names("schedules")])
     raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
+
+
+def usual_mode(schedule: str | None, path_defence: str | None = None) -> str:
+    """The `mode` where none is named: that of the program that can split so.
+
+    `follow`: an unaltered server, before which the splitter stands by default. `independent`: a far
+    end, without which nobody takes padding of a path off again, or deals in both directions as the
+    schedules of other systems do (`batched`, `hywf`). One from outside decides for both directions
+    itself: `together`, as does what is not split.
+    """
+    name = "" if schedule is None else schedule.partition(":")[0]
+    families = {family: every for family, _, _, every in _core.families()}
+    if schedule is None or (name not in families and outside.find("schedules", name) is not None):
+        return "together"
+    far_end = families.get(name) is not None or path_defence is not None
+    return "independent" if far_end else "follow"
+
+
+def warn_together(splits: int, of: int) -> None:
+    """Warns that no program splits as `splits` of `of` evaluations do."""
+    said = "" if of == 1 else f"{splits} of {of} evaluations: "
+    warnings.warn(
+        f"{said}mode together: no program changes paths at both ends at once; follow is an "
+        "unaltered server, independent a far end",
+        TraceWarning,
+        stacklevel=2,
+    )
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
@@ -246,7 +274,10 @@ class Split:
             problem = f"these traces have no times, so {self.run_length} ends no run: use packets"
             raise TraceError(problem, column="time")
         if traces.timeless and (self.mode.startswith("follow") or self.draw.startswith("silence")):
-            problem = f"these traces have no times that --mode {self.mode} --draw {self.draw} needs"
+            problem = (
+                f"these traces have no times that --mode {self.mode} --draw {self.draw} needs: "
+                "name --mode independent"
+            )
             raise TraceError(problem, column="time")
         if traces.timeless and self.delays:
             raise TraceError("these traces have no times that paths could delay", column="time")

@@ -37,7 +37,13 @@ NETWORK = {
         "learning_rate": 0.005,
     },
 }
-SPLIT = {"schedule": "weighted", "every": "20p", "paths": 3, "resplits": 2}
+SPLIT = {
+    "schedule": "weighted",
+    "every": "20p",
+    "paths": 3,
+    "mode": "together",
+    "resplits": 2,
+}
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 
@@ -375,7 +381,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--schedule", "weighted"], "no run length"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
-        ([data, "--observer", "all"], "there are random, largest, merged"),
+        ([data, "--observer", "all"], "there are random, largest, any"),
         ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
         ([data, "--schedule", "", "--every", "20p"], "schedule: "),
         ([data, "--parameter", f"trees={'9' * 5000}"], "is not like its default"),

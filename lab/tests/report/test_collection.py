@@ -205,7 +205,7 @@ def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
 def test_a_setting_is_below_a_limit_only_with_its_whole_interval(tmp_path: Path) -> None:
     results_of_one = [result(0.02, **WR), result(0.4, seed=1, **WR)]
     found = Collection.read([save_all(results_of_one, tmp_path / "a")])
-    (said,) = (text for text in said_of(found) if text.startswith("k-FP from one"))
+    (said,) = (text for text in said_of(found) if text.startswith("k-FP, one path at random:"))
     assert "below 10 %: none; below 20 %: none" in said
     assert "seed 1" in said  # the strongest of both
 
@@ -282,3 +282,27 @@ def test_a_number_and_its_twin_with_the_counter_stand_side_by_side(tmp_path: Pat
     assert bare in only.partition("without")[0]
     assert counted in only.partition("without")[2]
     assert beyond.watched(collection) == ["random", "largest", "merged:2", "merged"]
+
+
+def test_a_sweep_of_another_observer_has_its_tables_by_that_one(tmp_path: Path) -> None:
+    fullest = [result(0.4, observer="largest", **WR), result(0.3, observer="any", **WR)]
+    fullest += [result(0.2, observer="largest", seed=1, **WR)]
+    found = Collection.read([save_all(fullest, tmp_path / "a")])
+    assert found.rule == "largest"
+    table = beyond.closed_world(found)
+    assert table.note.startswith("Observer: the largest path; honest protocol")
+    assert table.rows
+    assert any(text.startswith("k-FP, the largest path: 1 of 1") for text in said_of(found))
+    mixed = Collection.read([save_all([*fullest, result(0.1, **WR)], tmp_path / "b")])
+    assert mixed.rule == "random"
+
+
+def test_runs_and_files_keep_their_names(tmp_path: Path) -> None:
+    named = result(0.4, **WR)
+    facts = named.facts | {"run_name": "evening", "file": "loads.parquet"}
+    found = Collection.read([save_all([replace(named, facts=facts)], tmp_path / "a")])
+    (row,) = beyond.everything(found).rows
+    assert "→ evening: " in row[-1].text
+    assert found.data_name(named.data) == "loads.parquet"
+    bare = Collection.read([save_all([named], tmp_path / "b")])
+    assert bare.data_name(named.data).startswith("data with the digest")

@@ -227,7 +227,7 @@ def test_a_result_can_be_made_again_by_the_options_that_the_page_gives(folder: P
     texts = {options(entry) for entry in Collection.read([folder])}
     assert "--bootstrap 50" in texts
     assert (
-        "--schedule weighted --every 50p --attack rf --parameter epochs=20 --loads 40 "
-        "--resplits 2 --bootstrap 50"
+        "--schedule weighted --every 50p --mode together --attack rf --parameter epochs=20 "
+        "--loads 40 --resplits 2 --bootstrap 50"
     ) in texts
     assert not any("--paths" in text for text in texts)  # 3 is usual

@@ -201,6 +201,7 @@ def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
     sweep.write_text(
         'runs = [{ schedule = "weighted:4", every = ["100ms", "20ms"], paths = 2 }]\n'
         '[common]\nattack = ["rocket", "size"]\nobserver = "largest"\nbootstrap = 50\n'
+        'mode = "together"\n'
     )
     seen: dict[str, Any] = {"observer": "largest"}
     found = [

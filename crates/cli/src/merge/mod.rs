@@ -4,14 +4,13 @@ mod options;
 mod reread;
 mod screen;
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_os::holders::{self, Transport};
 use anabranch_splitter::merge::{self, Metered, Reread, Screen};
 
 use crate::failure::Failure;
+use crate::screen::waiting::LookingUp;
+use crate::split::no_metrics;
 use options::Options;
 use reread::Source;
 
@@ -86,16 +85,11 @@ fn run(
     reread: Option<Reread<'_>>,
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
-    let mut screen = screen::Posting::new(screen);
+    let names = settings.servers.iter().map(|server| &server.to);
+    let names = names.filter(|to| to.literal().is_none()).map(|to| to.host.clone());
+    let looking_up = LookingUp::of(&names.collect::<Vec<_>>());
+    let mut screen = screen::Posting::new(screen, looking_up);
     merge::run_rereading(settings, reread, &mut screen).map(drop).map_err(blame)
-}
-
-fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
-    let why = match error.kind() {
-        io::ErrorKind::AddrInUse => holders::taken(Transport::Tcp, address),
-        _ => error.to_string(),
-    };
-    Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
 }
 
 fn blame(failure: merge::Failure) -> Failure {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use anabranch_comps::{FAR_END_EVERY, FAR_END_SCHEDULE, Guess, check_jitter};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use anabranch_os::toml_keys::{self, Section};
-use anabranch_splitter::far_end::{INTERFACE, KeyFile};
+use anabranch_splitter::far_end::{INTERFACE, KeyEnd, KeyFile};
 use anabranch_splitter::merge::{Server, Settings};
 use anabranch_splitter::split::fresh_seed;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::split::check_decoys;
-use crate::split::forms::{self, OneOrMany};
+use crate::split::forms;
 use crate::split::values::{AnySchedule, Span, address};
 
 /// A flow is closed after this time, as a splitter's session is.
@@ -60,7 +60,7 @@ pub(super) struct Options {
 
     /// Send to this server. With several, give each a name, by which splitters choose (--behind).
     #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
-    #[serde(deserialize_with = "servers")]
+    #[serde(deserialize_with = "forms::list")]
     to: Vec<ServerOption>,
 
     /// Make an interface of this name for IP packets of splitters with --tun; this machine's routes
@@ -102,6 +102,7 @@ pub(super) struct Options {
 
     /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
+    #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
     /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
@@ -160,12 +161,6 @@ impl FromStr for ServerOption {
     }
 }
 
-/// One server, or a list.
-fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ServerOption>, D::Error> {
-    let texts = OneOrMany::deserialize(deserializer)?.texts();
-    texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
-}
-
 /// Reads the settings in the file at `path`.
 ///
 /// # Errors
@@ -175,7 +170,15 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
-    toml_keys::read(&text, &name.to_string(), KEYS).map_err(Failure::misuse)
+    toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
+        if toml_keys::is_wg_quick(&text) {
+            return Failure::misuse(format!(
+                "'{name}' is a wg-quick file: the far end takes settings in TOML, and the server \
+                 by --to ('anabranch split --wg {name}' reads it at the other end)"
+            ));
+        }
+        Failure::misuse(error)
+    })
 }
 
 /// Help on `--every`.
@@ -236,8 +239,8 @@ impl Options {
         };
         let listen = self.listen.ok_or_else(|| missing("listen", "where splitters send to"))?;
         let file = self.key.as_ref().ok_or_else(|| missing("key", "our keys"))?;
-        let keys =
-            KeyFile::read(file).map_err(|error| Failure::misuse(format!("--key: {error}")))?;
+        let keys = KeyFile::read_for(KeyEnd::Far, file)
+            .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(

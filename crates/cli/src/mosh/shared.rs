@@ -18,6 +18,8 @@ const SHARED: &[&str] = &[
     "json",
     "trace",
     "pcap",
+    "pcap-size",
+    "pcap-files",
     "replace",
 ];
 

@@ -27,6 +27,7 @@ use super::reread::{Source, common, names, reread};
 use super::watch::Screen;
 use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
+use crate::split::forms;
 
 /// Seconds between consensuses in the public network, and the fewest that make sense.
 const INTERVAL: u64 = 3600;
@@ -96,9 +97,11 @@ pub(crate) struct AuthorityArgs {
     address: Option<Ipv4Addr>,
     /// Listen for links here; the first port is announced (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
     /// Listen for unencrypted directory requests here; the first port is announced (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(deserialize_with = "forms::list")]
     listen_dir: Vec<SocketAddr>,
     /// Set your contact address for the consensus.
     #[arg(long)]
@@ -116,6 +119,7 @@ pub(crate) struct AuthorityArgs {
     expect: Option<usize>,
     /// Set a network parameter, such as cc_alg=2 (repeatable).
     #[arg(long, value_name = "NAME=VALUE")]
+    #[serde(deserialize_with = "forms::list")]
     param: Vec<String>,
     /// Read measured bandwidths from this file, in the form of C tor's V3BandwidthsFile, for each
     /// consensus.
@@ -123,6 +127,7 @@ pub(crate) struct AuthorityArgs {
     bandwidths: Option<PathBuf>,
     /// Refuse these relays, by fingerprint.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,
     /// List at most N relays of one address; 0 for any number [default: 2; with --allow-private any
     /// number].

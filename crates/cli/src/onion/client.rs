@@ -26,6 +26,8 @@ use super::screen::Screen;
 use super::{Common, either, fingerprints, memory, read};
 use crate::failure::Failure;
 use crate::split::check_file;
+use crate::split::forms;
+use crate::split::no_metrics;
 
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
@@ -99,27 +101,34 @@ pub(crate) struct ClientArgs {
     /// Listen for programs here, with SOCKS5, SOCKS4a and HTTP CONNECT (repeatable) [default:
     /// 127.0.0.1:9250].
     #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
     /// Use only these entry relays, by fingerprint.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
     /// Use only these middle relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
     /// Use only these exits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
     /// Never use these relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
     /// Enter the network by this bridge only, as a Bridge line of torrc: [TRANSPORT] ADDRESS:PORT
     /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. With several, the first that can be reached is
     /// used. The transport anabranch is built in and needs no --pt (repeatable).
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
     /// Use this program for the transports of --bridge, as a ClientTransportPlugin line of torrc:
     /// NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT if it already runs (repeatable).
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
     /// Set the padding on silent links to guards, which hides your pauses from routers' records:
     /// what the network wants, less, or none [default: full].
@@ -307,8 +316,7 @@ impl ClientArgs {
     /// The address cannot be listened on.
     fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
-        let cannot =
-            |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+        let cannot = |error: std::io::Error| no_metrics(address, &error);
         ClientMetrics::new(address, env!("CARGO_PKG_VERSION")).map(Some).map_err(cannot)
     }
 

@@ -36,12 +36,15 @@ EXIT CODES
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
     /// Read a site's folder, a HAR file (as a browser's developer tools save it), or a capture
-    /// (pcap, pcapng) with plain HTTP; with --shape, captures of any TCP.
+    /// (pcap, pcapng) with plain HTTP; with --shape, captures of any TCP. Files may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Create this folder; with --shape this file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
+    /// Take the objects of HOST from a HAR file or a capture [default: the host of its first page].
+    #[arg(long, conflicts_with = "shape")]
+    host: Option<String>,
     /// Record sizes and pauses of connections, for embed, instead of objects.
     #[arg(long)]
     shape: bool,
@@ -66,16 +69,20 @@ impl CrawlSide {
         let [source] = &self.sources[..] else {
             return Err(Failure::misuse("covers come from one source; several need --shape"));
         };
-        let found = crawl(source).map_err(Failure::misuse)?;
+        let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
         let mut judged = judge(&found);
         let asked = self.ask(&found, &mut judged)?;
+        if judged.kept.is_empty() {
+            let (shown, why) = (source.display(), left_out(&found, &judged));
+            return Err(Failure::misuse(format!("{shown}: nothing of it can hide bytes: {why}")));
+        }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
         tell(&log, &found, &judged, asked);
         Ok(())
     }
 
     fn shapes(&self, log: &Log) -> Result<(), Failure> {
-        let set = shapes(&self.sources).map_err(Failure::misuse)?;
+        let (set, notes) = shapes(&self.sources).map_err(Failure::misuse)?;
         let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
         let mut file = File::create_new(&self.out).map_err(told)?;
         file.write_all(set.to_string().as_bytes()).map_err(|error| {
@@ -85,8 +92,10 @@ impl CrawlSide {
         })?;
         let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
         let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
-        let text = format!("{} shapes of {steps} steps: {}", names.len(), names.join(", "));
-        log.say(&json!({"event": "shapes", "names": names, "steps": steps}), &text);
+        let mut text = format!("{} shapes of {steps} steps: {}", names.len(), names.join(", "));
+        notes.iter().for_each(|note| text += &format!("\n{note}"));
+        let event = json!({"event": "shapes", "names": names, "steps": steps, "notes": notes});
+        log.say(&event, &text);
         Ok(())
     }
 
@@ -124,22 +133,13 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
         hides += object.hides();
     }
     let (objects, pages, kept) = (found.objects.len(), found.pages.len(), judged.kept.len());
-    let mut left_out = found.left_out.clone();
-    judged
-        .refused
-        .iter()
-        .for_each(|(why, count)| *left_out.entry(why.clone()).or_default() += count);
-    let list = |counts: &mut dyn Iterator<Item = (String, usize)>| {
-        let all: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
-        all.join(", ")
-    };
-    let of = list(&mut kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
+    let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text =
         format!("{objects} objects, {pages} pages; {kept} objects{of} hide {hides} bytes");
-    if !left_out.is_empty() {
-        let why = left_out.iter().map(|(why, count)| (format!("× {why}"), *count));
-        text += &format!("\nleft out: {}", list(&mut why.into_iter()));
+    let why = left_out(found, judged);
+    if !why.is_empty() {
+        text += &format!("\nleft out: {why}");
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
@@ -147,7 +147,23 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     }
     let event = json!({
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,
-        "hides": hides, "left_out": left_out, "browser": asked,
+        "hides": hides, "left_out": all_left_out(found, judged), "browser": asked,
     });
     log.say(&event, &text);
+}
+
+/// Everything that was left out, by the reason.
+fn all_left_out(found: &Found, judged: &Judged) -> BTreeMap<String, usize> {
+    let mut all = found.left_out.clone();
+    judged.refused.iter().for_each(|(why, count)| *all.entry(why.clone()).or_default() += count);
+    all
+}
+
+fn left_out(found: &Found, judged: &Judged) -> String {
+    list(all_left_out(found, judged).into_iter().map(|(why, count)| (format!("× {why}"), count)))
+}
+
+fn list(counts: impl Iterator<Item = (String, usize)>) -> String {
+    let all: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+    all.join(", ")
 }

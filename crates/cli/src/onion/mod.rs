@@ -27,6 +27,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+use crate::split::forms;
 
 pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
@@ -72,6 +73,7 @@ pub(crate) struct Common {
     data: Option<PathBuf>,
     /// Trust this authority, given as a DirAuthority line of torrc (repeatable).
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
     /// Read DirAuthority lines from FILE.
     #[arg(long, value_name = "FILE")]
@@ -153,11 +155,22 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
         fs::read_to_string(path).map_err(told)
     });
     let text = text.transpose()?.unwrap_or_default();
-    let listed = text.lines().map(str::trim);
-    let listed = listed.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let all = lines.iter().map(String::as_str).chain(listed);
-    let found: Vec<Authority> =
-        all.map(Authority::parse).collect::<Result<_, _>>().map_err(Failure::misuse)?;
+    let named = |line: &String| Authority::parse(line).map_err(Failure::misuse);
+    let listed = text.lines().map(str::trim).enumerate();
+    let listed = listed.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let name = file.map(Path::display);
+    let in_file = |(number, line): (usize, &str)| {
+        let told = |error: &dyn std::fmt::Display| match &name {
+            Some(name) => Failure::misuse(format!("{name}:{}: {error}", number + 1)),
+            None => Failure::misuse(error),
+        };
+        match toml_keys::is_wg_quick(line) {
+            true => Err(told(&"a wg-quick file, no list of DirAuthority lines")),
+            false => Authority::parse(line).map_err(|error| told(&error)),
+        }
+    };
+    let all = lines.iter().map(named).chain(listed.map(in_file));
+    let found: Vec<Authority> = all.collect::<Result<_, _>>()?;
     if found.is_empty() {
         return Err(Failure::misuse(
             "no authority is given: add --authorities FILE with the DirAuthority lines of the \
@@ -244,6 +257,20 @@ mod tests {
         for authority in is_read_whole::<AuthorityArgs>("authority.toml", authority::KEYS) {
             authority.core().map_err(|error| error.to_string()).unwrap();
             authority.description().map_err(|error| error.to_string()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_line_that_names_no_authority_is_told_with_its_file_and_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("net.txt");
+        for (text, words) in [
+            ("# a comment\n\nmoria1 v3ident=x\n", "net.txt:3: authority 'moria1 v3ident=x': "),
+            ("[Interface]\nPrivateKey = x\n", "net.txt:1: a wg-quick file"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let told = authorities(&[], Some(&file)).unwrap_err().to_string();
+            assert!(told.contains(words), "{told}");
         }
     }
 

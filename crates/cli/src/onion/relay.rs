@@ -31,6 +31,8 @@ use super::reread::{Source, common, names, reread};
 use super::watch::{Limit, Model, Screen};
 use super::{CircuitPolicy, Common, either, fingerprints, memory, platform, read};
 use crate::failure::Failure;
+use crate::split::forms;
+use crate::split::no_metrics;
 
 pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
@@ -108,12 +110,14 @@ pub(crate) struct RelayArgs {
     address6: Option<Ipv6Addr>,
     /// Listen for links here; the first port is announced, and the first of IPv6 (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
     /// Set your contact address for the descriptor.
     #[arg(long)]
     contact: Option<String>,
     /// List the fingerprints of your other relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
     /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable). Clients
     /// put no two relays that have it into one path, without --family on each. Keys in the folder
@@ -124,6 +128,7 @@ pub(crate) struct RelayArgs {
     /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the
     /// relay's own network.
     #[arg(long, value_name = "RULE")]
+    #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
     /// Limit all links together to BYTES per second in each direction [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
@@ -180,6 +185,7 @@ pub(crate) struct RelayArgs {
     /// Offer this transport: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The transport
     /// anabranch is built in; its keys are profile, site, pictures, covers and shapes (repeatable).
     #[arg(long, value_name = "LINE")]
+    #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
 }
 
@@ -251,8 +257,7 @@ impl RelayArgs {
             let done = relay::run_rereading(settings, &stop, reload, &mut screen);
             return done.map_err(Failure::trouble);
         };
-        let cannot =
-            |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+        let cannot = |error: &mut std::io::Error| no_metrics(address, error);
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
@@ -453,5 +458,27 @@ impl RelayArgs {
             circuit_policy: old.circuit_policy,
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_may_repeat_is_one_value_or_a_list_of_them() {
+        let text = "exit = 'accept *:443'\nlisten = '127.0.0.1:9001'\nfamily = 'a,b'\n";
+        let relay: RelayArgs = super::super::parse(text, "relay.toml", KEYS).unwrap();
+        let text = "exit = ['accept *:443']\nlisten = ['127.0.0.1:9001']\nfamily = ['a', 'b']\n";
+        let listed: RelayArgs = super::super::parse(text, "relay.toml", KEYS).unwrap();
+        assert_eq!((&relay.exit, &relay.listen), (&listed.exit, &listed.listen));
+        assert_eq!((relay.exit.len(), relay.listen.len()), (1, 1));
+        assert_eq!(
+            (&relay.family[..], &listed.family[..]),
+            (&["a".into(), "b".into()][..], &["a".into(), "b".into()][..])
+        );
+        let wrong =
+            super::super::parse::<RelayArgs>("listen = 9001", "relay.toml", KEYS).err().unwrap();
+        assert!(wrong.to_string().contains("'9001': write ADDRESS:PORT"), "{wrong}");
     }
 }

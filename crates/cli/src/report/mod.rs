@@ -7,12 +7,15 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anabranch_capture::{Courses, Summary, Trace};
+use anabranch_capture::{Courses, Summary, Trace, TraceError};
 use clap::Args;
 
 use crate::failure::Failure;
 use crate::html;
 use page::Subject;
+
+/// The files that a report is made of.
+const READS: &str = "report reads what --trace FILE wrote";
 
 /// Sessions shown one by one without `--all`.
 const SHOWN: usize = 20;
@@ -51,12 +54,17 @@ impl ReportArgs {
     /// it should be, trouble if nothing can be printed.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
-        let trace = Trace::open(&self.trace).map_err(|error| match is_capture(&self.trace) {
-            true => Failure::misuse(format!(
-                "{} is a capture (for Wireshark and tcpdump); report reads what --trace FILE wrote",
-                self.trace.display()
-            )),
-            false => refuse(error),
+        let trace = Trace::open(&self.trace).map_err(|error| {
+            let name = self.trace.display();
+            match error {
+                TraceError::Foreign if is_capture(&self.trace) => Failure::misuse(format!(
+                    "{name} is a capture (for Wireshark and tcpdump); {READS}"
+                )),
+                TraceError::Directory | TraceError::Foreign => {
+                    Failure::misuse(format!("{name}: {error}; {READS}"))
+                }
+                error => refuse(error),
+            }
         })?;
         // Before the long reading: what cannot be written should be known at once.
         let target = self.target()?;
@@ -242,7 +250,7 @@ mod tests {
         fs::write(&path, "time,size\n").unwrap();
         let refused = refusal(&args(&path));
         assert!(
-            refused.contains("a.parquet") && refused.contains("not a readable Parquet file"),
+            refused.contains("a.parquet") && refused.contains("no trace, nor any Parquet file"),
             "{refused}"
         );
         assert_eq!(names(&folder), ["a.parquet"]);

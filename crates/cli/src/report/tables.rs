@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anabranch_capture::{Flow, PathSummary, Session, Summary, TraceFacts};
+use anabranch_comps::protocol::FAMILIES;
 use serde_json::json;
 
 use crate::html::legible;
@@ -26,6 +27,7 @@ pub(super) fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
         "seed": facts.seed,
         "schedule": facts.schedule,
         "size": facts.unit.name(),
+        "numbers": facts.numbers,
         "summary": summary,
     });
     format!("{report}\n")
@@ -58,7 +60,24 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     if let Some(seed) = facts.seed {
         out += &format!(", seed {seed}");
     }
-    out + "\n"
+    out += "\n";
+    out.extend(in_clear(facts).map(|text| text + "\n"));
+    out
+}
+
+/// What an observer of one path reads from numbers in clear, where the trace has any.
+pub(super) fn in_clear(facts: &TraceFacts) -> Option<String> {
+    let title = |name: &String| {
+        let known = FAMILIES.iter().find(|family| family.name == name);
+        known.map_or_else(|| legible(name), |family| family.title.to_owned())
+    };
+    let titles = facts.numbers.iter().map(title).collect::<Vec<_>>().join(", ");
+    (!titles.is_empty()).then(|| {
+        format!(
+            "Packets of {titles} are numbered in clear: the observer of any one path reads from the \
+             gaps how many packets all paths carried, each way, and when."
+        )
+    })
 }
 
 /// What a session is called: its number, and what was loaded where somebody knows.
@@ -177,6 +196,17 @@ mod tests {
             "down 1 1500 100.0 % 1 1.0 1 0.0 0.0 0.0",
         ];
         assert_eq!(lines(1, SHOWN), wanted);
+    }
+
+    #[test]
+    fn numbers_in_clear_are_told_above_the_tables() {
+        let (facts, summary) = load(&trace(1));
+        assert_eq!(in_clear(&facts), None);
+        let facts = TraceFacts { numbers: vec!["mosh".into(), "\u{1b}x".into()], ..facts };
+        let text = as_tables(&facts, &summary, SHOWN);
+        let line = text.lines().nth(1).unwrap();
+        assert!(line.starts_with("Packets of Mosh, ") && line.contains("one path reads"), "{line}");
+        assert!(!text.contains('\u{1b}'));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
+use anabranch_drive::toml_keys::without_codes;
+
 /// How much a line matters (sd-daemon(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
@@ -54,8 +56,9 @@ impl Journal {
 
     /// `text`, each line with its priority where the journal takes it.
     pub(crate) fn line(self, priority: Priority, text: &str) -> String {
+        let text = without_codes(text);
         if !self.priorities {
-            return text.to_owned();
+            return text;
         }
         let number = priority as u8;
         let lines: Vec<_> = text.lines().map(|line| format!("<{number}>{line}")).collect();
@@ -73,5 +76,7 @@ mod tests {
         assert_eq!(journal.line(Priority::Warning, "a\nb"), "<4>a\n<4>b");
         assert_eq!(journal.line(Priority::Information, "a"), "<6>a");
         assert_eq!(Journal::NONE.line(Priority::Error, "a\nb"), "a\nb");
+        let told = "path 'a': Network is down (os error 100)";
+        assert_eq!(Journal::NONE.line(Priority::Error, told), "path 'a': Network is down");
     }
 }

@@ -25,6 +25,7 @@ pub(crate) mod palette;
 
 pub(crate) mod table;
 mod view;
+pub(crate) mod waiting;
 
 /// Events that are kept for a view.
 const RECENT: usize = 32;

@@ -49,6 +49,8 @@ const KEYS: &[Section] = &[
             "metrics",
             "trace",
             "pcap",
+            "pcap-size",
+            "pcap-files",
             "replace",
         ],
     },
@@ -78,17 +80,12 @@ pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
-        if is_wg_quick(&text) {
+        if toml_keys::is_wg_quick(&text) {
             Failure::misuse(format!("'{name}' looks like a wg-quick file: write --wg {name}"))
         } else {
             Failure::misuse(error)
         }
     })
-}
-
-/// wg-quick's sections begin so; TOML files of ours have none of that name.
-fn is_wg_quick(text: &str) -> bool {
-    text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
 #[cfg(test)]
@@ -192,12 +189,34 @@ mod tests {
             ("every = 100\n", "f.toml:1: `every`: '100' "),
             ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
             ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
-            ("path = 'all'\n", "path = 'auto'"),
+            ("path = 'all'\n", "f.toml:1: `path`: 'all'"),
             ("to = true\n", "`to`: no text: put the value in quotes"),
-            ("scheduled = 'a'\n", "`scheduled` is a list: write scheduled = ['a']"),
         ] {
             let message = mistake(text);
             assert!(message.contains(wanted), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_may_repeat_is_one_value_or_a_list_of_them() {
+        let options = parse(
+            "path = ['a=if:wlan0', 'b=ports:2', 'auto']\nscheduled = 'a,b'\npad = 640\n\
+             udp = '7000-7010'\ndns = '192.0.2.53'\n",
+        )
+        .unwrap();
+        let paths: Vec<_> = options.paths.iter().map(ToString::to_string).collect();
+        assert_eq!(paths, ["a=if:wlan0", "b=ports:2", "auto"]);
+        assert_eq!(options.scheduled, Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!((options.pad, options.udp.len(), options.dns.len()), (vec![640], 1, 1));
+        assert_eq!(parse("path = 'a=if:wlan0'").unwrap().paths.len(), 1);
+        for (text, words) in [
+            ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is no path"),
+            ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path as --path has it"),
+            ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is no IP address"),
+            ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is no whole number"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.starts_with(words), "{message}");
         }
     }
 

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anabranch_os::target::Target;
+use anabranch_os::toml_keys::in_plain_words;
 use anabranch_splitter::paths::{PathSpec, SpecError};
 use anabranch_splitter::socks::{Login, Password, Proxy, ProxyError};
-use anabranch_splitter::steer::PortRange;
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::uplinks::PathChoice;
@@ -74,26 +75,6 @@ impl OneOrMany {
     }
 }
 
-/// Ports and ranges of ports: numbers, or texts such as `5000-5010`.
-pub(super) fn ranges<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<PortRange>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "no port: write a number such as 5000 or a range such as '5000-5010'"
-    )]
-    enum Either {
-        Number(u16),
-        Text(String),
-    }
-    let texts = Vec::<Either>::deserialize(deserializer)?.into_iter().map(|either| match either {
-        Either::Number(number) => number.to_string(),
-        Either::Text(text) => text,
-    });
-    texts.map(|text| text.parse().map_err(D::Error::custom)).collect()
-}
-
 /// A mark: a number (TOML knows 0x... itself), or the text of one.
 pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
     #[derive(Deserialize)]
@@ -109,7 +90,63 @@ pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     text.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// The `[[path]]` tables, or "auto".
+/// A value of a flag that may repeat, or a list of such.
+pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let texts = Scalars::deserialize(deserializer)?.texts();
+    texts.iter().map(|text| text.parse().map_err(|error| refused::<D>(text, &error))).collect()
+}
+
+/// As [`list`]; each text may hold several values with commas between them, as the flag's does.
+pub(crate) fn commas<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let texts = Scalars::deserialize(deserializer)?.texts();
+    let parts = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
+    parts.map(|text| text.parse().map_err(|error| refused::<D>(text, &error))).collect()
+}
+
+/// As [`commas`], for a list that may be left out.
+pub(crate) fn some_commas<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    commas(deserializer).map(Some)
+}
+
+/// Names the text unless its reader's words do.
+fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Error {
+    let told = in_plain_words(&error.to_string());
+    D::Error::custom(match told.contains(text) {
+        true => told,
+        false => format!("'{text}': {told}"),
+    })
+}
+
+/// A scalar, or a list of scalars.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "no value for it: put text in quotes, or write a list of texts")]
+enum Scalars {
+    One(Scalar),
+    Many(Vec<Scalar>),
+}
+
+impl Scalars {
+    fn texts(self) -> Vec<String> {
+        match self {
+            Scalars::One(one) => vec![one.text()],
+            Scalars::Many(many) => many.into_iter().map(Scalar::text).collect(),
+        }
+    }
+}
+
+/// The `[[path]]` tables, or texts as the flag has them.
 pub(super) fn paths<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<PathChoice>, D::Error> {
@@ -122,38 +159,57 @@ impl<'de> Visitor<'de> for Paths {
     type Value = Vec<PathChoice>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[[path]], in double brackets, before each path, or path = 'auto'")
+        f.write_str(
+            "[[path]], in double brackets, before each path, or a text or a list of texts as --path \
+             has them: 'wlan=if:wlan0', 'auto'",
+        )
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Vec<PathChoice>, E> {
-        match text {
-            "auto" => Ok(vec![PathChoice::Uplinks]),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-        }
+        text.parse().map(|path| vec![path]).map_err(E::custom)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut tables: A) -> Result<Vec<PathChoice>, A::Error> {
         let mut paths = Vec::new();
-        while let Some(PathTable(path)) = tables.next_element()? {
-            paths.push(PathChoice::One(path));
+        while let Some(PathItem(path)) = tables.next_element()? {
+            paths.push(path);
         }
         Ok(paths)
     }
 }
 
-/// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the
-/// table to errors from there; to those from further out it puts the line of the first table.
+/// One `[[path]]` table, or one text of a list. It is checked inside a newtype because the reader
+/// puts the line of the table to errors from there; to those from further out it puts the line of
+/// the first table.
 #[derive(Deserialize)]
-struct PathTable(#[serde(deserialize_with = "path")] PathSpec);
+struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 
-fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
-    let fields = PathFields::deserialize(deserializer)?;
-    let proxy = fields.proxy().map_err(D::Error::custom)?;
-    let way = fields.way(proxy.is_some()).map_err(D::Error::custom)?;
-    Ok(match proxy {
-        Some(proxy) => way.by(proxy),
-        None => way,
-    })
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
+    deserializer.deserialize_any(OnePath)
+}
+
+struct OnePath;
+
+impl<'de> Visitor<'de> for OnePath {
+    type Value = PathChoice;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a path as --path has it, such as 'wlan=if:wlan0', or a [[path]] table")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<PathChoice, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<PathChoice, A::Error> {
+        let fields = PathFields::deserialize(MapAccessDeserializer::new(table))?;
+        let proxy = fields.proxy().map_err(A::Error::custom)?;
+        let way = fields.way(proxy.is_some()).map_err(A::Error::custom)?;
+        Ok(PathChoice::One(match proxy {
+            Some(proxy) => way.by(proxy),
+            None => way,
+        }))
+    }
 }
 
 #[derive(Deserialize)]

@@ -21,6 +21,7 @@ use anabranch_splitter::split::{self, Listening, Reread, Screen, Settings};
 use anabranch_splitter::steer;
 
 use crate::failure::Failure;
+use crate::screen::waiting::LookingUp;
 use crate::status::Standing;
 pub(crate) use options::Options;
 #[cfg(feature = "onion")]
@@ -70,7 +71,7 @@ EXAMPLES
   Any program: QUIC, WireGuard and Mosh are split, each other flow uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One browser only; then: ip netns exec browse su -c chromium YOU
+  One browser only; then: anabranch exec browse chromium
     anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
 
   One path carries more than the other, and what observers see is recorded:
@@ -93,7 +94,7 @@ SIGNALS
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 failed while running   2 bad usage or settings
-  130 stopped at once by a second Ctrl-C, captures discarded";
+  130 stopped at once by a second Ctrl-C, captures as they were a second before";
 
 /// Split sessions over several paths to unmodified servers.
 ///
@@ -140,7 +141,9 @@ impl SplitArgs {
         let settings = plan::settings(&options)?;
         show_uplinks(&options, &settings);
         if self.check {
+            let waiting = looking_up(&settings);
             let about = Listening::look(&settings).map_err(blame)?;
+            drop(waiting);
             let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::foresee);
             foreseen.map_err(|error| blame(error.into()))?;
             let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
@@ -193,7 +196,8 @@ fn run(
     metrics: Option<SocketAddr>,
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
-    let screen: &mut dyn Screen = &mut Posting::new(screen, Standing::of("split"));
+    let screen: &mut dyn Screen =
+        &mut Posting::new(screen, Standing::of("split"), looking_up(&settings));
     let in_order = settings.core.in_order.is_some();
     let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source
@@ -201,14 +205,20 @@ fn run(
     let go = |screen: &mut dyn Screen| split::run_rereading(settings, reread, screen);
     let Some(address) = metrics else { return go(screen).map(drop).map_err(blame) };
     let metered = Metered::new(screen, address, env!("CARGO_PKG_VERSION"));
-    let cannot = |error: io::Error| {
-        let why = match error.kind() {
-            io::ErrorKind::AddrInUse => holders::taken(Transport::Tcp, address),
-            _ => error.to_string(),
-        };
-        Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
-    };
+    let cannot = |error: io::Error| no_metrics(address, &error);
     go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
+}
+
+/// Reports a slow lookup of the server's name, where it is a name.
+fn looking_up(settings: &Settings) -> Option<LookingUp> {
+    let to = settings.entrance.to().filter(|to| to.literal().is_none())?;
+    LookingUp::of(std::slice::from_ref(&to.host))
+}
+
+/// Counters cannot be served at `address`.
+pub(crate) fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
+    let why = holders::unbindable(Transport::Tcp, address, error);
+    Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
 }
 
 /// A driver's failure as the program's own.

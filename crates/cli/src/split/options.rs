@@ -47,17 +47,18 @@ pub(crate) struct Options {
     pub(crate) route: bool,
 
     /// Make a network namespace of this name and put the interface into it. Only programs started
-    /// there ('ip netns exec NAME PROGRAM') use it.
+    /// there ('anabranch exec NAME PROGRAM') use it.
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
     /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always].
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
-    #[serde(deserialize_with = "forms::ranges")]
+    #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
 
     /// Use this name server in the namespace; repeat for more [default: this machine's].
     #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
+    #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
     /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
@@ -139,6 +140,7 @@ pub(crate) struct Options {
 
     /// Use these paths for the schedule [default: all but the --handshake path].
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
 
     /// Let one QUIC connection use N four-tuples (paths times ports) [default: 4].
@@ -181,6 +183,7 @@ pub(crate) struct Options {
 
     /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
+    #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
     /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
@@ -240,6 +243,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
 
+    /// Begin another file after MB megabytes (10^6 bytes): NAME_00001.pcapng, ...
+    #[arg(long, value_name = "MB", help_heading = "Output")]
+    pub(crate) pcap_size: Option<NonZeroUsize>,
+
+    /// Keep only the newest N files of each path; needs --pcap-size.
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) pcap_files: Option<NonZeroUsize>,
+
     /// Let --trace and --pcap replace files.
     #[arg(long, help_heading = "Output")]
     pub(crate) replace: bool,
@@ -287,6 +298,8 @@ impl Options {
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             pcap: self.pcap.or(file.pcap),
+            pcap_size: self.pcap_size.or(file.pcap_size),
+            pcap_files: self.pcap_files.or(file.pcap_files),
             replace: self.replace || file.replace,
         }
     }

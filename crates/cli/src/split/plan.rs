@@ -1,13 +1,15 @@
 //! From what the user gave to settings that hold together, before anything is opened.
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
+use anabranch_capture::PcapLimits;
 use anabranch_multipath::DecoyBudget;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
-use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
+use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyEnd, KeyFile};
 use anabranch_splitter::paths::{PathSpec, distinct};
 use anabranch_splitter::split::{Entrance, Settings, fresh_seed};
 use anabranch_splitter::steer::{Ports, Request, UPLINK};
@@ -40,6 +42,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
         same_egress: options.same_egress,
         trace: options.trace.clone(),
         pcap: options.pcap.clone(),
+        pcap_limits: pcap_limits(options),
     })
 }
 
@@ -178,7 +181,8 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     if paths > MOST_PATHS {
         return refuse("key", "a far end takes 64 paths at most");
     }
-    let KeyFile { own, peers } = KeyFile::read(file).map_err(in_setting("key"))?;
+    let KeyFile { own, peers, .. } =
+        KeyFile::read_for(KeyEnd::Splitter, file).map_err(in_setting("key"))?;
     let [peer] = &peers[..] else {
         let file = file.display();
         let count = peers.len();
@@ -391,12 +395,32 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
-    let Some(pcap) = &options.pcap else { return Ok(()) };
+    let refuse = |setting, text: &str| Err(in_setting(setting)(text));
+    let Some(pcap) = &options.pcap else {
+        return match (options.pcap_size, options.pcap_files) {
+            (None, None) => Ok(()),
+            (Some(_), _) => refuse("pcap-size", "there is no capture: add --pcap DIR"),
+            _ => refuse("pcap-files", "there is no capture: add --pcap DIR --pcap-size MB"),
+        };
+    };
+    if options.pcap_files.is_some() && options.pcap_size.is_none() {
+        return refuse("pcap-files", "files follow each other by their size: add --pcap-size MB");
+    }
     if pcap.exists() && !pcap.is_dir() {
         return Err(in_setting("pcap")(format!("'{}' is not a directory", pcap.display())));
     }
-    let mut captures = paths.iter().map(|path| pcap.join(format!("{}.pcapng", path.name)));
-    captures.try_for_each(|capture| refuse_existing("pcap", &capture, options.replace))
+    let limits = pcap_limits(options);
+    let is_ours = |name: &str| paths.iter().any(|path| limits.may_name(&path.name, name));
+    let there = std::fs::read_dir(pcap).into_iter().flatten().flatten();
+    let mut there = there.filter(|entry| entry.file_name().to_str().is_some_and(is_ours));
+    there.try_for_each(|entry| refuse_existing("pcap", &entry.path(), options.replace))
+}
+
+/// The limits of captures: megabytes as bytes.
+fn pcap_limits(options: &Options) -> PcapLimits {
+    let bytes = |size: NonZeroUsize| (size.get() as u64).saturating_mul(1_000_000);
+    let size = options.pcap_size.map(bytes);
+    PcapLimits { size, files: options.pcap_files.map(NonZeroUsize::get) }
 }
 
 /// Refuses a file that could not be written at the end, or is there and not to be replaced.

@@ -168,7 +168,9 @@ impl Session {
         (batch, at, count): (&Batch<'_>, u64, u64),
         common: &mut Common<'_>,
     ) {
-        let is_doubted = self.health[path.index()].is_doubted();
+        // A handshake keeps to one path.
+        let is_pin = self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path);
+        let is_doubted = self.health[path.index()].is_doubted() && !is_pin;
         let Some(other) = self.only_answering().filter(|other| is_doubted && *other != path) else {
             return;
         };

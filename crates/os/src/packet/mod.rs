@@ -17,7 +17,9 @@ use std::io;
 
 pub use complaint::{Complaint, complain, quote};
 pub use fragments::{Fragments, Whole};
-pub use read::{Content, Datagram, Fragment, FragmentId, ends, is_for_link, read};
+pub use read::{
+    Content, Datagram, Fragment, FragmentId, describe, ends, is_for_link, is_housekeeping, read,
+};
 pub use write::write;
 
 /// An error of the caller's making.

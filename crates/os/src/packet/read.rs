@@ -84,6 +84,44 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
+/// Returns whether the kernel or a program for its link sent `packet`, without a route that
+/// somebody chose: it is link-local, multicast or broadcast, or an ICMP error (RFC 792, RFC 4443
+/// section 2.1).
+pub fn is_housekeeping(packet: &[u8]) -> bool {
+    is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
+}
+
+/// Returns whether the source is an address of the link alone, which no router carries on.
+fn is_from_link(packet: &[u8]) -> bool {
+    match IpSlice::from_slice(packet).map(|ip| ip.source_addr()) {
+        Ok(IpAddr::V4(from)) => from.is_link_local(),
+        Ok(IpAddr::V6(from)) => from.is_unicast_link_local(),
+        Err(_) => false,
+    }
+}
+
+fn is_icmp_error(packet: &[u8]) -> bool {
+    match SlicedPacket::from_ip(packet).ok().and_then(|sliced| sliced.transport) {
+        // Destination Unreachable, Source Quench, Redirect, Time Exceeded, Parameter Problem.
+        Some(TransportSlice::Icmpv4(icmp)) => matches!(icmp.type_u8(), 3 | 4 | 5 | 11 | 12),
+        Some(TransportSlice::Icmpv6(icmp)) => icmp.type_u8() < 128,
+        _ => false,
+    }
+}
+
+/// Returns the protocol of `packet`, with its port where it has one: "TCP to port 443".
+pub fn describe(packet: &[u8]) -> String {
+    match SlicedPacket::from_ip(packet).ok().and_then(|sliced| sliced.transport) {
+        Some(TransportSlice::Udp(udp)) => format!("UDP to port {}", udp.destination_port()),
+        Some(TransportSlice::Tcp(tcp)) => format!("TCP to port {}", tcp.destination_port()),
+        Some(TransportSlice::Icmpv4(_) | TransportSlice::Icmpv6(_)) => "ICMP (ping)".to_owned(),
+        _ => match IpSlice::from_slice(packet).map(|ip| ip.payload_ip_number().0) {
+            Ok(number) => format!("IP protocol {number}"),
+            Err(_) => "what is no IP packet".to_owned(),
+        },
+    }
+}
+
 /// Where a packet comes from, and where it goes; `None` for what is no IP packet.
 pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let ip = IpSlice::from_slice(packet).ok()?;
@@ -215,6 +253,43 @@ mod tests {
         let Content::Fragment(fragment) = read(&bytes) else { panic!("no fragment") };
         assert_eq!((fragment.offset, fragment.more, fragment.id.number), (1, true, 5));
         assert_eq!(fragment.bytes.len(), 24);
+    }
+
+    #[test]
+    fn what_the_kernel_sends_by_itself_is_told_from_what_a_route_led_here() {
+        use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
+        let written = |built: etherparse::PacketBuilderStep<etherparse::Icmpv4Header>| {
+            let mut packet = Vec::new();
+            built.write(&mut packet, &[0; 28]).unwrap();
+            packet
+        };
+        let four = || PacketBuilder::ipv4([10, 0, 0, 1], [192, 0, 2, 1], 64);
+        let port = icmpv4::DestUnreachableHeader::Port;
+        let unreachable = written(four().icmpv4(Icmpv4Type::DestinationUnreachable(port)));
+        let ping = written(four().icmpv4_echo_request(1, 1));
+        assert!(is_housekeeping(&unreachable) && !is_housekeeping(&ping));
+        let six = |kind: Icmpv6Type, from: &str, to: &str| {
+            let [from, to] =
+                [from, to].map(|at| at.parse::<std::net::Ipv6Addr>().unwrap().octets());
+            let mut packet = Vec::new();
+            PacketBuilder::ipv6(from, to, 64).icmpv6(kind).write(&mut packet, &[0; 48]).unwrap();
+            packet
+        };
+        let port = Icmpv6Type::DestinationUnreachable(icmpv6::DestUnreachableCode::Port);
+        let solicitation = Icmpv6Type::RouterSolicitation;
+        let echo = Icmpv6Type::EchoRequest(etherparse::IcmpEchoHeader { id: 1, seq: 1 });
+        assert!(is_housekeeping(&six(port, "2001:db8::1", "2001:db8::2")));
+        assert!(is_housekeeping(&six(solicitation.clone(), "::", "ff02::2")));
+        assert!(is_housekeeping(&six(solicitation, "fe80::1", "2001:db8::2")));
+        assert!(!is_housekeeping(&six(echo, "2001:db8::1", "2001:db8::2")));
+        let group = packet("10.0.0.1:5353", "224.0.0.251:5353", b"mdns");
+        assert!(is_housekeeping(&group));
+        let other = packet("10.0.0.1:1", "192.0.2.1:5000", b"x");
+        assert!(!is_housekeeping(&other) && !is_housekeeping(b"x"));
+        assert_eq!([describe(&other), describe(&ping)], ["UDP to port 5000", "ICMP (ping)"]);
+        let mut tcp = Vec::new();
+        four().tcp(1, 443, 0, 0).write(&mut tcp, b"").unwrap();
+        assert_eq!(describe(&tcp), "TCP to port 443");
     }
 
     #[test]

@@ -1,51 +1,34 @@
 //! Captures with plain HTTP: requests and answers of each connection, in the order of their times.
 
 use std::io::Read;
-use std::time::Duration;
 
 use super::flows::{Flow, read as read_flows};
-use super::{Fetched, Found, is_of_transfer};
+use super::hosts::{Exchange, of_host, plain};
+use super::{CUT, Fetched, Found, is_of_transfer};
 
 /// Headers of a head at most.
 const HEADERS: usize = 96;
 
-/// Reads a capture: the GETs of all its connections that were answered with 200.
+/// Reads a capture: the GETs of `host`, or of the first page's host, that were answered with 200.
 ///
 /// # Errors
-/// It is no capture, is cut, or has no request of HTTP.
-pub(super) fn read(source: impl Read) -> Result<Found, String> {
-    let (flows, skipped) = read_flows(source)?;
-    let (count, mut found) = (flows.len(), Found::default());
-    let (mut fetched, mut asked) = (Vec::new(), 0);
-    // A connection is forgotten when its bodies are taken.
-    for flow in flows {
-        for exchange in exchanges(&flow) {
-            asked += 1;
-            match exchange {
-                Ok((object, request, at)) => {
-                    if found.request.is_empty() && object.content_type() == "text/html" {
-                        found.request = request;
-                    }
-                    fetched.push((object, at));
-                }
-                Err(why) => found.leave_out(why),
-            }
-        }
+/// It is no capture, is damaged, or has no such request.
+pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, String> {
+    let capture = read_flows(source)?;
+    let (count, mut found) = (capture.flows.len(), Found::default());
+    if capture.cut {
+        found.leave_out(CUT);
     }
-    if asked == 0 {
+    // A connection is forgotten when its bodies are taken.
+    let all: Vec<Exchange> = capture.flows.into_iter().flat_map(|flow| exchanges(&flow)).collect();
+    if all.is_empty() {
+        let skipped = capture.skipped;
         return Err(format!(
             "no request of plain HTTP in {count} TCP connections ({skipped} other packets)"
         ));
     }
-    fetched.sort_by_key(|(_, at)| *at);
-    let first = fetched.first().map_or(Duration::ZERO, |(_, at)| *at);
-    fetched.iter_mut().for_each(|(_, at)| *at -= first);
-    found.follow(fetched);
-    Ok(found)
+    of_host(all, host, found)
 }
-
-/// An object, the head of its request, and when it was asked for.
-type Exchange = Result<(Fetched, Vec<(String, String)>, Duration), &'static str>;
 
 /// Requests and answers of a connection, in turns, as far as they can be followed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
@@ -55,17 +38,19 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
         let sent = request.length.saturating_add(request.body.unwrap_or(0));
         asked = asked.saturating_add(sent).min(flow.said[0].len());
         let Some(rest) = flow.said[1].get(answered..) else { break };
-        let Some((answer, before)) = Head::last_answer(rest) else {
-            all.push(Err("an answer that is not whole"));
+        let came = Head::last_answer(rest).and_then(|(answer, before)| {
+            let begins = before + answer.length;
+            let (body, length) = answer.body_in(&rest[begins..], &request)?;
+            answered += begins + length;
+            Some(taken(&request, &answer, body))
+        });
+        let is_whole = came.is_some();
+        let fetched = came.unwrap_or(Err("an answer that is not whole"));
+        let host = plain(request.value("host").unwrap_or_default());
+        all.push(Exchange { host, at, request: request.headers, fetched });
+        if !is_whole {
             break;
-        };
-        let begins = before + answer.length;
-        let Some((body, length)) = answer.body_in(&rest[begins..], &request) else {
-            all.push(Err("an answer that is not whole"));
-            break;
-        };
-        answered += begins + length;
-        all.push(taken(&request, &answer, body).map(|object| (object, request.headers, at)));
+        }
     }
     all
 }
@@ -178,6 +163,10 @@ mod tests {
     use super::super::flows::tests::capture;
     use super::*;
 
+    fn read(source: impl Read) -> Result<Found, String> {
+        super::read(source, None)
+    }
+
     const ASK: &[u8] = b"GET /a.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n";
 
     #[test]
@@ -202,8 +191,8 @@ mod tests {
         assert_eq!(found.request, [("Host".to_owned(), "a".to_owned())]);
         assert_eq!(found.pages.len(), 1);
         segments.pop();
-        let cut = read(&*capture(&segments)).unwrap();
-        assert!(cut.objects.is_empty() && cut.left_out["an answer that is not whole"] == 1);
+        let cut = read(&*capture(&segments)).unwrap_err();
+        assert!(cut.ends_with(": 1 × an answer that is not whole"), "{cut}");
     }
 
     #[test]
@@ -238,8 +227,8 @@ mod tests {
             ),
             (b"nothing\r\n\r\n", "an answer that is not whole"),
         ] {
-            let found = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap();
-            assert_eq!(found.left_out.get(why), Some(&1), "{why}");
+            let told = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
+            assert!(told.ends_with(&format!(": 1 × {why}")), "{why}: {told}");
         }
     }
 }

@@ -1,17 +1,19 @@
 //! TCP connections of a capture (pcap, pcapng): what each end said, and the packets that carried
 //! it.
 
-use std::collections::BTreeMap;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_stego::Passed;
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
-use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+use pcap_file::pcap::{PcapReader, RawPcapPacket};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::{DataLink, PcapError, TsResolution};
 
 /// How a pcapng file begins; a pcap file begins with one of the others.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -46,17 +48,55 @@ pub(super) fn is_capture(bytes: &[u8]) -> bool {
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// The connections of a capture, in the order in which they began, and how many packets belong to
-/// none.
-///
-/// Packets are taken one by one as they are read: no more is kept than what the ends said.
+/// What a capture holds.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    /// Its connections, in the order in which they began.
+    pub(super) flows: Vec<Flow>,
+    /// Packets that belong to none.
+    pub(super) skipped: usize,
+    /// Whether it ends within a packet, which is not read.
+    pub(super) cut: bool,
+}
+
+/// Reads the connections of a capture, in the order of its packets' times: several interfaces are
+/// not written in it. Only segments of TCP are held.
 ///
 /// # Errors
-/// It is no capture, or cut.
-pub(super) fn read(source: impl Read) -> Result<(Vec<Flow>, usize), String> {
+/// It is no capture, is damaged, or has no whole packet.
+pub(super) fn read(source: impl Read) -> Result<Capture, String> {
+    let mut held = Segments::default();
+    let cut = packets(source, &mut |link, at, bytes| held.take(link, at, bytes))?;
+    held.segments.sort_by_key(|(at, _)| *at);
     let mut all = Flows::default();
-    packets(source, &mut |link, at, bytes| all.take(link, at, bytes))?;
-    Ok((all.flows, all.skipped))
+    held.segments.into_iter().for_each(|(at, segment)| all.take(at, &segment));
+    Ok(Capture { flows: all.flows, skipped: held.skipped, cut })
+}
+
+/// Segments with their times, as they are written.
+#[derive(Default)]
+struct Segments {
+    segments: Vec<(Duration, Segment)>,
+    skipped: usize,
+    /// Pairs of ends, and the connections that they began.
+    ends: BTreeSet<[SocketAddr; 2]>,
+    begun: usize,
+}
+
+impl Segments {
+    fn take(&mut self, link: DataLink, at: Duration, bytes: &[u8]) -> Result<(), String> {
+        let Some(segment) = Segment::read(link, bytes) else {
+            self.skipped += 1;
+            return Ok(());
+        };
+        let is_new = self.ends.insert(segment.ends());
+        self.begun += usize::from(is_new || segment.begins());
+        if self.begun > FLOWS {
+            return Err("it has more than 10,000 connections".to_owned());
+        }
+        self.segments.push((at, segment));
+        Ok(())
+    }
 }
 
 /// Connections, as far as their packets were read.
@@ -65,22 +105,12 @@ struct Flows {
     /// By its two ends: which connection is the last between them, and its client.
     places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
     flows: Vec<Flow>,
-    skipped: usize,
 }
 
 impl Flows {
-    fn take(&mut self, link: DataLink, at: Duration, bytes: &[u8]) -> Result<(), String> {
-        let Some(segment) = Segment::read(link, bytes) else {
-            self.skipped += 1;
-            return Ok(());
-        };
-        let mut key = [segment.from, segment.to];
-        key.sort_unstable();
-        let begins = segment.syn && !segment.ack;
+    fn take(&mut self, at: Duration, segment: &Segment) {
+        let (key, begins) = (segment.ends(), segment.begins());
         if begins || !self.places.contains_key(&key) {
-            if self.flows.len() >= FLOWS {
-                return Err("it has more than 10,000 connections".to_owned());
-            }
             // Without its beginning the server is the end with the lower port.
             let up = begins || !segment.syn && segment.from.port() > segment.to.port();
             let client = if up { segment.from } else { segment.to };
@@ -88,55 +118,138 @@ impl Flows {
             self.flows.push(Flow::default());
         }
         if let Some(&(place, client)) = self.places.get(&key) {
-            self.flows[place].take(usize::from(segment.from != client), at, &segment);
+            self.flows[place].take(usize::from(segment.from != client), at, segment);
         }
-        Ok(())
     }
 }
 
 /// Takes a packet: its link's type, when it passed, and its bytes.
 type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
 
-/// Gives each packet of a capture to `each`.
-fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<(), String> {
-    let cut = |error: pcap_file::PcapError| format!("the capture is cut or damaged: {error}");
+/// Gives each packet of a capture to `each`; returns whether the last one is cut.
+///
+/// # Errors
+/// It is no capture, is damaged, or is cut before its first packet is whole.
+fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
     if !is_capture(&first) {
         return Err("it is not a capture (pcap or pcapng)".to_owned());
     }
-    let source = (&first[..]).chain(source);
-    if first != PCAPNG {
-        let mut reader = PcapReader::new(source).map_err(cut)?;
-        let link = reader.header().datalink;
-        while let Some(packet) = reader.next_packet() {
-            let packet = packet.map_err(cut)?;
-            each(link, packet.timestamp, &packet.data)?;
-        }
-        return Ok(());
+    let (source, mut whole) = ((&first[..]).chain(source), 0_usize);
+    let mut count = |link, at, bytes: &[u8]| {
+        whole += 1;
+        each(link, at, bytes)
+    };
+    let read = match first == PCAPNG {
+        true => packets_of_pcapng(source, &mut count),
+        false => packets_of_pcap(source, &mut count),
+    };
+    match read {
+        Ok(()) => Ok(false),
+        Err(Stop::Capture(error)) if whole > 0 && ends_early(&error) => Ok(true),
+        Err(Stop::Capture(error)) => Err(format!("the capture is cut or damaged: {error}")),
+        Err(Stop::Content(why)) => Err(why),
     }
-    let mut reader = PcapNgReader::new(source).map_err(cut)?;
-    let mut links: Vec<(DataLink, u8)> = Vec::new();
+}
+
+/// Why no more packets are read.
+enum Stop {
+    Capture(PcapError),
+    Content(String),
+}
+
+impl From<PcapError> for Stop {
+    fn from(error: PcapError) -> Stop {
+        Stop::Capture(error)
+    }
+}
+
+impl From<String> for Stop {
+    fn from(why: String) -> Stop {
+        Stop::Content(why)
+    }
+}
+
+/// Whether the file ended where more should have followed.
+fn ends_early(error: &PcapError) -> bool {
+    match error {
+        PcapError::IncompleteBuffer => true,
+        PcapError::IoError(error) => error.kind() == io::ErrorKind::UnexpectedEof,
+        _ => false,
+    }
+}
+
+/// Packets are taken as they stand: the reader's own check refuses each that was longer than the
+/// snap length (`tcpdump -s`), of which the capture has the beginning.
+fn packets_of_pcap(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop> {
+    let mut reader = PcapReader::new(source)?;
+    let header = reader.header();
+    let tick = match header.ts_resolution {
+        TsResolution::MicroSecond => 1_000,
+        TsResolution::NanoSecond => 1,
+    };
+    while let Some(packet) = reader.next_raw_packet() {
+        let RawPcapPacket { ts_sec, ts_frac, data, .. } = packet?;
+        let nanos = u64::from(ts_sec) * 1_000_000_000 + u64::from(ts_frac) * tick;
+        each(header.datalink, Duration::from_nanos(nanos), &data)?;
+    }
+    Ok(())
+}
+
+fn packets_of_pcapng(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop> {
+    let mut reader = PcapNgReader::new(source)?;
+    let mut interfaces: Vec<Interface> = Vec::new();
+    let found = |interfaces: &[Interface], number: usize| {
+        let interface = interfaces.get(number).cloned();
+        interface.ok_or_else(|| "a packet of no interface".to_owned())
+    };
     while let Some(block) = reader.next_block() {
-        match block.map_err(cut)? {
-            Block::SectionHeader(_) => links.clear(),
+        match block? {
+            Block::SectionHeader(_) => interfaces.clear(),
             Block::InterfaceDescription(about) => {
-                let units = about.options.iter().find_map(|option| match option {
-                    InterfaceDescriptionOption::IfTsResol(units) => Some(*units),
-                    _ => None,
-                });
-                links.push((about.linktype, units.unwrap_or(6)));
+                interfaces.push(Interface::of(&about));
             }
             Block::EnhancedPacket(packet) => {
-                let link = links.get(packet.interface_id as usize);
-                let (link, units) = link.ok_or("a packet of no interface")?;
-                let at = in_units(packet.timestamp.as_nanos(), *units);
-                each(*link, at, &packet.data)?;
+                let from = found(&interfaces, packet.interface_id as usize)?;
+                each(from.link, from.time(packet.timestamp.as_nanos()), &packet.data)?;
+            }
+            Block::Packet(packet) => {
+                let from = found(&interfaces, usize::from(packet.interface_id))?;
+                each(from.link, from.time(u128::from(packet.timestamp)), &packet.data)?;
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// What a section of pcapng says of an interface.
+#[derive(Clone)]
+struct Interface {
+    link: DataLink,
+    /// `if_tsresol`.
+    units: u8,
+    /// Seconds to be added to its times (`if_tsoffset`).
+    offset: u64,
+}
+
+impl Interface {
+    fn of(about: &InterfaceDescriptionBlock<'_>) -> Interface {
+        let mut interface = Interface { link: about.linktype, units: 6, offset: 0 };
+        for option in &about.options {
+            match option {
+                InterfaceDescriptionOption::IfTsResol(units) => interface.units = *units,
+                InterfaceDescriptionOption::IfTsOffset(offset) => interface.offset = *offset,
+                _ => {}
+            }
+        }
+        interface
+    }
+
+    fn time(&self, count: u128) -> Duration {
+        in_units(count, self.units).saturating_add(Duration::from_secs(self.offset))
+    }
 }
 
 /// A time in units of an interface (`if_tsresol`): ten, or two, to the minus so many.
@@ -149,7 +262,7 @@ fn in_units(count: u128, units: u8) -> Duration {
 }
 
 /// A segment of TCP.
-struct Segment<'a> {
+struct Segment {
     from: SocketAddr,
     to: SocketAddr,
     sequence: u32,
@@ -157,11 +270,23 @@ struct Segment<'a> {
     ack: bool,
     /// How long its payload was, and what was captured of it.
     length: usize,
-    payload: &'a [u8],
+    payload: Vec<u8>,
 }
 
-impl<'a> Segment<'a> {
-    fn read(link: DataLink, bytes: &'a [u8]) -> Option<Segment<'a>> {
+impl Segment {
+    /// Its two ends, the lower one first.
+    fn ends(&self) -> [SocketAddr; 2] {
+        let mut ends = [self.from, self.to];
+        ends.sort_unstable();
+        ends
+    }
+
+    /// Whether it begins a connection.
+    fn begins(&self) -> bool {
+        self.syn && !self.ack
+    }
+
+    fn read(link: DataLink, bytes: &[u8]) -> Option<Segment> {
         let packet = match link {
             DataLink::ETHERNET => LaxSlicedPacket::from_ethernet(bytes).ok()?,
             DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => {
@@ -203,14 +328,14 @@ impl<'a> Segment<'a> {
             syn: tcp.syn(),
             ack: tcp.ack(),
             length: length.max(payload.len()),
-            payload,
+            payload: payload.to_vec(),
         })
     }
 }
 
 impl Flow {
     /// Takes a segment of the client's (0) or the server's (1).
-    fn take(&mut self, way: usize, at: Duration, segment: &Segment<'_>) {
+    fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);
         if segment.length == 0 {
@@ -302,7 +427,7 @@ pub(super) mod tests {
             (9, false, 13, b"three"),
             (9, false, 11, b"wothree!"),
         ]);
-        let (flows, skipped) = read(&*file).unwrap();
+        let Capture { flows, skipped, .. } = read(&*file).unwrap();
         assert_eq!((flows.len(), skipped), (1, 0));
         // What comes first of a flow that was not seen to begin is its beginning.
         assert_eq!(
@@ -331,28 +456,70 @@ pub(super) mod tests {
             (DataLink::RAW, &[]),
         ] {
             let file = capture_of((link, front), &[(1, true, 1, b"ask"), (2, false, 1, b"answer")]);
-            let (flows, skipped) = read(&*file).unwrap();
+            let Capture { flows, skipped, .. } = read(&*file).unwrap();
             assert_eq!((flows.len(), skipped), (1, 0), "{link:?}");
             assert_eq!(flows[0].said, [b"ask".to_vec(), b"answer".to_vec()]);
         }
         let radio = capture_of((DataLink::IEEE802_11, &[]), &[(1, true, 1, b"ask")]);
-        let (flows, skipped) = read(&*radio).unwrap();
+        let Capture { flows, skipped, .. } = read(&*radio).unwrap();
         assert_eq!((flows.len(), skipped), (0, 1));
     }
 
     #[test]
-    fn a_capture_that_is_cut_is_told_and_no_capture_too() {
+    fn of_a_capture_that_is_cut_what_is_whole_is_read() {
         let file = capture(&[(1, true, 1, b"ask"), (2, false, 1, b"answer")]);
+        let first = 24 + 16 + 43;
         assert!(is_capture(&file) && !is_capture(b"{}"));
         for cut in 0..file.len() {
             match read(&file[..cut]) {
                 // It may end between two packets.
-                Ok((flows, _)) => assert!(flows.len() <= 1 && cut >= 24),
+                Ok(found) => {
+                    assert!(cut == 24 || cut >= first, "{cut}");
+                    assert_eq!(found.cut, cut > first, "{cut}");
+                    assert_eq!(found.flows.len(), usize::from(cut >= first), "{cut}");
+                }
                 Err(why) => assert!(!why.contains('\n') && why.contains("capture"), "{why}"),
             }
         }
         let none = read(&b"\x0a\x0d\x0d\x0anothing of the kind"[..]).unwrap_err();
         assert!(none.contains("cut or damaged"), "{none}");
+    }
+
+    #[test]
+    fn a_capture_of_headers_alone_has_the_lengths_of_its_segments() {
+        let mut file = capture(&[]);
+        // `tcpdump -s 96`: the header says so, and each packet how long it was.
+        file[16..20].copy_from_slice(&96_u32.to_be_bytes());
+        for packet in packets_in(&capture(&[(1, true, 1, &[7; 500]), (2, false, 1, &[7; 9])])) {
+            let kept = packet.len().min(96 + 16);
+            file.extend_from_slice(&packet[..8]);
+            file.extend_from_slice(&(kept as u32 - 16).to_be_bytes());
+            file.extend_from_slice(&packet[12..kept]);
+        }
+        let found = read(&*file).unwrap();
+        let ms = Duration::from_millis;
+        assert_eq!(found.flows[0].passed, [(true, 500, ms(1)), (false, 9, ms(2))]);
+        assert!(!found.cut);
+    }
+
+    /// The packets of a capture, with their headers.
+    fn packets_in(file: &[u8]) -> Vec<Vec<u8>> {
+        let (mut rest, mut all) = (&file[24..], Vec::new());
+        while let Some(kept) = rest.get(8..12) {
+            let length = 16 + u32::from_be_bytes(kept.try_into().unwrap()) as usize;
+            all.push(rest[..length].to_vec());
+            rest = &rest[length..];
+        }
+        all
+    }
+
+    #[test]
+    fn packets_are_read_by_time_in_whatever_order_they_are_written() {
+        let file =
+            capture(&[(3, false, 1, b"answer"), (1, true, 1, b"ask"), (2, true, 4, b"more")]);
+        let found = read(&*file).unwrap();
+        let ms = Duration::from_millis;
+        assert_eq!(found.flows[0].passed, [(true, 3, ms(1)), (true, 4, ms(2)), (false, 6, ms(3))]);
     }
 
     #[test]

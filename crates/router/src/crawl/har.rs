@@ -1,128 +1,107 @@
-//! HAR files (HTTP Archive 1.2), as browsers' developer tools write them.
+//! HAR files (HTTP Archive 1.2), as browsers' developer tools and proxies write them.
+//!
+//! Writers differ: what is missing or of another form costs its entry alone.
 
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use chrono::{DateTime, FixedOffset};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use chrono::{DateTime, NaiveDateTime};
+use serde_json::Value;
 
+use super::hosts::{Exchange, of_host, plain};
 use super::{Fetched, Found, is_of_transfer};
 
-#[derive(Deserialize)]
-struct File {
-    log: Log,
-}
+/// The mark that some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-#[derive(Deserialize)]
-struct Log {
-    entries: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    #[serde(deserialize_with = "moment")]
-    started_date_time: DateTime<FixedOffset>,
-    request: Request,
-    response: Response,
-}
-
-#[derive(Deserialize)]
-struct Request {
-    method: String,
-    url: String,
-    headers: Vec<Header>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Response {
-    status: i64,
-    #[serde(default)]
-    http_version: String,
-    headers: Vec<Header>,
-    content: Content,
-}
-
-#[derive(Deserialize)]
-struct Header {
-    name: String,
-    value: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Content {
-    #[serde(default)]
-    mime_type: String,
-    text: Option<String>,
-    encoding: Option<String>,
-}
-
-/// A time as RFC 3339 writes it.
-fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<DateTime<FixedOffset>, D::Error> {
-    let text = String::deserialize(from)?;
-    DateTime::parse_from_rfc3339(&text).map_err(D::Error::custom)
-}
-
-/// Reads a file: the GETs of the first host, each with its body.
+/// Reads a file: the GETs of `host`, or of the first page's host, each with its body.
 ///
 /// # Errors
 /// It is no HAR file, or has no such request.
-pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
-    let file: File =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is not a HAR file: {error}"))?;
-    let mut entries = file.log.entries;
-    entries.sort_by_key(|entry| entry.started_date_time);
-    let host = entries.iter().find_map(|entry| Some(split(&entry.request.url)?.0.to_owned()));
-    let host = host.ok_or("it has no request of http or https")?;
-    let (mut found, mut fetched, began) =
-        (Found::default(), Vec::new(), entries.first().map(|entry| entry.started_date_time));
-    for entry in &entries {
-        match take(entry, &host) {
-            Ok(object) => {
-                let at = began.and_then(|began| (entry.started_date_time - began).to_std().ok());
-                if found.request.is_empty() && object.content_type() == "text/html" {
-                    found.request = heads(&entry.request.headers, false);
-                }
-                fetched.push((object, at.unwrap_or(Duration::ZERO)));
-            }
+pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let file: Value =
+        serde_json::from_slice(text).map_err(|error| format!("it is not a HAR file: {error}"))?;
+    let entries = file["log"]["entries"].as_array();
+    let entries = entries.ok_or("it is not a HAR file: it has no list `log.entries`")?;
+    let (mut found, mut exchanges) = (Found::default(), Vec::new());
+    for entry in entries {
+        match exchange(entry) {
+            Ok(one) => exchanges.push(one),
             Err(why) => found.leave_out(why),
         }
     }
-    found.follow(fetched);
-    Ok(found)
+    if exchanges.is_empty() {
+        let why = found.left_out.iter().map(|(why, count)| format!(": {count} × {why}"));
+        return Err(format!("it has no request of http or https{}", why.collect::<String>()));
+    }
+    of_host(exchanges, host, found)
+}
+
+/// What an entry has, or why it is left out.
+fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
+    let at = entry["startedDateTime"].as_str().and_then(moment);
+    let at = at.ok_or("an entry whose time cannot be read")?;
+    let (request, response) = (&entry["request"], &entry["response"]);
+    let url = request["url"].as_str().ok_or("an entry without an address")?;
+    let (host, path) = split(url).ok_or("no address of http or https")?;
+    Ok(Exchange {
+        host: plain(host),
+        at,
+        request: heads(&request["headers"], false),
+        fetched: object(request, response, path),
+    })
+}
+
+/// A time as RFC 3339 writes it, with a zone such as `+0530`, or without one (UTC): since 1970.
+fn moment(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let zoned = DateTime::parse_from_rfc3339(text)
+        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z"))
+        .map(|at| at.to_utc());
+    let plain = || NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f").ok();
+    let at = zoned.ok().or_else(|| plain().map(|at| at.and_utc()))?;
+    (at - DateTime::UNIX_EPOCH).to_std().ok()
 }
 
 /// The object of an entry, or why it is none.
-fn take(entry: &Entry, host: &str) -> Result<Fetched, &'static str> {
-    let (own, path) = split(&entry.request.url).ok_or("no address of http or https")?;
-    (own == host).then_some(()).ok_or("of another host")?;
-    (entry.request.method == "GET").then_some(()).ok_or("no GET")?;
-    (entry.response.status == 200).then_some(()).ok_or("no answer with 200")?;
-    let content = &entry.response.content;
-    let text = content.text.as_ref().ok_or("the file has no body of it")?;
-    let body = match content.encoding.as_deref() {
-        None | Some("") => text.clone().into_bytes(),
+fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
+    (request["method"] == "GET").then_some(()).ok_or("no GET")?;
+    (number(&response["status"]) == Some(200)).then_some(()).ok_or("no answer with 200")?;
+    let content = &response["content"];
+    let text = content["text"].as_str().ok_or("the file has no body of it")?;
+    let body = match content["encoding"].as_str() {
+        None | Some("") => text.as_bytes().to_vec(),
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
         Some(_) => return Err("a body of an unknown encoding"),
     };
     // Names of HTTP/2 and 3 are in small letters; those of HTTP/1 begin with great ones.
-    let version = &entry.response.http_version;
+    let version = response["httpVersion"].as_str().unwrap_or_default();
     let first = version.get(..6).is_some_and(|one| one.eq_ignore_ascii_case("http/1"));
-    let small = !first && !version.is_empty();
-    let mut headers = heads(&entry.response.headers, small);
+    let mut headers = heads(&response["headers"], !first && !version.is_empty());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-        headers.push(("Content-Type".to_owned(), content.mime_type.clone()));
+        let kind = content["mimeType"].as_str().unwrap_or_default();
+        headers.push(("Content-Type".to_owned(), kind.to_owned()));
     }
     Ok(Fetched { path: path.to_owned(), headers, body })
 }
 
-fn heads(headers: &[Header], small: bool) -> Vec<(String, String)> {
-    let own = headers.iter().filter(|header| !is_of_transfer(&header.name));
-    let name = |name: &str| if small { capitals(name) } else { name.to_owned() };
-    own.map(|header| (name(&header.name), header.value.clone())).collect()
+/// A whole number, which some write as `"200"` or `200.0`.
+fn number(value: &Value) -> Option<i64> {
+    let of_text = || value.as_str().and_then(|text| text.trim().parse().ok());
+    let rounded = || value.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e9);
+    value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
+}
+
+/// Headers that have a name and a value; none where there is no list.
+fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
+    let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    let line = |header: &Value| {
+        let (name, value) = (header["name"].as_str()?, header["value"].as_str()?);
+        let shown = if small { capitals(name) } else { name.to_owned() };
+        (!is_of_transfer(name)).then(|| (shown, value.to_owned()))
+    };
+    all.filter_map(line).collect()
 }
 
 /// `content-type` as `Content-Type`, and `etag` as `ETag`.
@@ -166,6 +145,10 @@ mod tests {
         format!(r#"{{"log":{{"version":"1.2","entries":[{}]}}}}"#, entries.join(","))
     }
 
+    fn read(bytes: &[u8]) -> Result<Found, String> {
+        super::read(bytes, None)
+    }
+
     #[test]
     fn pages_come_with_their_objects_heads_and_think_times() {
         let found = read(
@@ -205,12 +188,12 @@ mod tests {
         }
         for (text, what) in [
             ("[]", "no HAR"),
-            ("{}", "`log`"),
-            (r#"{"log":{}}"#, "`entries`"),
+            ("{}", "`log.entries`"),
+            (r#"{"log":{}}"#, "`log.entries`"),
             (r#"{"log":{"entries":[]}}"#, "no request"),
-            (r#"{"log":{"entries":[7]}}"#, "no HAR"),
-            (&*good.replace("10:00", "25:00"), "no HAR"),
-            (&*good.replace("200,", "\"200\","), "no HAR"),
+            (r#"{"log":{"entries":[7]}}"#, "1 × an entry whose time cannot be read"),
+            (&*good.replace("10:00", "25:00"), "1 × an entry whose time cannot be read"),
+            (&*good.replace("\"url\"", "\"uri\""), "1 × an entry without an address"),
             (&*good.replace("http://a/", "ftp://a/"), "no request"),
         ] {
             let why = read(text.as_bytes()).unwrap_err();
@@ -223,8 +206,48 @@ mod tests {
             (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is not base64"),
             (r#""text":"x""#, r#""text":"x","encoding":"rot13""#, "a body of an unknown encoding"),
         ] {
-            let found = read(good.replace(from, to).as_bytes()).unwrap();
-            assert_eq!((found.left_out.get(what), found.objects.len()), (Some(&1), 0), "{what}");
+            let why = read(good.replace(from, to).as_bytes()).unwrap_err();
+            assert!(why.ends_with(&format!(": 1 × {what}")), "{what}: {why}");
+            let second = entry(2, "http://a/b", "text/html", r#""text":"y""#);
+            let both = good.replace(from, to).replace("]}}", &format!(",{second}]}}}}"));
+            let found = read(both.as_bytes()).unwrap();
+            assert_eq!((found.left_out.get(what), found.objects.len()), (Some(&1), 1), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_writers_write_otherwise_costs_no_entry_or_its_own_alone() {
+        let good = file(&[
+            entry(1, "http://a/", "text/html", r#""text":"x""#),
+            entry(2, "http://a/b", "text/html", r#""text":"y","mimeType":"text/html""#),
+        ]);
+        let objects = |text: &str| read(text.as_bytes()).unwrap().objects;
+        let headers = good[good.rfind(r#""headers":[{"name":":status""#).unwrap()..].to_owned();
+        let headers = &headers[..headers.find("],").unwrap() + 2];
+        let date = "2026-03-01T10:00:02.5+01:00";
+        for (from, to) in [
+            (date, "2026-03-01T14:30:02.5+0530"),
+            (date, "2026-03-01T09:00:02.5"),
+            (date, "2026-03-01T09:00:02.5Z"),
+            ("\"status\":200", "\"status\":\"200\""),
+            ("\"status\":200", "\"status\":200.0"),
+            ("\"httpVersion\":\"h2\",", ""),
+            ("\"httpVersion\":\"h2\"", "\"httpVersion\":null"),
+            ("\"value\":\"x\"", "\"value\":null"),
+            (headers, ""),
+            (headers, r#""headers":null,"#),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let paths: Vec<String> =
+                objects(&good.replace(from, to)).into_iter().map(|one| one.path).collect();
+            assert_eq!(paths, ["/", "/b"], "{from} as {to}");
+        }
+        assert_eq!(objects(&format!("\u{feff}{good}")).len(), 2, "a byte order mark");
+        for (from, to) in [(date, "today"), (date, ""), (r#""method":"GET""#, r#""method":7"#)] {
+            let at = good.rfind(from).unwrap();
+            let odd = format!("{}{to}{}", &good[..at], &good[at + from.len()..]);
+            let found = read(odd.as_bytes()).unwrap();
+            assert_eq!((found.objects.len(), found.left_out.len()), (1, 1), "{from} as {to}");
         }
     }
 }

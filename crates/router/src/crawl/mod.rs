@@ -2,7 +2,8 @@
 //! a server of `http-site` answers; of connections in captures shapes for `embed`.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: what a page pulls
-//!   in. `flows`: TCP connections of a capture.
+//!   in. `flows`: TCP connections of a capture. `hosts`: the host that was visited. `packed`:
+//!   sources that are packed.
 //! * `judge`: which objects may hide bytes. `browser`: Chromium's word on it.
 //! * `covers`: the folder that keeps it all (`docs/formats.md`).
 //!
@@ -14,13 +15,15 @@ mod covers;
 mod flows;
 mod folder;
 mod har;
+mod hosts;
 mod html;
 mod judge;
+mod packed;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +36,8 @@ use anabranch_stego::{Shape, ShapeFault, Shapes};
 
 /// Bytes of a source at most.
 const LARGEST: u64 = 512 << 20;
+/// Why the end of a capture is missing.
+const CUT: &str = "the capture's last packet, which is cut";
 /// Objects of covers at most, and pages.
 const OBJECTS: usize = 20_000;
 
@@ -142,48 +147,59 @@ impl Found {
 }
 
 /// Reads a source: a site's folder, a HAR file (1.2), or a capture (pcap or pcapng) with plain
-/// HTTP.
+/// HTTP; of the latter two, which gzip may have packed, the objects of `host`, or of the first
+/// page's host.
 ///
 /// # Errors
-/// It cannot be read, or is none of these: one line.
-pub fn crawl(source: &Path) -> Result<Found, CrawlError> {
-    let told = |error| CrawlError::File(source.to_owned(), error);
-    if fs::metadata(source).map_err(told)?.is_dir() {
-        return folder::read(source);
+/// It cannot be read, is none of these, or has no object of the host: one line.
+pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
+    let file = |error| CrawlError::File(source.to_owned(), error);
+    let told = |why: String| CrawlError::Source(source.to_owned(), why);
+    if fs::metadata(source).map_err(file)?.is_dir() {
+        return match host {
+            None => folder::read(source),
+            Some(_) => Err(told("a folder is of one host: leave --host out".to_owned())),
+        };
     }
-    let mut file = open_file(source)?;
-    let found = match flows::is_capture(file.fill_buf().map_err(told)?) {
-        true => capture::read(file),
-        false => {
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map_err(told)?;
-            har::read(&bytes)
-        }
-    };
-    found.map_err(|why| CrawlError::Source(source.to_owned(), why))
+    of_file(open_file(source)?, host).map_err(told)
 }
 
-/// The shapes of the TCP connections in captures (pcap or pcapng), called after their files.
+fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String> {
+    let mut source = packed::unpacked(source)?;
+    let why = |error: io::Error| error.to_string();
+    if flows::is_capture(source.fill_buf().map_err(why)?) {
+        return capture::read(source, host);
+    }
+    let mut bytes = Vec::new();
+    source.read_to_end(&mut bytes).map_err(why)?;
+    har::read(&bytes, host)
+}
+
+/// The shapes of the TCP connections in captures (pcap or pcapng, maybe packed by gzip), called
+/// after their files, and a line for each capture that ends within a packet.
 ///
 /// # Errors
 /// A file cannot be read, is no capture, or has no connection that can be played: one line.
-pub fn shapes(captures: &[PathBuf]) -> Result<Shapes, CrawlError> {
-    let mut all = Vec::new();
+pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError> {
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
         let told = |why: String| CrawlError::Source(path.clone(), why);
-        let found = shapes_of(path, open_file(path)?).map_err(told)?;
+        let (found, cut) = shapes_of(path, open_file(path)?).map_err(told)?;
         all.extend(found);
+        notes.extend(cut.then(|| format!("{}: left out: {CUT}", path.display())));
     }
     let none = |fault: ShapeFault| CrawlError::Source(PathBuf::from("shapes"), fault.to_string());
-    Shapes::new(all).map_err(none)
+    Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-fn shapes_of(path: &Path, capture: impl Read) -> Result<Vec<Shape>, String> {
+/// The shapes of a capture, and whether it ends within a packet.
+fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let stem: String = stem.chars().map(|one| if plain(one) { one } else { '-' }).collect();
     let stem: String = stem.chars().take(56).collect();
-    let (flows, skipped) = flows::read(capture)?;
+    let flows::Capture { flows, skipped, cut } = flows::read(packed::unpacked(capture)?)?;
     let (mut shapes, mut why) =
         (Vec::new(), format!("it has no TCP connection ({skipped} other packets)"));
     for flow in &flows {
@@ -193,7 +209,7 @@ fn shapes_of(path: &Path, capture: impl Read) -> Result<Vec<Shape>, String> {
             Err(fault) => why = fault.to_string(),
         }
     }
-    if shapes.is_empty() { Err(why) } else { Ok(shapes) }
+    if shapes.is_empty() { Err(why) } else { Ok((shapes, cut)) }
 }
 
 /// Opens a file to be read piece by piece, unless it is too large.
@@ -233,12 +249,12 @@ fn is_of_transfer(name: &str) -> bool {
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     let found = match kind % 7 {
-        0 => har::read(rest),
-        1 => capture::read(rest),
+        0 => har::read(rest, None),
+        1 => of_file(rest, None),
         2 => {
             let found = flows::read(rest);
             let of = |flow: &flows::Flow| Shape::of_record("one", &flow.passed);
-            found.into_iter().flat_map(|(flows, _)| flows).for_each(|flow| drop(of(&flow)));
+            found.into_iter().flat_map(|found| found.flows).for_each(|flow| drop(of(&flow)));
             return;
         }
         _ => {

@@ -23,7 +23,7 @@ use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
 use anabranch_os::clock::Clock;
-use anabranch_os::files;
+use anabranch_os::files::{self, FileWatch};
 use anabranch_os::manager::tell;
 use anabranch_os::poller::Ready;
 use rand_chacha::ChaCha20Rng;
@@ -396,7 +396,7 @@ impl<'r> ClientLoop<'r> {
         let mut placed = seen.iter().filter_map(|cell| Some((cell, self.sets.get(cell.circuit)?)));
         if let Err(error) = placed.try_for_each(|(cell, place)| trace.push(cell, place)) {
             self.trace = None;
-            let told = format!("the trace ends early and is discarded: {error}");
+            let told = format!("the trace ends early, and keeps what was written before: {error}");
             watch(ClientEvent::Trouble(told));
         }
     }

@@ -111,8 +111,8 @@ impl DirClient {
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
         let caches = if settings.cache { &copies::FILES[..] } else { &[] };
-        let files = FILES.iter().chain(caches);
-        files.map(|name| check_readable(&settings.data.join(name))).collect::<Result<(), _>>()?;
+        let mut files = FILES.iter().chain(caches);
+        files.try_for_each(|name| check_readable(&settings.data.join(name)))?;
         let path = settings.data.clone();
         let (mut dirclient, desk, ordered) =
             DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;

@@ -89,7 +89,7 @@ mod tests {
             families(data, files).unwrap().iter().map(FamilyKey::id).collect()
         };
         assert_eq!(ids(&[]), [KEYS[0].1]);
-        assert_eq!(ids(&[named.clone()]), [KEYS[1].1, KEYS[0].1]);
+        assert_eq!(ids(std::slice::from_ref(&named)), [KEYS[1].1, KEYS[0].1]);
         write(&named, 0);
         assert_eq!(ids(&[named]), [KEYS[0].1], "one key twice is one family");
     }

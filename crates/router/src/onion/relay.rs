@@ -18,7 +18,7 @@ use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServicePar
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, SetNumbers, circuitmux};
 use anabranch_os::clock::Clock;
-use anabranch_os::files;
+use anabranch_os::files::{self, FileWatch};
 use anabranch_os::manager::tell;
 use sd_notify::NotifyState;
 

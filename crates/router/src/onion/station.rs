@@ -25,6 +25,7 @@ use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, QuicSockets, is_quic};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
+use anabranch_os::holders::{self, Transport};
 
 /// The least token of a listener: its place added to this. Smaller ones are single files, of the
 /// role but for one.
@@ -606,7 +607,10 @@ impl<C: Core> Inside for Within<'_, C> {
 }
 
 fn listen(tcp: TcpKind, at: SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
+    let named = |error: io::Error| {
+        let why = holders::unbindable(Transport::Tcp, at, &error);
+        io::Error::new(error.kind(), format!("{at}: {why}"))
+    };
     let listener = tcp.listen(at).map_err(named)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

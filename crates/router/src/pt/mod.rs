@@ -33,6 +33,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_multipath::Time;
 
+use anabranch_os::holders::{self, Transport};
 use crate::onion::is_passing;
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::{Poller, Ready};
@@ -182,7 +183,10 @@ fn wall(clock: Clock) -> u64 {
 }
 
 fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
+    let named = |error: io::Error| {
+        let why = holders::unbindable(Transport::Tcp, at, &error);
+        io::Error::new(error.kind(), format!("{at}: {why}"))
+    };
     let listener = TcpListener::bind(at).map_err(named)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -1,6 +1,7 @@
 //! Key files: an end's own keys, and who may speak with it.
 //!
 //! ```toml
+//! end = "splitter"          # or "far"; may be left out
 //! private = "4GgU...="      # 32 bytes, base64
 //! [[peer]]
 //! name = "home"
@@ -21,16 +22,38 @@ use serde::{Deserialize, Deserializer, de};
 use anabranch_os::toml_keys::{self, Section, TomlError};
 
 const KEYS: &[Section] = &[
-    Section { path: "", keys: &["private", "peer"] },
+    Section { path: "", keys: &["end", "private", "peer"] },
     Section { path: "peer", keys: &["name", "public", "psk"] },
 ];
 const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. \
                     Anyone \
                     who has this file can impersonate you.\n";
 
+/// The end of a session that a key file is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyEnd {
+    /// The far end: `anabranch merge --key`.
+    Far,
+    /// The splitter: `anabranch split --key`.
+    Splitter,
+}
+
+impl KeyEnd {
+    /// The end's name in a key file.
+    fn name(self) -> &'static str {
+        match self {
+            KeyEnd::Far => "far",
+            KeyEnd::Splitter => "splitter",
+        }
+    }
+}
+
 /// An end's own keys, and the other ends that it knows.
 #[derive(Clone)]
 pub struct KeyFile {
+    /// The end that the file is made for, where it names one.
+    pub end: Option<KeyEnd>,
     /// Our own.
     pub own: KeyPair,
     /// The others; each public key once.
@@ -57,6 +80,12 @@ pub enum KeyFileError {
     Open(PathBuf, u32),
     /// Something in it is not as it must be.
     Content(TomlError),
+    /// Nothing stands in it.
+    Empty(PathBuf),
+    /// It is a tunnel's file for wg-quick.
+    WgQuick(PathBuf),
+    /// It is the other end's half of a pair; the name that this end has there.
+    OtherHalf(PathBuf, KeyEnd, Option<String>),
     /// A key stands there twice, or is our own.
     Twice(PathBuf, String),
 }
@@ -79,6 +108,26 @@ impl fmt::Display for KeyFileError {
                 )
             }
             KeyFileError::Content(error) => error.fmt(f),
+            KeyFileError::Empty(path) => {
+                let path = path.display();
+                write!(f, "key file '{path}' is empty: remove it, then 'anabranch key {path}'")
+            }
+            KeyFileError::WgQuick(path) => write!(
+                f,
+                "'{}' is a wg-quick file, not a key file: 'anabranch key far.key home.key' makes two",
+                path.display()
+            ),
+            KeyFileError::OtherHalf(path, end, here) => {
+                let whose = match end {
+                    KeyEnd::Far => "the far end's half of a pair",
+                    KeyEnd::Splitter => "the splitter's half of a pair",
+                };
+                let here = here.as_ref().map_or_else(
+                    || "the other".to_owned(),
+                    |name| format!("the other, made for '{name}',"),
+                );
+                write!(f, "key file '{}' is {whose}: {here} belongs here", path.display())
+            }
             KeyFileError::Twice(path, name) => write!(
                 f,
                 "key file '{}': the public key of peer '{name}' is this file's own, or is given \
@@ -93,6 +142,7 @@ impl std::error::Error for KeyFileError {}
 
 #[derive(Deserialize)]
 struct Content {
+    end: Option<KeyEnd>,
     #[serde(deserialize_with = "key")]
     private: [u8; 32],
     #[serde(default)]
@@ -131,7 +181,22 @@ impl KeyFile {
     /// A new pair that knows nobody.
     #[must_use]
     pub fn of(own: KeyPair) -> KeyFile {
-        KeyFile { own, peers: Vec::new() }
+        KeyFile { end: None, own, peers: Vec::new() }
+    }
+
+    /// Reads the file at `path`, which must not be made for the other end than `end`.
+    ///
+    /// # Errors
+    /// As [`KeyFile::read`], or it is the other end's half of a pair.
+    pub fn read_for(end: KeyEnd, path: &Path) -> Result<KeyFile, KeyFileError> {
+        let file = KeyFile::read(path)?;
+        match file.end.filter(|&other| other != end) {
+            Some(other) => {
+                let here = file.peers.first().map(|peer| peer.name.clone());
+                Err(KeyFileError::OtherHalf(path.to_owned(), other, here))
+            }
+            None => Ok(file),
+        }
     }
 
     /// Reads the file at `path`.
@@ -148,6 +213,12 @@ impl KeyFile {
             return Err(KeyFileError::Open(path.to_owned(), mode));
         }
         let text = fs::read_to_string(path).map_err(io)?;
+        if text.trim().is_empty() {
+            return Err(KeyFileError::Empty(path.to_owned()));
+        }
+        if toml_keys::is_wg_quick(&text) {
+            return Err(KeyFileError::WgQuick(path.to_owned()));
+        }
         let name = path.display().to_string();
         let content: Content =
             toml_keys::read(&text, &name, KEYS).map_err(KeyFileError::Content)?;
@@ -156,7 +227,8 @@ impl KeyFile {
             public: PublicKey(peer.public),
             psk: peer.psk,
         });
-        let file = KeyFile { own: KeyPair::of(content.private), peers: peers.collect() };
+        let end = content.end;
+        let file = KeyFile { end, own: KeyPair::of(content.private), peers: peers.collect() };
         match file.repeated() {
             Some(peer) => Err(KeyFileError::Twice(path.to_owned(), peer.name.clone())),
             None => Ok(file),
@@ -184,7 +256,8 @@ impl KeyFile {
         let mut text = HEAD.to_owned();
         let private = secret_text(self.own.secret());
         let public = secret_text(&self.own.public.0);
-        let _ = write!(text, "# public: {public}\nprivate = \"{private}\"\n");
+        let end = self.end.map(|end| format!("end = \"{}\"\n", end.name())).unwrap_or_default();
+        let _ = write!(text, "{end}# public: {public}\nprivate = \"{private}\"\n");
         for Peer { name, public, psk } in &self.peers {
             let public = secret_text(&public.0);
             let _ = write!(text, "\n[[peer]]\nname = \"{name}\"\npublic = \"{public}\"\n");
@@ -274,7 +347,7 @@ mod tests {
         for (text, words) in [
             (good.replace(&secret, &secret[..40]), "44 characters of base64"),
             (good.replace("private", "privat"), "did you mean `private`?"),
-            (format!("{good}[[peer]]\nname = \"a\"\n"), "missing field `public`"),
+            (format!("{good}[[peer]]\nname = \"a\"\n"), "`public` is missing in [peer]"),
             ("x".to_owned(), ":1: "),
         ] {
             let message = refused(&text, 0o600);
@@ -284,7 +357,23 @@ mod tests {
         let own = secret_text(&pair(1).public.0);
         let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
         assert!(refused(&twice, 0o600).contains("peer 'me' is this file's own"));
+        assert!(refused("\n", 0o600).contains("is empty: remove it, then 'anabranch key "));
+        let tunnel = refused("[Interface]\nPrivateKey = x\n", 0o600);
+        assert!(tunnel.contains("is a wg-quick file, not a key file"), "{tunnel}");
         let missing = KeyFile::read(Path::new("/nonexistent/x.key")).err().unwrap().to_string();
         assert!(missing.contains("'anabranch key /nonexistent/x.key' makes one"), "{missing}");
+    }
+
+    #[test]
+    fn the_other_ends_half_of_a_pair_is_refused_by_name() {
+        let mut file = KeyFile { end: Some(KeyEnd::Far), ..KeyFile::of(pair(1)) };
+        file.peers.push(Peer { name: "home".into(), public: pair(2).public, psk: [0; 32] });
+        let (_folder, path) = written(&file.text(), 0o600);
+        assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
+        let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
+        let wanted = "the far end's half of a pair: the other, made for 'home', belongs here";
+        assert!(told.ends_with(wanted), "{told}");
+        let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
+        assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");
     }
 }

@@ -11,7 +11,7 @@ use anabranch_tunnel::{DecoyCount, OVERHEAD, PADDED_OVERHEAD};
 use keys::{KeyPair, Psk, PublicKey};
 
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
-pub use file::{KeyFile, KeyFileError, Peer, secret_text};
+pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
 /// The far end that a splitter speaks to, in front of the server.
 #[derive(Clone)]

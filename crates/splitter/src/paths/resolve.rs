@@ -145,6 +145,14 @@ pub fn uplinks() -> io::Result<Vec<PathSpec>> {
     Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
 }
 
+/// The addresses of this machine's interfaces.
+///
+/// # Errors
+/// The kernel refused to list them.
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(Machine::ask()?.addresses.into_iter().map(|address| address.ip).collect())
+}
+
 /// The path by one interface. What a path's name cannot have becomes '-'.
 fn uplink(device: &str) -> Option<PathSpec> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };

@@ -1,7 +1,7 @@
 //! An association: the TCP connection to a proxy, and the relay that lives as long as it.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
@@ -70,9 +70,45 @@ pub fn associate(
     let mut stream = Hasty { stream: &control, until };
     let relay = converse(&mut stream, credentials, reach.proxy.is_ipv6())?;
     control.set_nonblocking(true).map_err(ProxyFault::Io)?;
-    let ip = relay.ip().to_canonical();
-    let ip = if ip.is_unspecified() { reach.proxy.ip() } else { ip };
+    let ip = relay_at(reach.proxy.ip(), relay.ip());
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
+}
+
+/// Returns the address of the relay that a proxy names as `named`. A proxy behind a network address
+/// translator names an address that means something there alone: then, as with the unspecified
+/// address, the relay is where the proxy was reached.
+fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
+    let named = named.to_canonical();
+    let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());
+    if named.is_unspecified() || is_narrower { proxy } else { named }
+}
+
+/// The part of the Internet in which an address has a meaning, the narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Machine,
+    Link,
+    Site,
+    Global,
+}
+
+impl Scope {
+    fn of(ip: IpAddr) -> Scope {
+        match ip {
+            ip if ip.is_loopback() => Scope::Machine,
+            IpAddr::V4(ip) if ip.is_link_local() => Scope::Link,
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => Scope::Link,
+            IpAddr::V4(ip) if ip.is_private() || is_shared(ip) => Scope::Site,
+            IpAddr::V6(ip) if ip.is_unique_local() => Scope::Site,
+            _ => Scope::Global,
+        }
+    }
+}
+
+/// Returns whether a provider's translator gives out `ip` (RFC 6598: 100.64.0.0/10).
+fn is_shared(ip: Ipv4Addr) -> bool {
+    let [first, second, ..] = ip.octets();
+    first == 100 && second & 0xc0 == 64
 }
 
 fn connect(reach: &Reach) -> io::Result<TcpStream> {
@@ -156,6 +192,27 @@ mod tests {
             assert!(Instant::now() < deadline, "the end is not noticed");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn a_relay_named_by_an_address_that_means_nothing_here_is_where_the_proxy_is() {
+        let at = |proxy: &str, named: &str| {
+            relay_at(proxy.parse().unwrap(), named.parse().unwrap()).to_string()
+        };
+        for named in ["10.0.0.5", "172.17.0.2", "192.168.1.9", "100.64.3.4", "169.254.1.1"] {
+            assert_eq!(at("203.0.113.5", named), "203.0.113.5", "{named}");
+        }
+        for named in ["127.0.0.1", "0.0.0.0", "::", "::ffff:10.0.0.5"] {
+            assert_eq!(at("203.0.113.5", named), "203.0.113.5", "{named}");
+        }
+        assert_eq!(at("2001:db8::5", "fd00::1"), "2001:db8::5");
+        assert_eq!(at("2001:db8::5", "fe80::1"), "2001:db8::5");
+        assert_eq!(at("10.0.0.1", "127.0.0.1"), "10.0.0.1");
+        // Another machine of the proxy's network, or of the Internet, may relay for it.
+        assert_eq!(at("10.0.0.1", "10.0.0.7"), "10.0.0.7");
+        assert_eq!(at("203.0.113.5", "198.51.100.7"), "198.51.100.7");
+        assert_eq!(at("127.0.0.1", "192.168.1.9"), "192.168.1.9", "through a tunnel to it");
+        assert_eq!(at("203.0.113.5", "100.128.0.1"), "100.128.0.1");
     }
 
     #[test]

@@ -308,6 +308,7 @@ impl Driver<'_> {
             let missed = self.uplinks.sockets.missed(now);
             let snapshot = self.snapshot(missed);
             self.report.screen.snapshot(now, &snapshot);
+            self.report.flush(now);
             if !self.door.is_guarded() {
                 self.on_steered()?;
             }
@@ -353,6 +354,7 @@ impl Driver<'_> {
                 Output::Event(event) => {
                     self.door.note(&event);
                     self.follow_name(now, &event);
+                    self.report.taps.note(&event);
                     self.report.screen.event(now, &event);
                 }
             }

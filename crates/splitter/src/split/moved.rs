@@ -38,7 +38,7 @@ impl Driver<'_> {
     /// Notes an event of the core: the protocol of a session, or that its server is silent.
     pub(super) fn follow_name(&mut self, now: Time, event: &Event) {
         match *event {
-            Event::Recognised { session, protocol } => {
+            Event::Recognised { session, protocol, .. } => {
                 self.uplinks.protocols.insert(session, protocol);
             }
             Event::Unanswered { session, server: None, .. } => {

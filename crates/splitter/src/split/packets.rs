@@ -66,12 +66,12 @@ impl Driver<'_> {
                 let whole = door.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
-            // The kernel's own, which it sends by every interface: it asks for routers and names
-            // its groups.
-            Content::Other if packet::is_for_link(packet) => {}
+            // No route led it here: the kernel asks for routers, names its groups and answers
+            // for closed ports; programs look for their neighbours.
+            _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
                 door.complain(Complaint::Prohibited, packet);
-                let warning = self.report.warnings.unsplit();
+                let warning = self.report.warnings.unsplit(packet);
                 self.report.warn(warning);
             }
         }

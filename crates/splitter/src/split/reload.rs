@@ -163,7 +163,8 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
 
 /// What holds for a whole run, because sessions or files depend on it.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
-    let Settings { entrance, specs, core: _, far_end, fwmark, same_egress: _, trace, pcap } = old;
+    let Settings { entrance, specs, core: _, far_end, fwmark, .. } = old;
+    let Settings { same_egress: _, trace, pcap, pcap_limits, .. } = old;
     let listen = |settings: &Settings| match settings.entrance {
         Entrance::Port { listen, .. } => Some(listen),
         Entrance::Tun(_) | Entrance::Packets { .. } => None,
@@ -180,6 +181,7 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("fwmark", *fwmark != new.fwmark),
         ("trace", *trace != new.trace),
         ("pcap", *pcap != new.pcap),
+        ("pcap-size", *pcap_limits != new.pcap_limits),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
         Some((name, _)) => Err(format!("'{name}' cannot change in a running splitter: restart it")),

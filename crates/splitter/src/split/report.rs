@@ -29,15 +29,27 @@ pub(super) struct Report<'s> {
     pub(super) not_returned: u64,
     /// Datagrams of a proxy that are not from the server.
     pub(super) foreign: u64,
+    /// Packets at the interface that no route led there.
+    pub(super) housekeeping: u64,
 }
 
 impl<'s> Report<'s> {
     /// Nothing is told yet.
     pub(super) fn new(screen: &'s mut dyn Screen, taps: Taps, now: Time) -> Report<'s> {
         let next_snapshot = now + screen.interval();
-        let (counted, missed, not_returned, foreign) = (0, 0, 0, 0);
+        let (counted, missed, not_returned, foreign, housekeeping) = (0, 0, 0, 0, 0);
         let warnings = Warnings::default();
-        Report { screen, taps, warnings, next_snapshot, counted, missed, not_returned, foreign }
+        Report {
+            screen,
+            taps,
+            warnings,
+            next_snapshot,
+            counted,
+            missed,
+            not_returned,
+            foreign,
+            housekeeping,
+        }
     }
 
     /// Warns of what was not warned of before.
@@ -67,6 +79,11 @@ impl<'s> Report<'s> {
         due
     }
 
+    /// Has the captures written up to `now`.
+    pub(super) fn flush(&mut self, now: Time) {
+        self.taps.flush(now, self.screen);
+    }
+
     /// Adds to the core's counters what the sockets know. `listener` is the local port, `missed`
     /// what the paths' sockets have dropped.
     pub(super) fn complete(
@@ -80,6 +97,7 @@ impl<'s> Report<'s> {
             missed: self.missed + missed,
             not_returned: self.not_returned,
             foreign: self.foreign,
+            housekeeping: self.housekeeping,
             ..snapshot
         }
     }

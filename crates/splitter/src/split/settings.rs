@@ -11,6 +11,7 @@ use anabranch_multipath::{DecoyBudget, Time};
 use anabranch_os::target::Target;
 
 use super::ways::Ways;
+use crate::capture::PcapLimits;
 use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
@@ -65,6 +66,8 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The directory to write a pcapng file for each path into.
     pub pcap: Option<PathBuf>,
+    /// How large its files become, and how many stay.
+    pub pcap_limits: PcapLimits,
 }
 
 impl Settings {

@@ -84,6 +84,7 @@ mod tests {
             far_end: None,
             trace: None,
             pcap: None,
+            pcap_limits: crate::capture::PcapLimits::default(),
         };
         run(settings, &mut Slow(Duration::from_secs(seconds.parse().unwrap()))).unwrap();
     }

@@ -146,12 +146,9 @@ fn open_door(
 fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     let options =
         UdpOptions { recv_buffer: LISTENER_BUFFER, error_queue: false, ..UdpOptions::default() };
-    UdpSocket::bind(listen, &options).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            let why = holders::taken(Transport::Udp, listen);
-            Failure::Listen(listen, io::Error::new(error.kind(), why))
-        }
-        _ => Failure::Listen(listen, error),
+    UdpSocket::bind(listen, &options).map_err(|error| {
+        let why = holders::unbindable(Transport::Udp, listen, &error);
+        Failure::Listen(listen, io::Error::new(error.kind(), why))
     })
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
+use anabranch_comps::Event;
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::udp::Datagrams;
@@ -11,9 +12,18 @@ use super::sockets::PathSocket;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
 
+/// A capture that goes on.
+struct Capture {
+    /// As the command line asks for it.
+    name: String,
+    tap: Box<dyn Tap>,
+}
+
 /// All captures of a run.
 pub(super) struct Taps {
-    taps: Vec<Box<dyn Tap>>,
+    taps: Vec<Capture>,
+    /// Why the first that failed did.
+    failed: Option<io::Error>,
     /// The paths by their numbers in the captures, which stay.
     names: Vec<String>,
     /// Those numbers by the paths' numbers of now.
@@ -25,9 +35,11 @@ impl Taps {
     pub(super) fn create(settings: &Settings, clock: &Clock) -> io::Result<Taps> {
         let names = names(settings);
         let numbers = (0..).take(names.len()).collect();
-        let mut taps: Vec<Box<dyn Tap>> = Vec::new();
+        let mut taps = Vec::new();
         if let Some(folder) = &settings.pcap {
-            taps.push(Box::new(PcapTap::create(folder, &names, clock.wall_start())?));
+            let (start, limits) = (clock.wall_start(), settings.pcap_limits);
+            let tap = Box::new(PcapTap::create(folder, &names, start, limits)?);
+            taps.push(Capture { name: format!("--pcap {}", folder.display()), tap });
         }
         if let Some(file) = &settings.trace {
             let facts = TraceFacts {
@@ -37,9 +49,10 @@ impl Taps {
                 schedule: Some(schedule(settings)),
                 ..TraceFacts::default()
             };
-            taps.push(Box::new(TraceTap::create(file, &facts, RowLabels::default())?));
+            let tap = Box::new(TraceTap::create(file, &facts, RowLabels::default())?);
+            taps.push(Capture { name: format!("--trace {}", file.display()), tap });
         }
-        Ok(Taps { taps, names, numbers })
+        Ok(Taps { taps, failed: None, names, numbers })
     }
 
     /// Whether the captures, if any are written, can go on under `settings`.
@@ -95,18 +108,44 @@ impl Taps {
             bytes: datagrams.bytes,
             stride: datagrams.stride,
         };
-        self.taps.retain_mut(|tap| match tap.seen(&seen) {
+        self.each(screen, |tap| tap.seen(&seen));
+    }
+
+    /// Has what was seen before `now` written, so that it survives whatever happens to us.
+    pub(super) fn flush(&mut self, now: Time, screen: &mut dyn Screen) {
+        self.each(screen, |tap| tap.flush(now));
+    }
+
+    /// Does `work` with each capture, and gives up those with which it fails.
+    fn each(&mut self, screen: &mut dyn Screen, work: impl Fn(&mut dyn Tap) -> io::Result<()>) {
+        let failed = &mut self.failed;
+        self.taps.retain_mut(|Capture { name, tap }| match work(&mut **tap) {
             Ok(()) => true,
             Err(error) => {
-                screen.warn(&format!("a capture ends early and is discarded: {error}"));
+                let kind = error.kind();
+                let text = format!("{name} ends early, and keeps what was written before: {error}");
+                screen.warn(&text);
+                failed.get_or_insert(io::Error::new(kind, text));
                 false
             }
         });
     }
 
-    /// Completes all captures.
+    /// Notes what an event says of the packets.
+    pub(super) fn note(&mut self, event: &Event) {
+        if let Event::NumbersInClear { protocol, .. } = event {
+            self.taps.iter_mut().for_each(|capture| capture.tap.numbered(protocol.name()));
+        }
+    }
+
+    /// Completes all captures, whichever of them fails.
+    ///
+    /// # Errors
+    /// The first error, of this or of an earlier moment.
     pub(super) fn finish(self) -> io::Result<()> {
-        self.taps.into_iter().try_for_each(Tap::finish)
+        let ended: Vec<_> = self.taps.into_iter().map(|capture| capture.tap.finish()).collect();
+        self.failed.map_or(Ok(()), Err)?;
+        ended.into_iter().collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_multipath::PathId;
 
+use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
 /// So many datagrams that were too long are no longer the probes by which a program finds out what
@@ -83,12 +84,15 @@ impl Warnings {
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// The interface gets packets that are not split.
-    pub(super) fn unsplit(&mut self) -> Option<String> {
+    /// A route leads `packet` into the interface, and it is not split.
+    pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
-            "a route sends packets into the interface that are not split (not UDP, or not to the \
-             ports of --udp): they are refused"
-                .to_owned()
+            let what = packet::describe(packet);
+            let cure = match what.strip_prefix("UDP to port ") {
+                Some(port) => format!("add --udp {port}, or route it elsewhere"),
+                None => "route it elsewhere, or let --route pin it to a path".to_owned(),
+            };
+            format!("a route sends {what} into the interface, where it is refused: {cure}")
         })
     }
 
@@ -131,6 +135,21 @@ mod tests {
             about: None,
             mtu: Some(1400),
         }
+    }
+
+    #[test]
+    fn a_packet_that_is_not_split_is_named_with_what_to_do_and_once() {
+        let mut packet = Vec::new();
+        let ends = ["10.0.0.1:9", "192.0.2.1:5000"].map(|end| end.parse().unwrap());
+        packet::write(&mut packet, ends[0], ends[1], 0, b"x").unwrap();
+        let mut warnings = Warnings::default();
+        let told = "a route leads UDP to port 5000 into the interface, where it is refused: add \
+                    --udp 5000, or lead it elsewhere";
+        assert_eq!(warnings.unsplit(&packet).as_deref(), Some(told));
+        assert_eq!(warnings.unsplit(&packet), None);
+        packet[9] = 47;
+        let told = Warnings::default().unsplit(&packet).unwrap();
+        assert!(told.contains("IP protocol 47") && told.contains("--route"), "{told}");
     }
 
     #[test]

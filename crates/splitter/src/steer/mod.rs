@@ -27,6 +27,7 @@
 mod claim;
 mod error;
 mod fence;
+mod launch;
 mod lead;
 mod ledger;
 mod named;
@@ -41,6 +42,7 @@ mod tally;
 mod undo;
 
 pub use error::SteerError;
+pub use launch::{RunAs, launch, namespaces};
 pub use plan::{Exit, Out, Plan, Request};
 pub use ports::{PortRange, PortRangeError, Ports};
 pub use raise::{Steering, UPLINK, Upkeep};

@@ -11,7 +11,8 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-const FOLDER: &str = "/run/netns";
+/// Folder of the files that named namespaces are mounted on.
+pub(super) const FOLDER: &str = "/run/netns";
 
 /// The file of the namespace `name`.
 pub(crate) fn file(name: &str) -> PathBuf {

@@ -46,11 +46,14 @@ impl WgQuick {
     pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
         let mut lines = self.lines.clone();
         let mut told = Vec::new();
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        // A number that is written otherwise, such as 0xca6c, stays as it is written.
+        let number = |new: Option<u32>, own: Option<u32>| {
+            new.filter(|_| new != own).map(|number| number.to_string())
+        };
         let endpoint = Some(reachable(changes.endpoint).to_string());
         for (kind, key, value) in [
-            (Kind::Interface, "MTU", number(changes.mtu)),
-            (Kind::Interface, "FwMark", number(changes.fwmark)),
+            (Kind::Interface, "MTU", number(changes.mtu, self.mtu())),
+            (Kind::Interface, "FwMark", number(changes.fwmark, self.fwmark())),
             (Kind::Peer, "Endpoint", endpoint),
         ] {
             let Some(after) = value else { continue };
@@ -188,6 +191,22 @@ mod tests {
         }
         let last = format!("{peer}[Interface]\nTable = 7");
         assert_eq!(changed(&last, 1, mtu).text, format!("{last}\nMTU = 1400\n"));
+    }
+
+    #[test]
+    fn a_number_that_is_the_same_stays_as_it_is_written() {
+        let text = "[Interface]\nFwMark = 0xCA6C\nMTU = 01400\n[Peer]\nPublicKey=a\nEndpoint=h:1\n";
+        let changes = Changes { mtu: Some(1400), fwmark: Some(51820), ..to("127.0.0.1:9") };
+        let changed = changed(text, 1, changes);
+        assert_eq!(changed.text, text.replace("h:1", "127.0.0.1:9"));
+        assert_eq!(changed.changes.len(), 1, "the endpoint alone");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_left_out_as_wg_refuses_it() {
+        let text = "[Interface]\n[Peer]\nPublicKey=a\nEndpoint=h:1\n";
+        let marked = changed(&format!("\u{feff}{text}"), 1, to("127.0.0.1:9"));
+        assert_eq!(marked.text, text.replace("h:1", "127.0.0.1:9"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The keys that wg(8) and wg-quick(8) know.
+//! The keys that wg(8) and wg-quick(8) know, and those of AmneziaWG's obfuscation, which pass
+//! through.
 
 /// The two kinds of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +16,20 @@ pub(super) struct Key {
     kind: Kind,
     /// Whether it may stand several times.
     pub(super) repeats: bool,
+    /// Whether it is AmneziaWG's alone.
+    pub(super) obfuscates: bool,
 }
 
 const fn interface(name: &'static str, repeats: bool) -> Key {
-    Key { name, kind: Kind::Interface, repeats }
+    Key { name, kind: Kind::Interface, repeats, obfuscates: false }
 }
 
 const fn peer(name: &'static str, repeats: bool) -> Key {
-    Key { name, kind: Kind::Peer, repeats }
+    Key { name, kind: Kind::Peer, repeats, obfuscates: false }
+}
+
+const fn amnezia(name: &'static str) -> Key {
+    Key { name, kind: Kind::Interface, repeats: false, obfuscates: true }
 }
 
 const KEYS: &[Key] = &[
@@ -38,6 +45,34 @@ const KEYS: &[Key] = &[
     interface("PreDown", true),
     interface("PostDown", true),
     interface("SaveConfig", false),
+    // Packets of noise, or of another protocol's looks, before a handshake.
+    amnezia("Jc"),
+    amnezia("Jmin"),
+    amnezia("Jmax"),
+    amnezia("I1"),
+    amnezia("I2"),
+    amnezia("I3"),
+    amnezia("I4"),
+    amnezia("I5"),
+    // Padding before each kind of message, and the types in place of WireGuard's.
+    amnezia("S1"),
+    amnezia("S2"),
+    amnezia("S3"),
+    amnezia("S4"),
+    amnezia("H1"),
+    amnezia("H2"),
+    amnezia("H3"),
+    amnezia("H4"),
+    // Since version 3.
+    amnezia("HeaderProtectionKey"),
+    amnezia("ContentPaddingAddition"),
+    amnezia("RandomTrailers"),
+    amnezia("DisableCookies"),
+    amnezia("RekeyAfterTime"),
+    amnezia("RekeyTimeout"),
+    amnezia("RejectAfterTime"),
+    amnezia("KeepaliveTimeout"),
+    amnezia("MaxHandshakeAttempts"),
     peer("PublicKey", false),
     peer("PresharedKey", false),
     peer("AllowedIPs", true),
@@ -66,9 +101,9 @@ impl Kind {
         keys.copied().find(|key| key.name.eq_ignore_ascii_case(word))
     }
 
-    /// The names of this kind's keys.
+    /// The names of this kind's keys that WireGuard knows.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
-        KEYS.iter().filter(move |key| key.kind == self).map(|key| key.name)
+        KEYS.iter().filter(move |key| key.kind == self && !key.obfuscates).map(|key| key.name)
     }
 
     pub(super) fn other(self) -> Kind {

@@ -52,7 +52,10 @@ impl WgQuick {
     ///
     /// # Errors
     /// The first line that wg-quick or wg would refuse, or that the splitter cannot make sense of.
+    ///
+    /// A byte order mark, which editors on Windows put first and wg refuses, is left out.
     pub fn parse(text: &str, file: &str) -> Result<WgQuick, ConfError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Reader { file, section: None, sections: 0, lines: Vec::new() };
         for line in text.split_inclusive('\n') {
             let item = reader.item(line)?;
@@ -98,6 +101,17 @@ impl WgQuick {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
+    /// Whether the file is AmneziaWG's: it has a key that obfuscates WireGuard.
+    pub fn is_obfuscated(&self) -> bool {
+        self.settings().any(|(_, _, key, _)| key.obfuscates)
+    }
+
+    /// Most bytes that AmneziaWG puts before the data of a packet (`S4`, of a range its end).
+    pub fn padding(&self) -> u32 {
+        let padding = self.interface("S4").map(|text| text.rsplit('-').next().unwrap_or(text));
+        padding.and_then(|text| text.trim().parse::<u16>().ok()).map_or(0, u32::from)
+    }
+
     /// Whether wg-quick makes this tunnel the default route, by rules that spare only marked
     /// packets: an allowed network of all addresses, and the routing table left to wg-quick.
     pub fn is_full_tunnel(&self) -> bool {
@@ -132,6 +146,7 @@ impl WgQuick {
                 "ListenPort" => value.parse::<u16>().is_ok(),
                 "MTU" => value.parse::<u32>().is_ok_and(|mtu| mtu > 0),
                 "FwMark" => mark(value).is_ok(),
+                "S4" => value.split('-').all(|part| part.trim().parse::<u16>().is_ok()),
                 _ => true,
             };
             if !good {
@@ -285,6 +300,7 @@ fn mark(text: &str) -> Result<Option<u32>, ()> {
 fn wanted(key: &str) -> &'static str {
     match key {
         "ListenPort" => "is not a port: it runs from 0 to 65535",
+        "S4" => "is neither a number of bytes nor a range of two",
         "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
         _ => "is not a number above 0",
     }

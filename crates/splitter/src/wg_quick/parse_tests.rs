@@ -36,6 +36,22 @@ fn a_full_tunnel_is_one_that_wg_quick_routes_everything_into() {
 }
 
 #[test]
+fn the_keys_of_amneziawg_are_taken_and_pass_through() {
+    let text = "[Interface]\nPrivateKey = x\nJc = 4\njmin = 40\nJmax = 90\nS1 = 15\nS2 = 18\n\
+                S3 = 12\nS4 = 12-17\nH1 = 1000000-2000000\nH2 = 5\nH3 = 6\nH4 = 7\n\
+                I1 = <b 0xc000000001><r 16><t>\nHeaderProtectionKey = y=\nRandomTrailers = on\n\
+                [Peer]\nPublicKey = abc=\nEndpoint = h:1\n";
+    let file = parse(text);
+    assert_eq!(file.to_string(), text);
+    assert_eq!((file.is_obfuscated(), file.padding()), (true, 17));
+    assert!(!format!("{file:?}").contains("y="));
+    let plain = parse("[Interface]\nPrivateKey = x\n");
+    assert_eq!((plain.is_obfuscated(), plain.padding()), (false, 0));
+    let wrong = "f.conf:2: S4: 'many' is no number of bytes, nor a range of two";
+    assert_eq!(error("[Interface]\nS4 = many\n"), wrong);
+}
+
+#[test]
 fn marks_that_are_off_are_none() {
     for text in ["0", "off", "Off", "0x0"] {
         assert_eq!(parse(&format!("[Interface]\nFwMark = {text}\n")).fwmark(), None);

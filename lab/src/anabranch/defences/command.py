@@ -45,6 +45,7 @@ def defend(
         Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
     ] = None,
     to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Let OUT replace a file.")] = False,
 ) -> None:
     """Adds padding to traces; tells its cost in bytes and time.
 
@@ -54,6 +55,7 @@ def defend(
     pipeline = Pipeline([parse(text) for text in defence])
     traces = io.read(source_path, form)
     io.refuse_source(target, source_path, form)
+    io.refuse_existing(target, replace=replace)
     with source(source_path):
         done = pipeline.apply(traces, seed, replica)
     io.write(done.bare(), target, to)

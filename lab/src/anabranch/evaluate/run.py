@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def evaluate(
     data: str = "",
     on_epoch: OnEpoch | None = None,
     unfinished: Unfinished | None = None,
+    training: Traces | None = None,
 ) -> Result:
     """One evaluation: a function of its arguments, but for the time it took.
 
@@ -41,6 +42,7 @@ def evaluate(
         on_epoch: called after each epoch of a network.
         unfinished: where networks' states are kept from time to time, and gone on from if this
             evaluation was cut.
+        training: traces that train and choose in place of these, if `spec.train_on` says so.
 
     Raises:
         SettingError, SplitError, AttackError, TraceError: if these traces do not suit the spec.
@@ -54,10 +56,9 @@ def evaluate(
     pages = protocol.choose_pages(traces, spec.design())
     labels(traces, pages.monitored)
     sampler = Sampler(spec, traces, pages.classes(traces))
-    run = _paper if spec.protocol == "paper" else _honest
+    tasks = _tasks(spec, sampler, pages, training)
     judged = [
-        _judge(task, number, sampler, on_epoch, unfinished)
-        for number, task in enumerate(run(spec, sampler, pages))
+        _judge(task, number, sampler, on_epoch, unfinished) for number, task in enumerate(tasks)
     ]
     outcomes = Outcomes.concatenate([part.test for part in judged])
     took = Took.now() - began + (unfinished.earlier() if unfinished else Took())
@@ -98,10 +99,46 @@ class _Judged:
     facts: dict[str, Any]
 
 
+def _tasks(
+    spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces | None
+) -> Iterator[_Task]:
+    if (training is not None) != (spec.train_on or "").startswith("data:"):
+        raise SettingError("train_on: other traces are named, or given, but not both")
+    if spec.protocol == "paper":
+        return _paper(spec, sampler, pages)
+    if training is not None:
+        return _elsewhere(spec, sampler, pages, training)
+    return _honest(spec, sampler, pages)
+
+
+def _elsewhere(
+    spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces
+) -> Iterator[_Task]:
+    """Trains and chooses on the same pages of other traces, divided as those are."""
+    watched(training)
+    known = frozenset(sampler.traces.names)
+    names = (*sampler.traces.names, *(name for name in training.names if name not in known))
+    places = {name: code for code, name in enumerate(names)}
+    codes = np.array([places[name] for name in training.names], np.int32)
+    other = replace(training, names=names, label=codes[training.label])
+    teacher = Sampler(spec.training, other, pages.classes(other))
+    (learnt,) = protocol.honest(other, spec.training.design(), pages)
+    (met,) = protocol.honest(sampler.traces, spec.design(), pages)
+    train, validation = _of_others(teacher.train(learnt.train)), teacher.see(learnt.validation)
+    yield _Task(train, _of_others(validation), sampler.seen(met.test))
+
+
+def _of_others(samples: Samples) -> Samples:
+    """With rows that no load of the traces under test has."""
+    return replace(samples, rows=-1 - samples.rows)
+
+
 def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
+    own = spec.training
+    teacher = sampler if own is spec else Sampler(own, sampler.traces, sampler.classes)
     for fold in protocol.honest(sampler.traces, spec.design(), pages):
         task = _Task(
-            sampler.train(fold.train), sampler.see(fold.validation), sampler.see(fold.test)
+            teacher.train(fold.train), teacher.seen(fold.validation), sampler.seen(fold.test)
         )
         assert not np.isin(task.train.rows, fold.test).any(), "a load stands on two sides"
         yield task
@@ -147,7 +184,7 @@ def _judge(
         on_epoch=on_epoch,
         unfinished=None if unfinished is None else unfinished.part(f"fold{number}"),
     )
-    test = _predicted(attack, task.test, sampler.traces, number)
+    test = _predicted(attack, task.test, sampler, number)
     facts = _sizes(task) | {"overhead": sampler.overhead(np.unique(task.test.rows))}
     if spec.world == "closed":
         everything = np.ones((len(test), 1), np.bool_)
@@ -158,7 +195,7 @@ def _judge(
         return _Judged(
             test, accepted, test.score[:, None] >= grid, facts | {"threshold": "most probable"}
         )
-    validation = _predicted(attack, task.validation, sampler.traces, number)
+    validation = _predicted(attack, task.validation, sampler, number)
     grid = metrics.thresholds(validation)
     threshold = metrics.best_threshold(validation, grid, spec.r)
     accepted, curve = test.score >= threshold, test.score[:, None] >= grid
@@ -183,14 +220,16 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
     protocol.refuse_unlearnt(sampler.traces.names, task.train.y, task.test.y)
 
 
-def _predicted(attack: Attack, samples: Samples, traces: Traces, fold: int) -> Outcomes:
-    """The most probable monitored page of each sample."""
+def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) -> Outcomes:
+    """The most probable monitored page of each sample; of each load where several observe it."""
+    traces = sampler.traces
+    combined = sampler.observer.rule == "any" and sampler.spec.protocol == "honest"
     proba = attack.predict_proba(samples.X)
     inside = attack.classes_ != UNMONITORED
     pages, packets = attack.classes_[inside], samples.X.lengths
     within = proba[:, inside]
     rest = proba[:, ~inside].sum(axis=1)
-    return Outcomes(
+    outcomes = Outcomes(
         run=traces.run[samples.rows],
         load=traces.load[samples.rows],
         path=samples.path,
@@ -203,6 +242,7 @@ def _predicted(attack: Attack, samples: Samples, traces: Traces, fold: int) -> O
         rest=rest,
         fold=np.full(len(samples), fold, np.int16),
     )
+    return outcomes.of_any() if combined else outcomes
 
 
 def _sizes(task: _Task) -> dict[str, Any]:

@@ -89,16 +89,29 @@ class Sampler:
 
     def train(self, rows: Ints) -> Samples:
         """Each re-split of the loads at `rows`, and the whole ones if wanted; none is empty."""
-        parts = [self.see(rows, replica) for replica in range(self.spec.resplits)]
+        parts = [self.seen(rows, replica) for replica in range(self.spec.resplits)]
         if self.spec.merged:
             parts.append(self.see(rows, 0, Observer("merged", counter=self.observer.counter)))
         return Samples.joined(parts).seen
 
+    def seen(self, rows: Ints, replica: int = 0) -> Samples:
+        """What each observer sees of each load at `rows`: of `any` a sample for each path."""
+        if self.observer.rule != "any":
+            return self.see(rows, replica)
+        divided = self._divided(rows, replica)
+        paths = range(path_count(divided))
+        return Samples.joined([self._view(divided, rows, self.observer, 0, path) for path in paths])
+
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
         """One sample for each load at `rows`, maybe empty."""
         divided = self._divided(rows, replica)
-        rule, seed = observer or self.observer, self.spec.seed
-        view = rule.see(divided, seed=seed, replica=replica, session=self.spec.session)
+        return self._view(divided, rows, observer or self.observer, replica)
+
+    def _view(
+        self, divided: Traces, rows: Ints, rule: Observer, replica: int, path: int | None = None
+    ) -> Samples:
+        chance = {"seed": self.spec.seed, "replica": replica}
+        view = rule.see(divided, session=self.spec.session, path=path, **chance)
         return Samples(view.sequences, self.classes[rows], rows, view.share, view.path)
 
     def every_path(self, rows: Ints, replica: int = 0) -> Samples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, get_type_hints
 
 from anabranch.attacks import ALIASES
@@ -13,7 +13,7 @@ from anabranch.evaluate.attack import known, make, refuse_counter
 from anabranch.metrics.bootstrap import MOST_RESAMPLES
 from anabranch.observers import Observer, SettingError, unknown
 from anabranch.protocol import PAPER_PARTS, Design, World
-from anabranch.splitting import Delay, Split
+from anabranch.splitting import Delay, Split, usual_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Spec:
         defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
             None is none.
         path_defence: padding of each path by itself, behind the split.
-        observer: `random`, `largest`, `merged` or `merged:K`; `+counter` behind it where packets
-            show a counter in clear, `+earlier` where the session's earlier loads are known.
+        observer: `random`, `largest`, `any`, `merged` or `merged:K`; `+counter` behind it where
+            packets show a counter in clear, `+earlier` where the session's earlier loads are known.
         attack: its name; that of one from outside as `evaluate.attack` returns it (`name_of`,
             `add`), which is not looked at before it is evaluated if it is not known.
         parameters: of the attack; its seed is `seed` unless given here.
@@ -41,6 +41,9 @@ class Spec:
         r: unmonitored loads that come on a monitored one.
         bootstrap: resamples of the intervals.
         seed: of every draw.
+        train_on: what the attacker has learnt on, and chosen by, where that is not what it meets:
+            `unsplit`, the whole loads before padding and split (it does not know of them), or
+            `data:` and the digest of other traces, with the same pages. None: what it meets.
 
     Raises:
         SettingError, SplitError, AttackError, DefenceError: if a setting is wrong.
@@ -72,6 +75,7 @@ class Spec:
     r: float = 20.0
     bootstrap: int = 1000
     seed: int = 0
+    train_on: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attack", ALIASES.get(self.attack, self.attack))
@@ -86,6 +90,7 @@ class Spec:
         if not 1 <= self.bootstrap <= MOST_RESAMPLES:
             raise SettingError(f"bootstrap: {self.bootstrap}, give 1 to {MOST_RESAMPLES}")
         observer = Observer.parse(self.observer)
+        self._check_training()
         self.design()
         self.pipeline()
         # A result of an attack from outside is read where that is not there, too.
@@ -105,6 +110,43 @@ class Spec:
                 "path_defence: only a far end of ours can take padding of a path off again, and "
                 "behind it no counter shows"
             )
+
+    def _check_training(self) -> None:
+        if self.train_on is None:
+            return
+        if self.train_on != "unsplit" and not self.train_on.startswith("data:"):
+            raise SettingError(f"train_on: unsplit, or other traces, not '{self.train_on}'")
+        if self.protocol == "paper":
+            raise SettingError("train_on: the paper's protocol trains on what it tests")
+        if self.resplits > 1 or self.merged:
+            raise SettingError("train_on: nothing that is split trains: no resplits, no merged")
+        if self.world == "open" and self.train_on != "unsplit":
+            raise SettingError("train_on: other traces train in a closed world alone")
+
+    @property
+    def training(self) -> Spec:
+        """What makes the loads that train and choose."""
+        if self.train_on is None:
+            return self
+        counter = "+counter" if Observer.parse(self.observer).counter else ""
+        return replace(
+            self,
+            schedule=None,
+            every=None,
+            mode="together",
+            delays=(),
+            draw="load",
+            defence=None,
+            path_defence=None,
+            observer=f"merged{counter}",
+            train_on=None,
+        )
+
+    @property
+    def is_simulation_only(self) -> bool:
+        """Whether loads are split as no program does: one of ours, at both ends at once."""
+        usual = usual_mode(self.schedule, self.path_defence)
+        return self.mode == "together" and usual != "together"
 
     @property
     def session(self) -> int | None:
@@ -176,6 +218,7 @@ class Spec:
         split = str(self.split() or (f"split as {recorded}" if recorded else "not split"))
         parts = [text for text in (self.defence, split, self.path_defence) if text]
         parts += [f"observer {self.observer}", self.attack, f"{self.world} world", self.protocol]
+        parts += [] if self.train_on is None else [f"trained on {self.train_on}"]
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -184,7 +227,7 @@ class Spec:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Checks names and types, then builds.
+        """Checks names and types, then builds; a `mode` that is not named is `usual_mode`'s.
 
         Raises:
             SettingError: with the nearest name where one is unknown, or the type that is wanted.
@@ -195,7 +238,8 @@ class Spec:
                 raise SettingError(unknown("setting", name, types))
             if not _suits(name, value):
                 raise SettingError(f"{name}: {value!r} is no {_KINDS[name]}")
-        values = dict(settings)
+        schedule, padding = (settings.get(name) for name in ("schedule", "path_defence"))
+        values = {"mode": usual_mode(schedule, padding)} | dict(settings)
         if "delays" in values:
             values["delays"] = tuple(
                 tuple(delay) if isinstance(delay, list) else delay for delay in values["delays"]
@@ -224,10 +268,10 @@ _IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
 """Settings, when they do something, and why they do nothing otherwise."""
 
 _TEXTS = ("schedule", "every", "mode", "draw", "observer", "attack", "protocol", "world")
-_PADDING = ("defence", "path_defence")
+_MAYBE = ("defence", "path_defence", "train_on")
 _KINDS: Mapping[str, str] = {
     **{item.name: "whole number" for item in fields(Spec)},
-    **dict.fromkeys((*_TEXTS, *_PADDING), "text"),
+    **dict.fromkeys((*_TEXTS, *_MAYBE), "text"),
     "delays": "list of seconds, or of pairs up, down",
     "parameters": "table",
     "merged": "true or false",

@@ -20,7 +20,16 @@ from anabranch.io.meaning import Meaning
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, source
 
-__all__ = ["FORMATS", "Meaning", "detect", "files", "read", "refuse_source", "write"]
+__all__ = [
+    "FORMATS",
+    "Meaning",
+    "detect",
+    "files",
+    "read",
+    "refuse_existing",
+    "refuse_source",
+    "write",
+]
 
 FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces, Path], None]]] = {
     "parquet": (parquet.read, parquet.write),
@@ -116,6 +125,17 @@ def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
         raise TraceError("it would change the traces that are read", file=target)
 
 
+def refuse_existing(target: Path, *, replace: bool) -> None:
+    """Refuses to write a file that is there, unless it may be replaced.
+
+    Raises:
+        TraceError: if it is there.
+    """
+    if target.is_file() and not replace:
+        problem = "it exists: choose another place, or add --replace"
+        raise TraceError(problem, file=target)
+
+
 def detect(path: Path | str) -> str:
     """The format of a file or folder.
 
@@ -138,7 +158,11 @@ def detect(path: Path | str) -> str:
 
 
 def _detect_folder(path: Path) -> str:
-    for ending, form in ((".pcapng", "pcapng"), (".pcap", "pcapng"), (".cell", "cells")):
-        if any(entry.suffix == ending for entry in path.iterdir()):
-            return form
-    raise TraceError("this folder holds neither .pcapng, .pcap nor .cell files")
+    if any(entry.suffix in (".pcapng", ".pcap") for entry in path.iterdir()):
+        return "pcapng"
+    if cells.matches(path):
+        return "cells"
+    raise TraceError(
+        "this folder holds neither .pcapng, .pcap nor .cell files (A-B.cell, or A-B: load B of "
+        "page A)"
+    )

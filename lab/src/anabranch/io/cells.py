@@ -1,5 +1,7 @@
 """WFZoo's folders: `A-B.cell` is load B of monitored page A, `C.cell` one of an unmonitored page.
 
+Older collections have the same files without the ending.
+
 A line is `time<TAB>direction`, + from client to server; some tools write a signed size for the
 direction. `labels.tsv` beside them, if it is there, gives the names of the numbers A and C. A file
 without packets is no load: crawls that fail leave such files behind.
@@ -11,6 +13,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,9 @@ from anabranch.validate import TraceError, source
 NAMES = "labels.tsv"
 """Lines `page<TAB>label`; a page is `A` if monitored, `open C` if not. Our addition."""
 
-_NAME = re.compile(r"(\d+)(?:-(\d+))?\.cell")
+_NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.cell)?")
+
+_MONITORED = re.compile(r"\d+-\d+")
 
 _LARGEST = np.iinfo(np.int32).max
 """The largest size that a packet may have."""
@@ -43,6 +48,9 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     keyed = _keyed(path)
     if not keyed:
         raise TraceError("this folder holds no .cell files")
+    for (key, file), (other, second) in pairwise(keyed):
+        if key == other:
+            raise TraceError(f"{file.name} and {second.name} are the same load")
     for (site, instance), file in keyed:
         page = str(site) if instance >= 0 else f"open {site}"
         with source(file):
@@ -50,6 +58,12 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         builder.add(names.get(page, page), times, sizes, monitored=instance >= 0)
     traces = builder.build()
     return replace(traces, facts=Facts(size=_unit(traces.sizes)))
+
+
+def matches(path: Path) -> bool:
+    """Whether a folder holds such files, of monitored pages if they have no ending."""
+    names = [entry.name for entry in path.iterdir()]
+    return any(name.endswith(".cell") or _MONITORED.fullmatch(name) for name in names)
 
 
 def files(path: Path) -> list[Path]:

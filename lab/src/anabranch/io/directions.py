@@ -10,14 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
+from anabranch import validate
 from anabranch.io import npz
 from anabranch.io.meaning import Meaning
 from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
+_LOOKED_AT = 1 << 20
+"""Numbers by which directions that are stored as floats are told from times."""
+
 
 def matches(path: Path) -> bool:
-    """Whether the file's `X` holds whole numbers, as directions are, and no times."""
+    """Whether the file's `X` holds whole numbers, as directions are, and no times.
+
+    Of floats those at its beginning have to be -1, 0 or 1: a warning names the other reading.
+    """
     try:
         with (
             npz.damage(),
@@ -28,9 +35,21 @@ def matches(path: Path) -> bool:
             reader = np.lib.format.read_array_header_1_0
             if version >= (2, 0):
                 reader = np.lib.format.read_array_header_2_0
-            return bool(reader(entry)[2].kind in "iu")
+            kind = reader(entry)[2]
+            if kind.kind != "f":
+                return bool(kind.kind in "iu")
+            begin = entry.read(_LOOKED_AT * kind.itemsize)
+            values = np.frombuffer(begin[: len(begin) // kind.itemsize * kind.itemsize], kind)
     except TraceError:
         return False  # The reader of the other format says what is wrong.
+    if not values.any() or not np.isin(values, (-1, 0, 1)).all():
+        return False
+    validate.doubt(
+        "X holds no numbers but -1, 0 and 1, though as floats: these are read as directions; "
+        "--from wflib takes them for times of 1 s",
+        path,
+    )
+    return True
 
 
 def _first_x(archive: zipfile.ZipFile) -> str:
@@ -52,7 +71,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         builder.add(
             table.labels[number],
             np.zeros(row.size),
-            row,
+            row.astype(np.int8),
             run=int(table.runs[number]),
             monitored=bool(table.monitored[number]),
         )

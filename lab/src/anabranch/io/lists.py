@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
+from anabranch.io.parquet import metadata
 from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
@@ -32,10 +34,11 @@ TOR_CELL = 514
 def matches(path: Path) -> bool:
     """Whether the file is Parquet with lists, and not with a row for each packet."""
     try:
-        schema = pq.read_schema(path)
+        with pq.ParquetFile(path) as file:
+            ours = b"anabranch.schema" in metadata(file)
+            return "times" in file.schema_arrow.names and not ours
     except pa.ArrowException as error:
         raise TraceError(f"not a readable Parquet file: {error}") from error
-    return "times" in schema.names and b"anabranch.schema" not in (schema.metadata or {})
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
@@ -57,8 +60,15 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     if not len(builder):
         raise TraceError("holds no rows")
     traces = builder.build()
-    cells = traces.sizes.size > 0 and bool((abs(traces.sizes) == TOR_CELL).all())
-    return replace(traces, facts=Facts(size="cell" if cells else "ip-packet"))
+    return replace(traces, facts=Facts(size=_unit(traces.sizes)))
+
+
+def _unit(sizes: NDArray[np.int32]) -> str:
+    """What sizes count: bytes, unless all are of a cell, or name no more than a direction."""
+    for size, unit in ((TOR_CELL, "cell"), (1, "direction")):
+        if sizes.size and bool((abs(sizes) == size).all()):
+            return unit
+    return "ip-packet"
 
 
 def write(traces: Traces, path: Path) -> None:
@@ -101,6 +111,8 @@ def _add(builder: Builder, batch: pa.RecordBatch, meaning: Meaning) -> None:
             raise TraceError(
                 f"row {row} has {times.size} times but {sizes.size} sizes", column="sizes"
             )
+        if not np.array_equal(sizes, np.rint(sizes)):
+            raise TraceError(f"row {len(builder)} holds no whole numbers", column="sizes")
         builder.add(label, times, sizes, run=run, monitored=meaning.monitored)
 
 
@@ -138,4 +150,5 @@ def _suits(name: str, kind: pa.DataType) -> bool:
     if not (types.is_list(kind) or types.is_large_list(kind)):
         return False
     inner = kind.value_type
-    return bool(types.is_floating(inner) if name == "times" else types.is_integer(inner))
+    whole = name == "sizes" and types.is_integer(inner)
+    return bool(whole or types.is_floating(inner))

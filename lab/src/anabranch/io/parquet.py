@@ -40,13 +40,8 @@ _TYPES = {
 _KNOWN = _TYPES | {"counter": pa.int64()}
 """With the column that a file may have, too."""
 
-_ENCODINGS = {
-    "load": "DELTA_BINARY_PACKED",
-    "run": "DELTA_BINARY_PACKED",
-    "path": "DELTA_BINARY_PACKED",
-    "counter": "DELTA_BINARY_PACKED",
-    "time": "BYTE_STREAM_SPLIT",
-}
+_ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
+"""The others are plain or have a dictionary: there are readers that know no more."""
 
 Any1: TypeAlias = NDArray[Any]
 
@@ -63,7 +58,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     del meaning
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            facts = _facts(file.schema_arrow.metadata or {})
+            facts = _facts(metadata(file))
             _check_columns(file.schema_arrow)
             parts = _Parts()
             columns = [name for name in _KNOWN if name in file.schema_arrow.names]
@@ -292,8 +287,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return inner in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _facts(metadata: dict[bytes, bytes]) -> Facts:
-    texts = {key.decode(): value.decode() for key, value in metadata.items() if b"ARROW" not in key}
+def metadata(file: pq.ParquetFile) -> dict[bytes, bytes]:
+    """Keys and values of a file, whether its writer keeps them in its Arrow schema or beside it."""
+    beside: dict[bytes, bytes] = file.metadata.metadata or {}
+    return beside | (file.schema_arrow.metadata or {})
+
+
+def _facts(found: dict[bytes, bytes]) -> Facts:
+    texts = {key.decode(): value.decode() for key, value in found.items() if b"ARROW" not in key}
     version = texts.get("anabranch.schema")
     if version is None:
         raise TraceError("not an Anabranch trace: the metadata have no 'anabranch.schema'")

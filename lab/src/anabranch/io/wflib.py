@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from anabranch import validate
 from anabranch.io import npz
 from anabranch.io.meaning import Meaning
 from anabranch.traces import Builder, Facts, Traces, loads
@@ -26,6 +27,9 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         TraceError: if arrays are missing or of the wrong shape, or times go backwards.
     """
     table = npz.read(path, meaning or Meaning())
+    if table.X.any() and np.isin(table.X, (-1, 0, 1)).all():
+        problem = "every packet has the time 1 s or 0: are these directions (--from directions)?"
+        validate.doubt(problem, path)
     builder = Builder(Facts(size="direction"))
     for number, row in enumerate(npz.rows(table.X)):
         packets = row.astype(np.float64)

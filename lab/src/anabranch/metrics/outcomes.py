@@ -65,3 +65,14 @@ class Outcomes:
         """Whether a monitored load's page is the guess; never where nothing was seen."""
         right: Bools = self.monitored & (self.packets > 0) & (self.guess == self.page)
         return right
+
+    def of_any(self) -> Outcomes:
+        """One row for each load of those that several observers have said, in the order of loads.
+
+        A load is lost if one of them names it: the surest right guess counts, and where there is
+        none the surest one.
+        """
+        order = np.lexsort((self.score, self.right, self.load, self.run))
+        run, load = self.run[order], self.load[order]
+        last = np.append((run[1:] != run[:-1]) | (load[1:] != load[:-1]), True)
+        return self[order[last[: order.size]]]

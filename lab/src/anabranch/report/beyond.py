@@ -15,8 +15,13 @@ from anabranch.report.setting import (
     observer,
 )
 from anabranch.report.tables import Cell, Table, Value, duration, estimated, missing, percent, whole
+from anabranch.splitting import usual_mode
 
-_ONE_PATH = "An observer of one path, drawn at random for each load; honest protocol; "
+
+def _one_path(collection: Collection) -> str:
+    if collection.rule == "random":
+        return "An observer of one path, drawn at random for each load; honest protocol; "
+    return f"Observer: {observer(collection.rule)}; honest protocol; "
 
 
 def settings(collection: Collection) -> list[Setting]:
@@ -27,7 +32,7 @@ def settings(collection: Collection) -> list[Setting]:
 
 def closed_settings(collection: Collection) -> list[Setting]:
     """Rows of what is about the closed world and one path: those with such a result, at least."""
-    found = collection.select(world="closed", protocol="honest", observer="random")
+    found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.setting for entry in found}
     return [each for each in settings(collection) if collection.paper or each in there]
 
@@ -44,9 +49,10 @@ def closed_world(collection: Collection) -> Table:
         cells = [_accuracies(closed(collection, setting, name)) for name in names]
         rows.append((Cell(str(setting), head=True), *cells))
     note = (
-        f"{_ONE_PATH}95 % intervals by page. Below each number its design; the stronger a cell's "
-        "colour, the more loads are recognised. No counter shows: these are numbers of "
-        f"{MASKED}. “Size alone” is what the packets and bytes seen tell without order and time."
+        f"{_one_path(collection)}95 % intervals by page. Below each number its design; the "
+        "stronger a cell's colour, the more loads are recognised. No counter shows: these are "
+        f"numbers of {MASKED}. “Size alone” is what the packets and bytes seen tell without order "
+        "and time."
     )
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"
@@ -55,7 +61,7 @@ def closed_world(collection: Collection) -> Table:
 
 def closed_attacks(collection: Collection) -> list[str]:
     """Columns of the same."""
-    found = collection.select(world="closed", protocol="honest", observer="random")
+    found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.spec.attack for entry in found}
     return [each for each in collection.one_path_attacks if collection.paper or each in there]
 
@@ -78,8 +84,10 @@ def open_world(collection: Collection) -> Table:
 
 
 def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
-    """Closed world, honest protocol, one path at random."""
-    return collection.select(setting, name, world="closed", protocol="honest", observer="random")
+    """Closed world, honest protocol, by the report's observer of one path."""
+    return collection.select(
+        setting, name, world="closed", protocol="honest", observer=collection.rule
+    )
 
 
 def observers(collection: Collection) -> Table:
@@ -106,7 +114,7 @@ def observers(collection: Collection) -> Table:
 def watched(collection: Collection) -> list[str]:
     """Observers of split traces that have results, and in a whole report the usual ones."""
     found = {entry.observer for entry in collection if _watches(entry)}
-    order = ["random", "largest", "merged:2", "merged:3", "merged:4", "merged"]
+    order = ["random", "largest", "any", "merged:2", "merged:3", "merged:4", "merged"]
     usual = {"random", "largest", "merged:2", "merged"} if collection.paper else set()
     return sorted({*found, *usual}, key=lambda rule: (
         order.index(rule) if rule in order else len(order), rule
@@ -114,11 +122,11 @@ def watched(collection: Collection) -> list[str]:
 
 
 def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
-    """Settings and attacks with results of another observer than the random one."""
+    """Settings and attacks with results of another observer than the report's."""
     pairs = {
         (entry.setting, entry.spec.attack)
         for entry in collection.select(world="closed", protocol="honest")
-        if _watches(entry) and entry.observer != "random"
+        if _watches(entry) and entry.observer != collection.rule
     }
     return sorted(pairs, key=lambda pair: (pair[0].place, attack_place(pair[1])))
 
@@ -159,7 +167,7 @@ def _protocol_row(
 ) -> Iterator[tuple[Cell, ...]]:
     setting, name, world = pair
     honest, paper = (
-        collection.select(setting, name, world=world, protocol=protocol, observer="random")
+        collection.select(setting, name, world=world, protocol=protocol, observer=collection.rule)
         for protocol in ("honest", "paper")
     )
     leaks = tuple(Value(percent(_leak(entry)), design=entry.design) for entry in paper)
@@ -197,9 +205,9 @@ def shares(collection: Collection) -> Table:
         head = (Cell(str(entry.setting), head=True), Cell(attack(entry.spec.attack)))
         rows.append((*head, Cell(entry.design), *cells))
     note = (
-        f"Closed world. {_ONE_PATH}95 % intervals by page. Loads in quarters by the share that the "
-        "observer sees; below each number the shares of its quarter. Fewer quarters where shares "
-        "are equal."
+        f"Closed world. {_one_path(collection)}95 % intervals by page. Loads in quarters by the "
+        "share that the observer sees; below each number the shares of its quarter. Fewer quarters "
+        "where shares are equal."
     )
     header = ("setting", "attack", "design", *(f"{name} quarter" for name in _QUARTERS))
     return Table("shares", "Accuracy by the share that is seen", note, header, tuple(rows))
@@ -209,8 +217,8 @@ _QUARTERS = ("least seen", "second", "third", "most seen")
 
 
 def shared(collection: Collection) -> list[Entry]:
-    """Results of split settings, one path at random, closed world, honest protocol."""
-    found = collection.select(world="closed", protocol="honest", observer="random")
+    """Results of split settings, one path, closed world, honest protocol."""
+    found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     return [entry for entry in found if entry.setting.splits]
 
 
@@ -290,13 +298,19 @@ def _listing(entry: Entry) -> tuple[Cell, ...]:
         Cell(entry.design),
         Cell(values=(estimated(entry.estimate(main)),)),
         Cell(values=(Value(duration(took["cpu_s"]), duration(took["wall_s"])),)),
-        Cell(f"{options(entry)} → {entry.file.name}"),
+        Cell(f"{options(entry)} → {_place(entry)}"),
     )
+
+
+def _place(entry: Entry) -> str:
+    """Its file, after the name that its sweep gave it."""
+    return f"{entry.run_name}: {entry.file.name}" if entry.run_name else entry.file.name
 
 
 def options(entry: Entry) -> str:
     """The options that make a result again: those that are not as usual."""
-    usual = type(entry.spec)().to_dict()
+    spec = entry.spec
+    usual = type(spec)().to_dict() | {"mode": usual_mode(spec.schedule, spec.path_defence)}
     parts = []
     for name, value in entry.spec.to_dict().items():
         if value == usual[name] or (name == "paths" and not entry.setting.splits):

@@ -12,6 +12,7 @@ from typing import Any
 
 from anabranch import results
 from anabranch.evaluate import Spec
+from anabranch.report import published
 from anabranch.report.setting import EXPECTED, Setting, attack_place, design, full
 from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
@@ -44,6 +45,12 @@ class Entry:
     def spec(self) -> Spec:
         """All settings."""
         return self.result.spec
+
+    @property
+    def run_name(self) -> str | None:
+        """What a sweep calls it."""
+        name = self.result.facts.get("run_name")
+        return None if name is None else str(name)
 
     @property
     def full(self) -> bool:
@@ -131,6 +138,25 @@ class Collection:
         return [entry for entry in chosen if entry.setting.like(setting)]
 
     @property
+    def rule(self) -> str:
+        """The observer of one path that results are compared by.
+
+        That is one at random, as the paper has it; where a sweep asked for no such, the one that
+        most results of splits are of.
+        """
+        one_path = ("largest", "any", "largest+counter", "any+counter", "random+counter")
+        rules = [entry.observer for entry in self.entries]
+        others = Counter(rule for rule in rules if rule in one_path)
+        return "random" if "random" in rules or not others else others.most_common(1)[0][0]
+
+    def data_name(self, digest: str, *, short: bool = False) -> str:
+        """Traces for people: by their name, or by that of the file that was evaluated."""
+        files = (each.result.facts.get("file") for each in self.entries
+                 if each.result.data == digest)  # fmt: skip
+        file = next((str(name) for name in files if name), None)
+        return published.short_name(digest, file) if short else published.data_name(digest, file)
+
+    @property
     def settings(self) -> list[Setting]:
         """In the order of tables."""
         return sorted({entry.setting for entry in self.entries}, key=lambda each: each.place)
@@ -143,7 +169,7 @@ class Collection:
     @property
     def one_path_attacks(self) -> list[str]:
         """Those with a result where one path is watched, and in a whole report those expected."""
-        found = {entry.spec.attack for entry in self.select(observer="random")}
+        found = {entry.spec.attack for entry in self.select(observer=self.rule)}
         return sorted({*(EXPECTED if self.paper else ()), *found}, key=attack_place)
 
     def lines(self) -> str:
@@ -237,7 +263,8 @@ def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
     each_path = result.spec.protocol == "paper"
     seen = "random" if each_path else result.spec.observer
-    data = f"data {result.data[:6] or '?'}" if several else ""
+    place = result.facts.get("file") or f"data {result.data[:6] or '?'}"
+    data = str(place) if several else ""
     watched = seen if setting.splits else WHOLE
     designs = (design(result.spec, data), design(result.spec, data, whole=False))
     return Entry(file, result, setting, watched, *designs)

@@ -38,7 +38,7 @@ _PANEL = (2.4, 1.8, 0.55)
 def figures(collection: Collection, said: str) -> list[Figure]:
     """Those that any result has a place in."""
     drawn = []
-    if collection.select(world="closed", protocol="honest", observer="random"):
+    if collection.select(world="closed", protocol="honest", observer=collection.rule):
         drawn.append(_closed_world(collection, said))
     if beyond.watched_pairs(collection):
         drawn.append(_observers(collection, said))
@@ -49,7 +49,7 @@ def figures(collection: Collection, said: str) -> list[Figure]:
 
 
 def _closed_world(collection: Collection, said: str) -> Figure:
-    names = _attacks(collection.select(world="closed", protocol="honest", observer="random"))
+    names = _attacks(collection.select(world="closed", protocol="honest", observer=collection.rule))
 
     def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
         entries = beyond.closed(collection, setting, name)
@@ -58,7 +58,7 @@ def _closed_world(collection: Collection, said: str) -> Figure:
         return bool(entries)
 
     note = (
-        "Share of the loads whose page is recognised, by an observer of one path drawn at random; "
+        f"Share of the loads whose page is recognised; observer: {observer(collection.rule)}; "
         "honest protocol, bars are 95 % intervals by page. Filled: all pages and loads (full "
         "design); hollow: a reduced design, a weaker attacker. The designs stand in the table. "
         "Dotted: chance."
@@ -201,7 +201,8 @@ def _shares(collection: Collection, said: str) -> Figure:
         drawing.legend(handles=keys, loc="upper left", ncols=max(1, len(keys)), borderaxespad=0.2)
 
     note = (
-        "Loads in quarters by the share that an observer of one random path sees; closed world, "
+        f"Loads in quarters by the share that is seen; observer: {observer(collection.rule)}; "
+        "closed world, "
         "honest protocol, bars are 95 % intervals by page. Lines join the quarters of one result; "
         "filled and solid: full design, hollow and broken: a reduced one."
         f"{' The settings of the paper; the table has all.' if collection.paper else ''}"

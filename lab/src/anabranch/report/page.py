@@ -218,7 +218,7 @@ def _splitting(collection: Collection) -> str:
 
 def _data(collection: Collection) -> str:
     digests = sorted({entry.result.data for entry in collection})
-    return "; ".join(map(published.data_name, digests))
+    return "; ".join(map(collection.data_name, digests))
 
 
 def _divisions(collection: Collection) -> list[str]:
@@ -233,7 +233,8 @@ def _divisions(collection: Collection) -> list[str]:
 
 def _source_line(collection: Collection) -> str:
     """Stands in every figure, which may leave the page."""
-    names = map(published.short_name, sorted({entry.result.data for entry in collection}))
+    digests = sorted({entry.result.data for entry in collection})
+    names = [collection.data_name(digest, short=True) for digest in digests]
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"
     return (
         f"{kind} splitting of {', '.join(names)}; {len(collection)} results, "

@@ -55,15 +55,15 @@ def citation() -> str:
     return str(_content()["citation"])
 
 
-def data_name(digest: str) -> str:
-    """A data set for people: its name, or the begin of its digest where it is not known."""
+def data_name(digest: str, file: str | None = None) -> str:
+    """A data set for people: its name, or its file's, or else the begin of its digest."""
     known: dict[str, str] = _content()["data"]
-    return known.get(digest, f"data with the digest {digest[:16] or '(none)'}")
+    return known.get(digest, file or f"data with the digest {digest[:16] or '(none)'}")
 
 
-def short_name(digest: str) -> str:
+def short_name(digest: str, file: str | None = None) -> str:
     """The same without what the data are, for headings."""
-    return data_name(digest).partition(" (")[0]
+    return data_name(digest, file).partition(" (")[0]
 
 
 def _point(row: dict[str, Any]) -> Point:

@@ -147,6 +147,8 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
     if spec.schedule is not None or spec.defence or spec.path_defence:
         parts.append(f"R {spec.resplits}")
     parts += ["+ whole traces"] if spec.merged else []
+    if spec.train_on is not None:
+        parts.append("trained on " + ("unsplit loads" if spec.train_on == "unsplit" else "others"))
     epochs, others = _training(spec)
     parts += epochs
     parts += others if whole else []
@@ -176,6 +178,7 @@ def observer(text: str) -> str:
     rule, _, number = place.partition(":")
     known = {"random": "one path at random", "largest": "the largest path"}
     known |= {"merged": f"{number} paths together" if number else "all paths together"}
+    known |= {"any": "any path, each with its own observer"}
     extra = {"counter": ", with the counter", "earlier": ", earlier loads known"}
     return known.get(rule, place) + extra.get(more, "")
 

@@ -62,16 +62,20 @@ def findings(collection: Collection) -> Iterator[str]:
         names = dict.fromkeys(str(Setting.of(spec)) for spec in left)
         rest = f"; {NOT_RUN}: {listed(list(names), 6)}" if left else ""
         yield (
-            f"{published.short_name(place)}: {len(collection.planned) - len(left)} of "
+            f"{collection.data_name(place, short=True)}: {len(collection.planned) - len(left)} of "
             f"{len(collection.planned)} planned evaluations are done{rest}."
         )
     for place in places:
         found = [entry for entry in _attacks(collection, place) if entry.setting.splits]
         for rule in dict.fromkeys(entry.observer for entry in found):
-            yield _ends(place, rule, [entry for entry in found if entry.observer == rule])
+            yield _ends(
+                collection.data_name(place, short=True),
+                rule,
+                [entry for entry in found if entry.observer == rule],
+            )
 
 
-def _ends(place: str, rule: str, found: list[Entry]) -> str:
+def _ends(data: str, rule: str, found: list[Entry]) -> str:
     ordered = sorted(found, key=_accuracy)
     least, most = ordered[0], ordered[-1]
     said = " ".join(
@@ -80,7 +84,7 @@ def _ends(place: str, rule: str, found: list[Entry]) -> str:
         for word, entry in (("Least", least), ("Most", most))
     )
     of = f"{plural(len(found), 'result')} of split loads"
-    return f"{published.short_name(place)}, {observer(rule)}, {of}. {said}"
+    return f"{data}, {observer(rule)}, {of}. {said}"
 
 
 def data(collection: Collection) -> list[str]:

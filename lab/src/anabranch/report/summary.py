@@ -201,8 +201,8 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
         ends += f" Most: {ordered[-1].setting}, {_said(ordered[-1])}."
     unknown = len(rows) - len(best)
     yield (
-        f"{attack(name)} from one random path, {len(best)} of {len(rows)} defended settings "
-        f"measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
+        f"{attack(name)}, {observer(collection.rule)}: {len(best)} of {len(rows)} defended "
+        f"settings measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
         f"{'; '.join(parts)}.{weak} {ends}"
     )
 

@@ -30,7 +30,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from anabranch import io, outside
+from anabranch import io, outside, results
 from anabranch.attacks import ALIASES
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import make, name_of
@@ -57,6 +57,7 @@ class Unit:
         spec: what to do.
         attack_file: `FILE.py:Class` with the whole path of an attack that is one: another process
             has to load it, too.
+        training: where the traces are that train in place of `data`, if it is not those.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Unit:
     unmonitored_y: int | None
     spec: Spec
     attack_file: str | None = None
+    training: Path | None = None
 
     @property
     def where(self) -> tuple[Path, str | None]:
@@ -144,12 +146,24 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     own = settings.pop("parameters", {})
     if not isinstance(own, Mapping):
         raise SettingError(f"parameters: {own!r} is no table")
+    training = _training(settings, folder)
     shared = attacks.get(ALIASES.get(attack, attack), {}) if isinstance(attack, str) else {}
     known = {"attack": name_of(attack, folder)} if isinstance(attack, str) else {}
     spec = Spec.from_dict(settings | known | {"parameters": {**shared, **own}})
     file = outside.file_and_class(attack) if known else None
     from_file = None if file is None else f"{(folder / file[0]).absolute()}:{file[1]}"
-    return Unit(name, (folder / data).absolute(), form, unmonitored_y, spec, from_file)
+    place = (folder / data).absolute()
+    return Unit(name, place, form, unmonitored_y, spec, from_file, training)
+
+
+def _training(settings: dict[str, Any], folder: Path) -> Path | None:
+    """The file of `train_on`, whose digest then stands in the settings; None if it is none."""
+    text = settings.get("train_on")
+    if not isinstance(text, str) or text == "unsplit":
+        return None
+    file = (folder / text).absolute()
+    settings["train_on"] = f"data:{results.digest(file)}"
+    return file
 
 
 def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

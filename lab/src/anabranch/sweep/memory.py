@@ -40,7 +40,8 @@ def needed(spec: Spec, traces: Traces) -> int:
     part = _part(spec.loads, traces, 1.0)
     seen = part * (spec.resplits * _seen(spec, traces) + spec.merged)
     most = max(seen, _part(spec.test_loads, traces, _TESTED))
-    samples = int(part * loads * (spec.resplits + spec.merged))
+    each = path_count_of(spec, traces) if Observer.parse(spec.observer).rule == "any" else 1
+    samples = int(part * loads * (spec.resplits * each + spec.merged))
     return model + _READ * packets + int(_LEARNT * padded * most) + _SAMPLE * samples
 
 
@@ -67,8 +68,13 @@ def _seen(spec: Spec, traces: Traces) -> float:
     """The part of the packets that is seen, at most."""
     split = spec.schedule is not None or traces.paths is not None
     by_chance = Observer.parse(spec.observer).rule == "random" and spec.protocol == "honest"
-    paths = spec.paths if spec.schedule is not None else path_count(traces)
+    paths = path_count_of(spec, traces)
     return 1 / paths if split and by_chance else 1.0
+
+
+def path_count_of(spec: Spec, traces: Traces) -> int:
+    """Paths of the spec's split, or of traces that are split already."""
+    return spec.paths if spec.schedule is not None else path_count(traces)
 
 
 def available() -> int:

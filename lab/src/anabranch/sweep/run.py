@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
@@ -131,7 +131,9 @@ def _attempt(task: _Task) -> Result | str:
         if unit.attack_file is not None:
             name_of(unit.attack_file)
         traces = traces_of(unit)
-        return evaluate(unit.spec, traces, task.digest, unfinished=unfinished)
+        training = None if unit.training is None else _traces(unit.training, None, None)
+        done = evaluate(unit.spec, traces, task.digest, unfinished=unfinished, training=training)
+        return replace(done, facts=done.facts | {"run_name": unit.name, "file": unit.data.name})
     except TraceError as error:
         error.file = error.file or unit.data
         return str(error)
@@ -169,7 +171,7 @@ def traces_of(unit: Unit) -> Traces:
     return _traces(unit.data, unit.form, unit.unmonitored_y)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _traces(path: Path, form: str | None, unmonitored_y: int | None) -> Traces:
     """The data of a unit; kept, since the next unit mostly has the same."""
     return io.read(path, form, io.Meaning(unmonitored=unmonitored_y))

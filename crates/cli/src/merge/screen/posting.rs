@@ -7,6 +7,7 @@ use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 use serde_json::Value;
 
 use super::json;
+use crate::screen::waiting::LookingUp;
 use crate::status::Standing;
 use crate::status::pace::{FRESH, Pace};
 
@@ -14,6 +15,8 @@ use crate::status::pace::{FRESH, Pace};
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
+    /// Until the names are looked up.
+    looking_up: Option<LookingUp>,
     /// Of what is posted, and of the counters that `inner` wants.
     posts: Pace,
     shows: Pace,
@@ -21,8 +24,12 @@ pub(in crate::merge) struct Posting<'s> {
 
 impl<'s> Posting<'s> {
     /// Posts what happens, and shows it on `inner`.
-    pub(in crate::merge) fn new(inner: &'s mut dyn Screen) -> Posting<'s> {
-        Posting { inner, standing: Standing::of("merge"), posts: Pace::new(), shows: Pace::new() }
+    pub(in crate::merge) fn new(
+        inner: &'s mut dyn Screen,
+        looking_up: Option<LookingUp>,
+    ) -> Posting<'s> {
+        let (posts, shows) = (Pace::new(), Pace::new());
+        Posting { inner, standing: Standing::of("merge"), looking_up, posts, shows }
     }
 
     fn post(&mut self, name: &str, value: Value) {
@@ -34,6 +41,7 @@ impl<'s> Posting<'s> {
 
 impl Screen for Posting<'_> {
     fn listening(&mut self, about: &Listening) {
+        self.looking_up = None;
         self.post("listening", json::about(about));
         self.inner.listening(about);
     }

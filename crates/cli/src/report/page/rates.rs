@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::{Direction, Part};
 use crate::html::figures::{self, axis, drawing, lane, number, span, times};
+use crate::report::tables::in_clear;
 
 /// Rows of the table of rates, at most.
 const ROWS: usize = 16;
@@ -16,9 +17,12 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
         figure {
             figcaption {
                 h3 { "Rate over time" }
+                @if let Some(text) = in_clear(part.facts) {
+                    p { strong { "Not hidden:" } " " (text) " That is the grey area's shape, in packets." }
+                }
                 p {
-                    "The grey area is all that went that way: nobody on a single path saw this shape. Below it, on the \
-                     same scale, is what the observer of each path saw of it. Each step is " (span(part.course.step))
+                    "The grey area is all that went that way. Below it, on the same scale, is what each path carried \
+                     of it. Each step is " (span(part.course.step))
                     " long; time counts from the first " (part.units.one()) "."
                 }
             }

@@ -49,6 +49,17 @@ fn a_split_session_is_told_in_plain_words() {
 }
 
 #[test]
+fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
+    let unknown = made(&named(&["wlan", "lte"]), &turns(0, 2));
+    assert!(!unknown.contains("Not hidden:") && !unknown.contains("nobody on a single path"));
+    let facts = TraceFacts { numbers: vec!["wireguard".into()], ..named(&["wlan", "lte"]) };
+    let page = made(&facts, &turns(0, 2));
+    let (told, figure) =
+        (page.find("Packets of WireGuard are numbered"), page.find("grey area is"));
+    assert!(told.is_some() && told < figure, "{page}");
+}
+
+#[test]
 fn every_figure_has_a_title_and_every_table_a_caption() {
     let page = made(&named(&["wlan", "lte"]), &turns(0, 2));
     let count = |what: &str| page.matches(what).count();

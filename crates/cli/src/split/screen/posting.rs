@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::book::Book;
 use super::json;
+use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
 use crate::status::{Standing, now};
 
@@ -16,6 +17,8 @@ use crate::status::{Standing, now};
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
+    /// Until the names are looked up.
+    looking_up: Option<LookingUp>,
     book: Book,
     /// Datagrams that had come by each path, by name, and when one came last, in seconds since
     /// 1970.
@@ -31,9 +34,11 @@ impl<'s> Posting<'s> {
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
         standing: Option<Standing>,
+        looking_up: Option<LookingUp>,
     ) -> Posting<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
-        Posting { inner, standing, book, answers, counts, posts: Pace::new(), shows: Pace::new() }
+        let (posts, shows) = (Pace::new(), Pace::new());
+        Posting { inner, standing, looking_up, book, answers, counts, posts, shows }
     }
 
     fn begin(&mut self, now: Time, about: &Listening) {
@@ -68,6 +73,7 @@ impl<'s> Posting<'s> {
 
 impl Screen for Posting<'_> {
     fn listening(&mut self, about: &Listening) {
+        self.looking_up = None;
         self.begin(Time::ZERO, about);
         self.inner.listening(about);
     }
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn who_wants_counters_every_five_seconds_gets_them_so() {
         let mut slow = Slow(Vec::new());
-        let mut posting = Posting::new(&mut slow, None);
+        let mut posting = Posting::new(&mut slow, None, None);
         assert_eq!(posting.interval(), FRESH);
         for second in 0..=20 {
             let late = Time::from_secs(second) + Duration::from_millis(second % 3);

@@ -5,11 +5,12 @@ mod show;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use anabranch_comps::{Guess, Protocol};
 use anabranch_splitter::split::{Target, free_loopback, may_mark};
 use anabranch_splitter::wg_quick::{FULL_TUNNEL_MARK, WgQuick, Write};
 
 use super::options::Options;
-use super::values::Mark;
+use super::values::{Mark, Traffic};
 use crate::failure::Failure;
 use show::Sink;
 pub(super) use show::{Announcing, Tunnel};
@@ -30,6 +31,11 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
+    if file.is_obfuscated() && options.key.is_none() {
+        // Its packets look like nothing known.
+        let wireguard = Traffic(Guess::Is(Protocol::WireGuard));
+        options.protocol.get_or_insert(wireguard);
+    }
     let sink = sink(&source, options)?;
     let (json, quiet) = (options.json, options.quiet);
     Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, json, quiet }))

@@ -58,6 +58,7 @@ impl Tunnel {
         };
         let told = Summary {
             source: &self.source,
+            program: if self.file.is_obfuscated() { "awg-quick" } else { "wg-quick" },
             peer: &self.peer,
             changed: &changed,
             written: &written,
@@ -84,7 +85,8 @@ impl Tunnel {
 
     fn changed(&self, about: &Listening) -> Changed {
         // A smaller MTU in the file has its reason on the server's side.
-        let mtu = about.tunnel_mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
+        let mtu = about.tunnel_mtu.map(|mtu| mtu.saturating_sub(self.file.padding()));
+        let mtu = mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
         let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
         let fwmark = self.mark.filter(|_| marked);
         let endpoint = about.listen.expect("--wg and --tun exclude each other");
@@ -104,6 +106,8 @@ impl Tunnel {
 /// What a person or a program is told of the changes: never a key but the peer's public one.
 struct Summary<'t> {
     source: &'t Path,
+    /// The program that brings the tunnel up.
+    program: &'static str,
     peer: &'t Peer,
     changed: &'t Changed,
     written: &'t Option<PathBuf>,
@@ -132,7 +136,7 @@ impl Summary<'_> {
             lines.extend(change.before.iter().map(|before| format!("- {} = {before}", change.key)));
             lines.push(format!("+ {} = {}", change.key, change.after));
         }
-        lines.extend(self.written.as_deref().map(next_step));
+        lines.extend(self.written.as_deref().map(|target| next_step(self.program, target)));
         lines.join("\n") + "\n"
     }
 
@@ -157,12 +161,12 @@ impl Summary<'_> {
     }
 }
 
-fn next_step(target: &Path) -> String {
+fn next_step(program: &str, target: &Path) -> String {
     match interface_name(target) {
-        Some(_) => format!("start the tunnel: wg-quick up {}", invocation(target)),
-        None => {
-            "wg-quick needs a name like wg0.conf, with at most 15 letters before the dot".into()
-        }
+        Some(_) => format!("start the tunnel: {program} up {}", invocation(target)),
+        None => format!(
+            "{program} needs a name like wg0.conf, with at most 15 letters before the dot"
+        ),
     }
 }
 

@@ -280,7 +280,7 @@ impl Programs {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         circmgr.answered(number);
         if is_for_now(answers) {
-            return self.again(now, circmgr, number, (circuit, true), Reason::Unreachable);
+            return self.again(now, circmgr, number, (circuit, true), Reason::ResolveFailed);
         }
         circmgr.stream_ended(circuit);
         let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) else { return };

@@ -41,7 +41,7 @@ impl CellTrace {
             unit: SizeUnit::Cell,
             ..TraceFacts::default()
         };
-        Ok(CellTrace { writer: TraceWriter::create(target, &facts)?, latest: Time::ZERO })
+        Ok(CellTrace { writer: TraceWriter::create_surviving(target, &facts)?, latest: Time::ZERO })
     }
 
     /// A cell of the circuit at this place was seen.
@@ -50,6 +50,7 @@ impl CellTrace {
     /// Writing failed, or the disk fell behind.
     pub(super) fn push(&mut self, seen: &CellSeen, SetLeg { set, leg }: SetLeg) -> io::Result<()> {
         self.latest = self.latest.max(seen.time);
+        self.writer.flush(self.latest.secs_f64())?;
         let size = CELL as i32;
         self.writer.push(&Row {
             load: i64::try_from(set).map_err(io::Error::other)?,
@@ -65,7 +66,7 @@ impl CellTrace {
     /// Completes the file and gives it its name.
     ///
     /// # Errors
-    /// Writing failed; nothing is left behind then.
+    /// Writing failed; what was flushed before is kept.
     pub(super) fn finish(self) -> io::Result<()> {
         self.writer.finish()
     }

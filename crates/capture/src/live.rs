@@ -1,0 +1,176 @@
+//! A file that has its name from the first content on, and is kept however its program ends.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempPath;
+
+use super::draft::{explain, hidden};
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 1 << 16;
+
+/// A file being written.
+///
+/// It has a temporary name until [`LiveFile::show`]: dropped before, it is removed, so that a run
+/// that never began leaves nothing. From then on it lies under its own name. Only its owner may
+/// read it (mode 0600): a capture tells who talks to whom.
+#[derive(Debug)]
+pub(super) struct LiveFile {
+    file: File,
+    buffer: Vec<u8>,
+    /// The temporary name, while it has one.
+    hidden: Option<TempPath>,
+    target: PathBuf,
+    /// Bytes written, those in the buffer among them.
+    length: u64,
+    /// Nothing more is taken: a write had failed, and the file was restored.
+    is_over: bool,
+}
+
+impl LiveFile {
+    /// Begins the file that will be called `target`.
+    ///
+    /// # Errors
+    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    pub(super) fn begin(target: &Path) -> io::Result<LiveFile> {
+        let (file, path) = hidden(target)?.into_parts();
+        let (hidden, target) = (Some(path), target.to_owned());
+        Ok(LiveFile { file, buffer: Vec::new(), hidden, target, length: 0, is_over: false })
+    }
+
+    /// Hands all that was written to the kernel, and gives the file its name; an older one of that
+    /// name goes.
+    pub(super) fn show(&mut self) -> io::Result<()> {
+        self.flush().map_err(|error| self.failed(error))?;
+        self.name()
+    }
+
+    fn name(&mut self) -> io::Result<()> {
+        let Some(path) = self.hidden.take() else { return Ok(()) };
+        let target = &self.target;
+        let named = path.persist(target).map_err(|failed| failed.error);
+        named.map_err(|e| explain(e, format!("cannot name {}", target.display())))
+    }
+
+    /// Shows the file and waits until the disk has it.
+    pub(super) fn commit(mut self) -> io::Result<()> {
+        self.show()?;
+        let synced = self.file.set_len(self.length).and_then(|()| self.file.sync_all());
+        synced.map_err(|error| self.failed(error))
+    }
+
+    /// Puts `tail` after what was written, where the next bytes will replace it.
+    pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
+        self.flush()?;
+        self.file.write_all_at(tail, self.length)?;
+        self.name()
+    }
+
+    /// Takes the file back to `length` bytes with `tail` after them: what a failed write left
+    /// behind goes. Later writes are dropped.
+    pub(super) fn restore(&mut self, length: u64, tail: &[u8]) -> io::Result<()> {
+        self.is_over = true;
+        self.buffer.clear();
+        self.file.set_len(length)?;
+        self.file.write_all_at(tail, length)?;
+        self.name()
+    }
+
+    /// Names the file in `error`.
+    pub(super) fn failed(&self, error: io::Error) -> io::Error {
+        explain(error, format!("cannot write {}", self.target.display()))
+    }
+
+    /// Bytes written.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Write for LiveFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Ok(bytes.len());
+        }
+        self.buffer.extend_from_slice(bytes);
+        self.length += bytes.len() as u64;
+        match self.buffer.len() < BUFFER {
+            true => Ok(bytes.len()),
+            false => self.flush().map(|()| bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        written
+    }
+}
+
+impl Drop for LiveFile {
+    /// What is still in the buffer goes to a file that stays.
+    fn drop(&mut self) {
+        if self.hidden.is_none() {
+            let _ = self.flush();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_is_there_once_it_was_shown_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a");
+        fs::write(&target, "old").unwrap();
+        let mut file = LiveFile::begin(&target).unwrap();
+        file.write_all(b"new").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        file.show().unwrap();
+        file.write_all(b"er").unwrap();
+        file.put_tail(b"-tail").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"newer-tail");
+        file.write_all(b" than that").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&target).unwrap(), b"newer than that");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_file_that_was_never_shown_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = LiveFile::begin(&folder.path().join("a")).unwrap();
+        file.write_all(&[0; 1 << 20]).unwrap();
+        assert_eq!(names(folder.path()).len(), 1);
+        drop(file);
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_failed_write_left_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a");
+        let mut file = LiveFile::begin(&target).unwrap();
+        file.write_all(b"whole").unwrap();
+        file.put_tail(b"|end").unwrap();
+        file.write_all(b" and half of the ne").unwrap();
+        file.flush().unwrap();
+        file.write_all(b"xt").unwrap();
+        file.restore(5, b"|end").unwrap();
+        file.write_all(b"more").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&target).unwrap(), b"whole|end");
+    }
+}

@@ -1,0 +1,94 @@
+//! `anabranch exec`: a program inside a namespace of `--netns`.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+
+use anabranch_drive::steer::{self, RunAs};
+
+use crate::failure::Failure;
+use crate::sudo;
+
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+EXAMPLES
+  A browser over all paths; in another terminal runs: sudo anabranch split --tun any0 --netns browse
+  --route --path auto
+    sudo anabranch exec browse chromium
+
+  A shell of root's in there:
+    sudo anabranch exec --user root browse bash
+
+WHAT IT DOES
+  As 'ip netns exec NAME', it changes to the namespace's network and lays the files below
+  /etc/netns/NAME over those of /etc. Besides, it covers /run/nscd, /run/dbus, /run/systemd/resolve,
+  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes: the machine's own resolvers listen there,
+  on Unix sockets that are not bound to a network, and would look names up outside the namespace.
+
+EXIT CODES
+  those of COMMAND   2 it could not be started";
+
+/// Start a program in a namespace of --netns, out of reach of the machine's own resolvers (root)
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
+pub(crate) struct ExecArgs {
+    /// Run it as this user [default: the one who called sudo, else the present one]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    /// The namespace, as --netns names it
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl ExecArgs {
+    /// Becomes the program.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let names = steer::namespaces();
+        if !names.contains(&self.name) {
+            return Err(Failure::misuse(unknown(&self.name, &names)));
+        }
+        let user = self.user.or_else(|| env::var("SUDO_UID").ok());
+        let user = user.as_deref().map(RunAs::of).transpose().map_err(Failure::misuse)?;
+        let (program, arguments) = self.command.split_first().expect("clap wants one word");
+        let error = steer::launch(&self.name, program, arguments, user.as_ref());
+        Err(Failure::misuse(why(&error, &self.name, &program.to_string_lossy())))
+    }
+}
+
+fn unknown(name: &str, names: &[String]) -> String {
+    let there = match names {
+        [] => "there is none: 'anabranch split --tun any0 --netns NAME ...' makes one".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    };
+    format!("no namespace is called '{name}'; {there}")
+}
+
+fn why(error: &io::Error, name: &str, program: &str) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+            format!("entering '{name}' takes root: {}", sudo::command_line([]))
+        }
+        ErrorKind::NotFound => format!("there is no program '{program}'"),
+        _ => format!("cannot start '{program}' in '{name}': {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_namespace_has_is_told_with_those_there_are() {
+        let there = ["browse".to_owned(), "work".to_owned()];
+        assert_eq!(unknown("b", &there), "no namespace is called 'b'; there are browse, work");
+        assert!(unknown("b", &[]).contains("--netns NAME"));
+        let gone = why(&io::Error::from(ErrorKind::NotFound), "browse", "firefx");
+        assert_eq!(gone, "there is no program 'firefx'");
+    }
+}

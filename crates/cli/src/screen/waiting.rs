@@ -1,0 +1,62 @@
+//! A line where the lookup of a name takes long: a resolver without a network waits for seconds.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// Time without an answer after which the user is told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reports on stderr that names are being looked up, unless dropped within a second.
+pub(crate) struct LookingUp {
+    _answered: Sender<()>,
+}
+
+impl LookingUp {
+    /// Begins to wait for the addresses of `names`.
+    pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
+        LookingUp::reporting(names, |line| {
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "{line}");
+        })
+    }
+
+    fn reporting(names: &[String], report: impl Fn(&str) + Send + 'static) -> Option<LookingUp> {
+        let line = match names {
+            [] => return None,
+            names => format!("looking up {} ...", names.join(", ")),
+        };
+        let (answered, answer) = mpsc::channel::<()>();
+        let wait = move || {
+            if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                report(&line);
+            }
+        };
+        thread::Builder::new().name("lookup notice".to_owned()).spawn(wait).ok()?;
+        Some(LookingUp { _answered: answered })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lookup_is_reported_after_a_second_and_a_quick_one_never() {
+        let (told, lines) = mpsc::channel();
+        let waiting = |name: &str| {
+            let told = told.clone();
+            LookingUp::reporting(&[name.to_owned()], move |line| {
+                let _ = told.send(line.to_owned());
+            })
+        };
+        drop(waiting("quick"));
+        let slow = waiting("slow");
+        let line = lines.recv_timeout(20 * PATIENCE);
+        assert_eq!(line.as_deref(), Ok("looking up slow ..."));
+        drop(slow);
+        assert!(lines.try_recv().is_err());
+        assert!(LookingUp::of(&[]).is_none());
+    }
+}

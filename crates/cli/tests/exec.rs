@@ -1,0 +1,149 @@
+//! `anabranch exec`: what a program inside a namespace still reaches of the machine's resolvers,
+//! beside what `ip netns exec` leaves open.
+//!
+//! Everything happens in a mount namespace of its own. libnss_resolve, where it is not installed,
+//! is looked for in the folder `ANABRANCH_NSS_RESOLVE`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+
+/// A machine as systemd-resolved leaves it, and a namespace `t` with a name server of its own.
+const MACHINE: &str = r#"
+set -e
+mount -t tmpfs tmpfs /run
+mkdir -p /run/etc /run/netns /run/nscd /run/dbus /run/systemd/resolve
+cp -a /etc/. /run/etc
+mount --bind /run/etc /etc
+mount --bind "$SOCKETS" /run/systemd/resolve
+echo 'nameserver 127.0.0.53' > /run/systemd/resolve/stub-resolv.conf
+rm -f /etc/resolv.conf
+ln -s /run/systemd/resolve/stub-resolv.conf /etc/resolv.conf
+touch /run/nscd/socket /run/dbus/system_bus_socket
+echo 'passwd: files
+group: files
+hosts: resolve [!UNAVAIL=return] files' > /etc/nsswitch.conf
+mkdir -p /etc/netns/t
+echo 'nameserver 192.0.2.53' > /etc/netns/t/resolv.conf
+ip netns add t
+"#;
+
+/// Runs `inside` in the namespace by `launcher`; `None`, said why, where this machine allows none.
+fn inside(launcher: &str, script: &str, sockets: &Path) -> Option<Output> {
+    let text = format!("{MACHINE}\n{launcher} sh -c {}", shlex::try_quote(script).unwrap());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "sh", "-c", &text]).env("SOCKETS", sockets);
+    command.env("PROGRAM", env!("CARGO_BIN_EXE_anabranch")).env_remove("SUDO_UID");
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return skipped(&format!("no unshare: {error}")),
+    };
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    match told.contains("Operation not permitted") || told.contains("not found") {
+        true => skipped(&told),
+        false => Some(output),
+    }
+}
+
+fn skipped<T>(why: &str) -> Option<T> {
+    println!("skipped: {why}");
+    None
+}
+
+const EXEC: &str = r#""$PROGRAM" exec --user root t --"#;
+const IP: &str = "ip netns exec t";
+
+#[test]
+fn the_machines_resolvers_are_out_of_reach_and_the_namespaces_own_files_are_there() {
+    let folder = TempDir::new().unwrap();
+    let script = "cat /etc/resolv.conf; ls /run/nscd /run/dbus; touch /run/nscd/new || true; \
+                  ip -o link | wc -l; exit 7";
+    let Some(output) = inside(EXEC, script, folder.path()) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{told}");
+    let wanted = "nameserver 192.0.2.53\n/run/dbus:\n\n/run/nscd:\n1\n";
+    assert_eq!(text, wanted, "{told}");
+    assert!(told.contains("Read-only file system"), "{told}");
+    // As the test would fail: without the covers all of it is there.
+    let output = inside(IP, script, folder.path()).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("system_bus_socket") && text.contains("socket"), "{text}");
+}
+
+#[test]
+fn a_user_keeps_home_and_groups_and_loses_roots_rights() {
+    let folder = TempDir::new().unwrap();
+    let launcher = r#""$PROGRAM" exec --user nobody t --"#;
+    let script = "id -un; echo $HOME; cat /proc/self/status | grep CapEff; touch /etc/x; id -G";
+    let Some(output) = inside(launcher, script, folder.path()) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "nobody", "{text}");
+    assert!(lines[1].starts_with('/') && lines[1] != "/root", "{text}");
+    assert!(lines[2].ends_with("0000000000000000"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Permission denied"));
+    let groups = Command::new("id").args(["-G", "nobody"]).output().unwrap();
+    assert_eq!(lines[3], String::from_utf8(groups.stdout).unwrap().trim());
+}
+
+/// The real library asks systemd-resolved by a Unix socket, which counts who comes.
+#[test]
+fn nss_resolve_reaches_the_machines_resolved_from_ip_netns_exec_alone() {
+    let Some(library) = library() else {
+        println!("skipped: no libnss_resolve.so.2 (apt-get download libnss-resolve)");
+        return;
+    };
+    for (launcher, is_reached) in [(IP, true), (EXEC, false)] {
+        let folder = TempDir::new().unwrap();
+        let listener = UnixListener::bind(folder.path().join("io.systemd.Resolve")).unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        thread::spawn(move || {
+            for asker in listener.incoming() {
+                counter.fetch_add(1, Ordering::SeqCst);
+                drop(asker);
+            }
+        });
+        let script = format!(
+            "LD_LIBRARY_PATH={} getent ahosts example.org; true",
+            library.parent().unwrap().display()
+        );
+        let Some(output) = inside(launcher, &script, folder.path()) else { return };
+        assert!(output.status.success(), "{output:?}");
+        let asked = asked.load(Ordering::SeqCst);
+        assert_eq!(asked > 0, is_reached, "{launcher}: asked {asked} times; {output:?}");
+    }
+}
+
+fn library() -> Option<PathBuf> {
+    let named = std::env::var_os("ANABRANCH_NSS_RESOLVE").map(PathBuf::from);
+    let below = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = named.into_iter().chain(["/lib64".into(), "/usr/lib64".into()]).chain(below);
+    folders.map(|folder| folder.join("libnss_resolve.so.2")).find(|library| library.exists())
+}
+
+#[test]
+fn what_cannot_be_started_is_told_in_a_line() {
+    let run = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_anabranch")).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = run(&["exec", "no-such-namespace", "true"]);
+    assert!(told.starts_with("anabranch: no namespace is called 'no-such-namespace'"), "{told}");
+    let folder = TempDir::new().unwrap();
+    let Some(output) = inside(r#""$PROGRAM" exec t no-such-program"#, "", folder.path()) else {
+        return;
+    };
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "anabranch: there is no program 'no-such-program'\n");
+}

@@ -1,0 +1,235 @@
+//! A reader's words about a value, put as a user knows values: `expected a nonzero usize` becomes
+//! `write a whole number of 1 or more`.
+
+/// Endings of messages that say what was wanted, each with what to write.
+const WANTED: &[(&str, &str)] = &[
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u64", "a whole number, 0 or more"),
+    ("usize", "a whole number, 0 or more"),
+    ("i64", "a whole number"),
+    ("i32", "a whole number"),
+    ("a nonzero u16", "a whole number from 1 to 65535"),
+    ("a nonzero u32", "a whole number of 1 or more"),
+    ("a nonzero u64", "a whole number of 1 or more"),
+    ("a nonzero usize", "a whole number of 1 or more"),
+    ("f64", "a number"),
+    ("f32", "a number"),
+    ("floating point number", "a number"),
+    ("a string", "text in quotes"),
+    ("str", "text in quotes"),
+    ("string", "text in quotes"),
+    ("path string", "text in quotes"),
+    ("a borrowed string", "text in quotes"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list in brackets"),
+    ("a map", "a table"),
+    ("string or table", "text in quotes, or a table"),
+    ("IP address", "an IP address in quotes"),
+    ("IPv4 address", "an IPv4 address in quotes"),
+    ("IPv6 address", "an IPv6 address in quotes"),
+    ("socket address", "ADDRESS:PORT in quotes, as '127.0.0.1:9001'"),
+];
+
+/// Messages of readers that know no key, each with what to say instead.
+const WHOLE: &[(&str, &str)] = &[
+    ("invalid digit found in string", "it is no whole number"),
+    ("cannot parse integer from empty string", "it is empty: write a whole number"),
+    ("number too large to fit in target type", "it is too large"),
+    ("number too small to fit in target type", "it is too small"),
+    ("number would be zero for non-zero type", "write 1 or more"),
+    ("invalid float literal", "it is no number"),
+    ("cannot parse float from empty string", "it is empty: write a number"),
+    ("invalid IP address syntax", "it is no IP address"),
+    ("invalid IPv4 address syntax", "it is no IPv4 address"),
+    ("invalid IPv6 address syntax", "it is no IPv6 address"),
+    ("invalid socket address syntax", "write ADDRESS:PORT, as 127.0.0.1:9001"),
+    ("provided string was not `true` or `false`", "write true or false"),
+];
+
+/// `message` without the names of Rust's types and of serde's forms.
+///
+/// ```
+/// use anabranch_drive::toml_keys::in_plain_words;
+///
+/// let told = "invalid value: integer `-5`, expected a nonzero usize";
+/// assert_eq!(in_plain_words(told), "-5: write a whole number of 1 or more");
+/// ```
+#[must_use]
+pub fn in_plain_words(message: &str) -> String {
+    let message = without_codes(message);
+    let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
+    let kinds = ["invalid type: ", "invalid value: "];
+    let Some(rest) = kinds.iter().find_map(|kind| message.strip_prefix(kind)) else {
+        return without_variants(message);
+    };
+    match rest.rsplit_once(", expected ") {
+        Some((found, wanted)) => format!("{}: {}", plain_found(found), plain_wanted(wanted)),
+        None => message,
+    }
+}
+
+/// `text` without the numbers of the kernel's errors, which their words stand before.
+#[must_use]
+pub fn without_codes(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match digits.strip_prefix(')') {
+            Some(rest) if digits.len() < part.len() => plain.push_str(rest),
+            _ => plain.extend([" (os error ", part]),
+        }
+    }
+    plain
+}
+
+/// An enum's name, where none of its forms fits.
+fn without_variants(message: String) -> String {
+    match message.strip_prefix("data did not match any variant of untagged enum ") {
+        Some(_) => "it has none of the forms that may stand here".to_owned(),
+        None => message,
+    }
+}
+
+fn plain_found(found: &str) -> String {
+    let kinds = ["integer `", "floating point `", "boolean `", "character `"];
+    let number = kinds.iter().find_map(|kind| found.strip_prefix(kind)?.strip_suffix('`'));
+    if let Some(number) = number {
+        return number.to_owned();
+    }
+    if let Some(text) = found.strip_prefix("string \"").and_then(|rest| rest.strip_suffix('"')) {
+        return format!("'{text}'");
+    }
+    match found {
+        "map" => "a table".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "datetime" => "a date".to_owned(),
+        "null" | "unit value" => "nothing".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn plain_wanted(wanted: &str) -> String {
+    let known = WANTED.iter().find(|(raw, _)| *raw == wanted).map(|(_, plain)| *plain);
+    let structs =
+        ["struct ", "tuple struct ", "internally tagged enum ", "adjacently tagged enum "];
+    match known {
+        Some(plain) => format!("write {plain}"),
+        None if structs.iter().any(|kind| wanted.starts_with(kind)) => "write a table".to_owned(),
+        // Words of our own.
+        None => format!("expected {wanted}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+
+    use super::*;
+    use serde::Deserialize;
+
+    /// One key of each type that our files' settings have.
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    #[allow(dead_code, reason = "only that it cannot be read matters")]
+    struct All {
+        u8: u8,
+        u16: u16,
+        u32: u32,
+        u64: u64,
+        usize: usize,
+        i32: i32,
+        i64: i64,
+        f64: f64,
+        text: String,
+        truth: bool,
+        list: Vec<String>,
+        path: std::path::PathBuf,
+        ip: Option<std::net::IpAddr>,
+        v4: Option<std::net::Ipv4Addr>,
+        v6: Option<std::net::Ipv6Addr>,
+        socket: Option<std::net::SocketAddr>,
+        nz16: Option<NonZeroU16>,
+        nz32: Option<NonZeroU32>,
+        nz64: Option<NonZeroU64>,
+        nz: Option<NonZeroUsize>,
+        table: Option<Inner>,
+        tuple: Option<Pair>,
+        choice: Option<Choice>,
+        either: Option<Either>,
+        map: std::collections::BTreeMap<String, u8>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only that it cannot be read matters")]
+    struct Inner {
+        name: String,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only that it cannot be read matters")]
+    struct Pair(u8, u8);
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Choice {
+        Left,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(untagged)]
+    #[allow(dead_code, reason = "only that it cannot be read matters")]
+    enum Either {
+        Number(u8),
+        Truth(bool),
+    }
+
+    const KEYS: &[&str] = &[
+        "u8", "u16", "u32", "u64", "usize", "i32", "i64", "f64", "text", "truth", "list", "path",
+        "ip", "v4", "v6", "socket", "nz16", "nz32", "nz64", "nz", "table", "tuple", "choice",
+        "either", "map",
+    ];
+
+    #[test]
+    fn no_value_of_any_type_is_refused_in_rusts_words() {
+        let words = [
+            "struct", "usize", "nonzero", "u8", "u16", "u32", "u64", "i64", "f64", "enum", "unit ",
+            "sequence", "invalid", "boolean", "map", "Inner", "Pair", "Choice", "Either", "target",
+        ];
+        let values = ["-5", "'x'", "1.5", "true", "[]", "{}", "[[1]]", "0", "1e400", "70000000000"];
+        let mut refused = 0;
+        for key in KEYS {
+            for value in values {
+                let section = [super::super::Section { path: "", keys: KEYS }];
+                let text = format!("{key} = {value}\n");
+                let Err(error) = super::super::read::<All>(&text, "f.toml", &section) else {
+                    continue;
+                };
+                let told = error.message.replace(&format!("`{key}`"), "");
+                let found = words.iter().find(|word| told.contains(**word));
+                assert_eq!(found, None, "{key} = {value}: {error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 150, "{refused}");
+    }
+
+    #[test]
+    fn words_of_our_own_are_kept() {
+        let own = "'100' is no interval: write packets (50p)";
+        assert_eq!(in_plain_words(own), own);
+        let table = "invalid type: string \"a\", expected struct PathFields";
+        assert_eq!(in_plain_words(table), "'a': write a table");
+    }
+
+    #[test]
+    fn the_kernels_numbers_are_left_out_and_nothing_else() {
+        let text = "'a': Permission denied (os error 13); b: gone (os error 2)";
+        assert_eq!(without_codes(text), "'a': Permission denied; b: gone");
+        for kept in ["(os error x)", "a (os error 1", "a (os error )", ""] {
+            assert_eq!(without_codes(kept), kept);
+        }
+    }
+}

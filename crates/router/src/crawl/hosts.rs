@@ -1,0 +1,174 @@
+//! The host whose objects are covers, of all that a visit fetched.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Fetched, Found};
+
+/// Hosts that browsers and systems ask for a page to find out whether a portal stands before the
+/// network: they are no site that somebody visited.
+const CHECKS: [&str; 3] =
+    ["detectportal.firefox.com", "captive.apple.com", "conncheck.opensuse.org"];
+
+/// A request, and what became of it.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    /// In small letters; without the port if it is the usual one.
+    pub(super) host: String,
+    pub(super) at: Duration,
+    /// The head of the request.
+    pub(super) request: Vec<(String, String)>,
+    /// What came, or why it is no object.
+    pub(super) fetched: Result<Fetched, &'static str>,
+}
+
+/// A host as others write it, too: in small letters, without the usual port.
+pub(super) fn plain(host: &str) -> String {
+    let host = host.trim().to_ascii_lowercase();
+    let bare = host.strip_suffix(":80").or_else(|| host.strip_suffix(":443"));
+    bare.map_or(host.clone(), str::to_owned)
+}
+
+/// Takes the objects of one host into `found`: of the one `wanted`, or else of the first page (a
+/// GET that was answered with 200 and `text/html`, so that redirects before it are followed).
+///
+/// # Errors
+/// Nothing of that host can be taken, or no page says which one to take: one line that names hosts.
+pub(super) fn of_host(
+    mut exchanges: Vec<Exchange>,
+    wanted: Option<&str>,
+    mut found: Found,
+) -> Result<Found, String> {
+    exchanges.sort_by_key(|exchange| exchange.at);
+    let host = match wanted.map(plain) {
+        Some(host) => host,
+        None => of_first_page(&exchanges)?,
+    };
+    if !exchanges.iter().any(|one| one.host == host && one.fetched.is_ok()) {
+        return Err(nothing_of(&host, &exchanges));
+    }
+    let began = exchanges.first().map_or(Duration::ZERO, |first| first.at);
+    let mut fetched = Vec::new();
+    for Exchange { host: own, at, request, fetched: taken } in exchanges {
+        match taken {
+            _ if own != host => found.leave_out("of another host"),
+            Ok(object) => {
+                if found.request.is_empty() && object.content_type() == "text/html" {
+                    found.request = request;
+                }
+                fetched.push((object, at.saturating_sub(began)));
+            }
+            Err(why) => found.leave_out(why),
+        }
+    }
+    found.follow(fetched);
+    Ok(found)
+}
+
+/// The host of the first page, or the only one with objects.
+fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
+    let is_page = |one: &&Exchange| {
+        let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
+        !CHECKS.contains(&&*one.host) && one.fetched.as_ref().is_ok_and(page)
+    };
+    if let Some(page) = exchanges.iter().find(is_page) {
+        return Ok(page.host.clone());
+    }
+    let with = with_objects(exchanges);
+    match with.iter().next() {
+        None => Err(format!("no GET was answered with 200 and a body: {}", reasons(exchanges))),
+        Some((host, _)) if with.len() == 1 => Ok((*host).to_owned()),
+        Some(_) => Err(format!("it has no page: name a host with --host: {}", counted(&with))),
+    }
+}
+
+/// Objects of each host that has any.
+fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
+    let mut hosts = BTreeMap::new();
+    for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {
+        *hosts.entry(&*one.host).or_default() += 1;
+    }
+    hosts
+}
+
+fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
+    let with = with_objects(exchanges);
+    match with.is_empty() {
+        true => format!("no GET was answered with 200 and a body: {}", reasons(exchanges)),
+        false => format!("no object of '{host}': name another with --host: {}", counted(&with)),
+    }
+}
+
+/// `b.net (12 objects), a.net (3)`: the five with most.
+fn counted(hosts: &BTreeMap<&str, usize>) -> String {
+    let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();
+    hosts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let named = hosts.iter().take(5).map(|(host, count)| format!("{host} ({count})"));
+    let mut named: Vec<String> = named.collect();
+    if hosts.len() > 5 {
+        named.push(format!("and {} more", hosts.len() - 5));
+    }
+    named.join(", ")
+}
+
+fn reasons(exchanges: &[Exchange]) -> String {
+    let mut all = BTreeMap::<&str, usize>::new();
+    for why in exchanges.iter().filter_map(|one| one.fetched.as_ref().err()) {
+        *all.entry(why).or_default() += 1;
+    }
+    let each = all.iter().map(|(why, count)| format!("{count} × {why}"));
+    if all.is_empty() { "there is none".to_owned() } else { each.collect::<Vec<_>>().join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(at: u64, host: &str, kind: Result<&str, &'static str>) -> Exchange {
+        let object = |kind: &str| Fetched {
+            path: format!("/{at}"),
+            headers: vec![("Content-Type".to_owned(), kind.to_owned())],
+            body: vec![1],
+        };
+        let (host, at) = (plain(host), Duration::from_secs(at));
+        Exchange { host, at, request: Vec::new(), fetched: kind.map(object) }
+    }
+
+    fn paths(exchanges: &[Exchange], wanted: Option<&str>) -> Result<Vec<String>, String> {
+        let found = of_host(exchanges.to_vec(), wanted, Found::default())?;
+        Ok(found.objects.into_iter().map(|object| object.path).collect())
+    }
+
+    #[test]
+    fn the_first_page_says_which_host_and_redirects_and_checks_do_not() {
+        let visit = [
+            exchange(9, "a.net", Ok("image/jpeg")),
+            exchange(1, "update.example", Ok("application/json")),
+            exchange(2, "detectportal.firefox.com", Ok("text/html")),
+            exchange(3, "www.a.net", Err("no answer with 200")),
+            exchange(4, "A.net:443", Ok("text/html; charset=utf-8")),
+            exchange(5, "b.net", Ok("text/html")),
+        ];
+        assert_eq!(paths(&visit, None).unwrap(), ["/4", "/9"]);
+        assert_eq!(paths(&visit, Some("B.net:80")).unwrap(), ["/5"]);
+        let found = of_host(visit.to_vec(), None, Found::default()).unwrap();
+        assert_eq!(found.left_out["of another host"], 4);
+    }
+
+    #[test]
+    fn where_nothing_is_found_hosts_to_be_named_are_said() {
+        let no_page = [
+            exchange(1, "a.net", Ok("image/jpeg")),
+            exchange(2, "b.net", Ok("image/jpeg")),
+            exchange(3, "b.net", Ok("image/png")),
+        ];
+        assert_eq!(paths(&no_page[1..], None).unwrap(), ["/2", "/3"], "the only one");
+        let why = paths(&no_page, None).unwrap_err();
+        assert_eq!(why, "it has no page: name a host with --host: b.net (2), a.net (1)");
+        let why = paths(&no_page, Some("c.net")).unwrap_err();
+        assert_eq!(why, "no object of 'c.net': name another with --host: b.net (2), a.net (1)");
+        let why = paths(&[exchange(1, "a.net", Err("no GET"))], None).unwrap_err();
+        assert_eq!(why, "no GET was answered with 200 and a body: 1 × no GET");
+        assert_eq!(paths(&[], None).unwrap_err().split(": ").last(), Some("there is none"));
+    }
+}
