@@ -195,7 +195,7 @@ fn of_split(run: &Value, now: f64) -> String {
     let plan = [&about["schedule"], &about["every"]].map(|value| text(value).unwrap_or_default());
     let sessions = run["stats"]["sessions"].as_u64().unwrap_or(0);
     let silent = run["stats"]["silent"]["seconds"].as_f64().map_or_else(String::new, |seconds| {
-        format!(", silent: no answer for {} by any path", span(seconds))
+        format!(", silent: no answer for {} on any path", span(seconds))
     });
     let head = format!("{ends}, {} every {}, sessions: {sessions}{silent}", plan[0], plan[1]);
     let none = Vec::new();

@@ -125,8 +125,8 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
     /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
-    /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the relay's
-    /// own network.
+    /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the
+    /// relay's own network.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,

@@ -228,7 +228,7 @@ fn check_beside_key(options: &Options) -> Result<(), Failure> {
         (
             options.keep_silent_paths,
             "keep-silent-paths",
-            "a far end is asked whether it is heard by each path: leave it away",
+            "a far end probes each path by itself: remove it",
         ),
         (
             options.protocol.is_some(),

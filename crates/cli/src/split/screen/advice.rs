@@ -55,7 +55,7 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
 pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     let Family { one_path, guide, .. } = protocol.family();
     one_path.map(|why| {
-        format!(" and keeps to one path (--protocol any splits it): {why} (docs/guide/{guide}.md)")
+        format!(" and stays on one path (--protocol any splits it): {why} (docs/guide/{guide}.md)")
     })
 }
 
@@ -217,7 +217,8 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let three = "3 of 20 sessions never split: 3, 7 (shorter than a run); 5 (its QUIC handshake \
+        let three = "3 of 20 sessions never split: 3, 7 (shorter than a run); 5 (its QUIC \
+                     handshake \
                      is not confirmed)";
         assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));

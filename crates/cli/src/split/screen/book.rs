@@ -192,10 +192,10 @@ impl Book {
 
 /// About a server that was heard by another path before.
 const STAYS: &str = ": it does not follow the uplink, which stays split; if the session is slow or \
-                     stalls, the server takes nothing by the other paths either";
+                     stalls, the server also drops what arrives by the other paths";
 /// About a server that was only ever heard by one path.
-const STAYS_OR_SWALLOWED: &str = " alone: it does not follow the uplink, or the other paths swallow \
-                                  what they get";
+const STAYS_OR_SWALLOWED: &str = " only: it does not follow the uplink, or the other paths lose \
+                                  everything";
 
 fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
@@ -300,7 +300,7 @@ mod tests {
             let book = Book::default();
             let event = Event::Recognised { session: SessionId(3), protocol, confidence: certain };
             let words = book.words(&event);
-            assert!(words.contains("keeps to one path (--protocol any splits it): "), "{words}");
+            assert!(words.contains("stays on one path (--protocol any splits it): "), "{words}");
         }
         let fallen = shown(&[(Protocol::Stun, likely), (Protocol::Other, likely)]);
         assert_eq!(fallen, [(false, false), (true, false)]);

@@ -118,7 +118,7 @@ impl Vault {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
             let cure =
-                "put back a copy, or move it away to begin without relays' pasts and pinned keys";
+                "restore a copy, or move it away to start without relays' history and pinned keys";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
@@ -183,7 +183,8 @@ impl Vault {
         }
         let [Some(ns), Some(microdesc), microdescs] = &texts[..] else { return Ok(troubles) };
         let microdescs = microdescs.as_deref().unwrap_or_default();
-        let told = "the last consensus has expired, is not whole, or is signed by another key: a new one is made";
+        let told = "the last consensus has expired, is incomplete, or is signed by another key: \
+                    making a new one";
         if !authority.restore(now, [ns, microdesc], microdescs) {
             troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
         }
