@@ -10,7 +10,6 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_anonymity::BadSetting;
 use anabranch_anonymity::consensus::{Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;

@@ -14,7 +14,5 @@ mod spec;
 pub use egress::{Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
 pub(crate) use resolve::refuse_same;
-pub use resolve::{
-    Names, again, anywhere, check, redirect, resolve, resolve_by, uplinks,
-};
+pub use resolve::{Names, again, anywhere, check, redirect, resolve, resolve_by, uplinks};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

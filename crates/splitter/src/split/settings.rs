@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_capture::PcapLimits;
+use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_multipath::{DecoyBudget, Time};
 use anabranch_os::target::Target;
 
