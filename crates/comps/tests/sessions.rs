@@ -255,7 +255,7 @@ fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() 
     (0..2).for_each(|path| world.cut(path, false));
     world.stream(client(0), Duration::from_secs(1), Time::from_secs(25));
     let back =
-        |event: &Event| matches!(event, Event::Answered { waited, .. } if waited.as_secs() == 20);
+        |event: &Event| matches!(event, Event::Answered { waited, .. } if waited.as_secs() == 19);
     assert!(world.has_event(back), "{:?}", world.events);
     assert_eq!(world.core.snapshot().silent, None);
 }
