@@ -5,9 +5,7 @@ mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{
-    Batch, CloseReason, Config, Event, Input, Kept, SessionId, Unsplit,
-};
+use anabranch_comps::{Batch, CloseReason, Config, Event, Input, Kept, SessionId, Unsplit};
 use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 

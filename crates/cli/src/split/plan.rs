@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
 use anabranch_capture::PcapLimits;
+use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
 use anabranch_multipath::DecoyBudget;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;

@@ -33,9 +33,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_multipath::Time;
 
-use anabranch_os::holders::{self, Transport};
 use crate::onion::is_passing;
 use anabranch_os::clock::Clock;
+use anabranch_os::holders::{self, Transport};
 use anabranch_os::poller::{Poller, Ready};
 
 pub use anabranch_pt::{BridgeLine, OfferLine, Outbound, PluginLine, PluginPlace};
