@@ -675,6 +675,7 @@ SHARED_REASONS = {
     ),
     "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
     "a file of keys: Tor's, and a tunnel's": "KeyFile",
+    "objects that a crawl keeps, and why a session keeps to one path": "Kept",
 }
 SHARED_NAMES = {name: why for why, names in SHARED_REASONS.items() for name in names.split()}
 _TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)

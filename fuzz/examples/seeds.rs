@@ -7,7 +7,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
+use anabranch_capture::{Row, TraceFacts, TraceWriter};
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};
@@ -935,9 +935,7 @@ fn traces(folder: &Path) -> Outcome {
         paths: vec!["wlan".into(), "lte".into()],
         seed: Some(7),
         schedule: Some("round-robin".into()),
-        unit: SizeUnit::default(),
-        start: None,
-        numbers: Vec::new(),
+        ..TraceFacts::default()
     };
     let mut writer = TraceWriter::create(&good, &facts)?;
     for number in 0..8_i32 {

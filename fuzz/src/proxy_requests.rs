@@ -1,7 +1,7 @@
 //! What programs ask a proxy for: cutting their words anywhere changes nothing, and every request
 //! can be answered.
 
-use anabranch_proxy::{Dialogue, Hangup, Outcome, ProxyRequest, Reason, Service};
+use anabranch_proxy::{Dialogue, ProxyEnd, Outcome, ProxyRequest, Reason, Service};
 
 /// The first byte says how long the pieces are, the rest is what a program says.
 pub fn check(input: &[u8]) {
@@ -18,7 +18,7 @@ pub fn check(input: &[u8]) {
 }
 
 struct Heard {
-    outcome: Result<Option<ProxyRequest>, Hangup>,
+    outcome: Result<Option<ProxyRequest>, ProxyEnd>,
     said: Vec<u8>,
     dialogue: Dialogue,
 }

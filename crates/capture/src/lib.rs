@@ -97,8 +97,8 @@ pub trait Tap: Send {
         let _ = protocol;
     }
 
-    /// Writes what was noted before `now`, if the last write is at least a second ago. A trace, whose
-    /// parts cost space, waits for 1/32 of its length where that is longer.
+    /// Writes what was noted before `now`, if the last write is at least a second ago. A trace,
+    /// whose parts cost space, waits for 1/32 of its length where that is longer.
     ///
     /// # Errors
     /// As [`Tap::seen`].

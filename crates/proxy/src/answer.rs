@@ -16,7 +16,7 @@ const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
 /// The dialogue is over without a request: the bytes to send before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hangup(pub Vec<u8>);
+pub struct ProxyEnd(pub Vec<u8>);
 
 pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
     match outcome {

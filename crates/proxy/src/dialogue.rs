@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::answer::{
-    Hangup, REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
+    ProxyEnd, REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
 };
 use crate::http::{self, Connect, HttpRequest};
 use crate::names::name;
@@ -64,7 +64,7 @@ impl Dialogue {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<ProxyRequest>, Hangup> {
+    ) -> Result<Option<ProxyRequest>, ProxyEnd> {
         self.inbox.extend_from_slice(bytes);
         loop {
             let before = (self.stage, self.inbox.len());
@@ -136,7 +136,7 @@ impl Dialogue {
         self.service == Service::Tor { extended: true }
     }
 
-    fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
+    fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         match self.inbox.first() {
             None => Ok(()),
             Some(5) => self.choose_method(out),
@@ -148,18 +148,18 @@ impl Dialogue {
                 self.stage = Stage::Request4;
                 Ok(())
             }
-            Some(_) => Err(Hangup(Vec::new())),
+            Some(_) => Err(ProxyEnd(Vec::new())),
         }
     }
 
-    fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
+    fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
         // Whoever offers a user wants isolation.
         let (method, stage) = match (methods.contains(&2), methods.contains(&0)) {
             (true, _) => (2, Stage::Login),
             (_, true) => (0, Stage::Request),
-            _ => return Err(Hangup(vec![5, 0xff])),
+            _ => return Err(ProxyEnd(vec![5, 0xff])),
         };
         out.extend([5, method]);
         self.inbox.drain(..2 + count);
@@ -168,10 +168,10 @@ impl Dialogue {
         Ok(())
     }
 
-    fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), Hangup> {
+    fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let byte = |at: usize| self.inbox.get(at).map(|&byte| usize::from(byte));
         if byte(0).is_some_and(|version| version != usize::from(VERSION_LOGIN)) {
-            return Err(Hangup(vec![VERSION_LOGIN, REFUSED_LOGIN]));
+            return Err(ProxyEnd(vec![VERSION_LOGIN, REFUSED_LOGIN]));
         }
         let Some(password) = byte(1).map(|user| 2 + user) else { return Ok(()) };
         let Some(end) = byte(password).map(|length| password + 1 + length) else { return Ok(()) };
@@ -179,7 +179,7 @@ impl Dialogue {
             return Ok(());
         }
         if !self.understands(&self.inbox[2..password]) {
-            return Err(Hangup(vec![VERSION_LOGIN, REFUSED_LOGIN]));
+            return Err(ProxyEnd(vec![VERSION_LOGIN, REFUSED_LOGIN]));
         }
         out.extend([VERSION_LOGIN, 0]);
         self.isolation = [b"socks", &self.inbox[1..end]].concat();
@@ -195,9 +195,9 @@ impl Dialogue {
         format.is_none_or(|format| format == FORMAT_ISOLATION)
     }
 
-    fn socks_request(&mut self) -> Result<Option<ProxyRequest>, Hangup> {
+    fn socks_request(&mut self) -> Result<Option<ProxyRequest>, ProxyEnd> {
         if self.inbox.first().is_some_and(|&version| version != 5) {
-            return Err(Hangup(socks_reply(1)));
+            return Err(ProxyEnd(socks_reply(1)));
         }
         let [_, command, _, kind, rest @ ..] = &self.inbox[..] else { return Ok(None) };
         let length = match (kind, rest.first()) {
@@ -205,27 +205,27 @@ impl Dialogue {
             (4, _) => 16,
             (3, Some(&length)) => 1 + usize::from(length),
             (3, None) => return Ok(None),
-            _ => return Err(Hangup(socks_reply(8))),
+            _ => return Err(ProxyEnd(socks_reply(8))),
         };
         let Some(address) = rest.get(..length) else { return Ok(None) };
         let Some(&[high, low]) = rest.get(length..length + 2) else { return Ok(None) };
-        let host = host(*kind, address).ok_or_else(|| Hangup(socks_reply(1)))?;
+        let host = host(*kind, address).ok_or_else(|| ProxyEnd(socks_reply(1)))?;
         let port = u16::from_be_bytes([high, low]);
         let request = match (*command, host.parse::<IpAddr>()) {
             (CONNECT, _) if port != 0 => ProxyRequest::Connect { host, port },
             (RESOLVE, _) => ProxyRequest::Resolve(host),
             (RESOLVE_PTR, Ok(address)) => ProxyRequest::Name(address),
-            (CONNECT | RESOLVE_PTR, _) => return Err(Hangup(socks_reply(1))),
+            (CONNECT | RESOLVE_PTR, _) => return Err(ProxyEnd(socks_reply(1))),
             // BIND and UDP ASSOCIATE are not Tor's to give.
-            _ => return Err(Hangup(socks_reply(7))),
+            _ => return Err(ProxyEnd(socks_reply(7))),
         };
         self.inbox.drain(..4 + length + 2);
         self.stage = Stage::Socks;
         Ok(Some(request))
     }
 
-    fn socks4_request(&mut self) -> Result<Option<ProxyRequest>, Hangup> {
-        let nonsense = || Hangup(socks4_reply(REJECTED_4, [0; 4]));
+    fn socks4_request(&mut self) -> Result<Option<ProxyRequest>, ProxyEnd> {
+        let nonsense = || ProxyEnd(socks4_reply(REJECTED_4, [0; 4]));
         let [_, command, high, low, a, b, c, d, words @ ..] = &self.inbox[..] else {
             return Ok(None);
         };
@@ -253,7 +253,7 @@ impl Dialogue {
         Ok(Some(request))
     }
 
-    fn http_request(&mut self, out: &mut Vec<u8>) -> Result<Option<ProxyRequest>, Hangup> {
+    fn http_request(&mut self, out: &mut Vec<u8>) -> Result<Option<ProxyRequest>, ProxyEnd> {
         let Some((length, request)) = http::read(&self.inbox, self.service)? else {
             return Ok(None);
         };
@@ -302,7 +302,7 @@ mod tests {
     fn said(
         bytes: &[u8],
         piece: usize,
-    ) -> (Result<Option<ProxyRequest>, Hangup>, Vec<u8>, Dialogue) {
+    ) -> (Result<Option<ProxyRequest>, ProxyEnd>, Vec<u8>, Dialogue) {
         let (mut dialogue, mut out, mut request) = (Dialogue::new(TOR), Vec::new(), None);
         for piece in bytes.chunks(piece) {
             match dialogue.take(piece, &mut out) {
@@ -359,7 +359,7 @@ mod tests {
         let login = [&b"\x05\x01\x02\x01"[..], &[user.len() as u8], user, b"\x01p"].concat();
         match dialogue.take(&login, &mut out) {
             Ok(_) => Ok(out),
-            Err(Hangup(answer)) => Err([out, answer].concat()),
+            Err(ProxyEnd(answer)) => Err([out, answer].concat()),
         }
     }
 
@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn a_browser_that_takes_it_for_a_web_server_is_shown_what_it_is() {
         let page = |request: &[u8]| match said(request, 50).0 {
-            Err(Hangup(answer)) => String::from_utf8(answer).unwrap(),
+            Err(ProxyEnd(answer)) => String::from_utf8(answer).unwrap(),
             other => panic!("{other:?}"),
         };
         for request in ["GET / HTTP/1.1", "POST http://a.example/ HTTP/1.0"] {
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn what_no_protocol_has_is_refused_with_an_answer() {
         let answered = |bytes: &[u8], answer: &[u8]| match said(bytes, 50).0 {
-            Err(Hangup(said)) => assert!(said.starts_with(answer), "{said:?}"),
+            Err(ProxyEnd(said)) => assert!(said.starts_with(answer), "{said:?}"),
             other => panic!("{other:?}"),
         };
         answered(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 405");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use base64ct::{Base64, Encoding};
 
-use crate::answer::{Hangup, HttpAnswer, Method, failed};
+use crate::answer::{ProxyEnd, HttpAnswer, Method, failed};
 use crate::names::name;
 use crate::{Family, Service};
 
@@ -42,7 +42,7 @@ pub(crate) struct Connect {
 ///
 /// # Errors
 /// No request can follow: the last answer, which is empty where none may be given.
-pub(crate) fn read(bytes: &[u8], service: Service) -> Result<Option<(usize, HttpRequest)>, Hangup> {
+pub(crate) fn read(bytes: &[u8], service: Service) -> Result<Option<(usize, HttpRequest)>, ProxyEnd> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut head = httparse::Request::new(&mut headers);
     let length = match head.parse(bytes) {
@@ -54,7 +54,7 @@ pub(crate) fn read(bytes: &[u8], service: Service) -> Result<Option<(usize, Http
     let method = head.method.unwrap_or_default();
     // DNS rebinding: a hostile page must not learn that a proxy listens here.
     if method != "CONNECT" && !headers.first("host").is_some_and(is_local) {
-        return Err(Hangup(Vec::new()));
+        return Err(ProxyEnd(Vec::new()));
     }
     let target = head.path.unwrap_or_default();
     let request = match method {
@@ -76,7 +76,7 @@ impl<'head> Headers<'head> {
     }
 }
 
-fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Connect, Hangup> {
+fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Connect, ProxyEnd> {
     let (host, port) = authority(target).ok_or_else(|| bad_request(service, Method::Connect))?;
     let authorization = headers.first("proxy-authorization");
     let Service::Tor { .. } = service else {
@@ -84,7 +84,7 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
         return Ok(Connect { host, port, isolation, family: None, is_old_authorization: false });
     };
     if headers.first("tor-rpc-target").is_some() {
-        return Err(Hangup(failed(service, "501 Not Implemented", "anabranch/NO_RPC")));
+        return Err(ProxyEnd(failed(service, "501 Not Implemented", "anabranch/NO_RPC")));
     }
     let [new, old] = ["tor-stream-isolation", "x-tor-stream-isolation"];
     let isolation = tuple([authorization, headers.first(new), headers.first(old)]);
@@ -122,7 +122,7 @@ fn family(value: &[u8]) -> Family {
 }
 
 /// Answers OPTIONS, by which clients ask for capabilities before they rely on them.
-fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, Hangup> {
+fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()
         || headers.first("content-length").is_some_and(|length| length.trim_ascii() != b"0");
@@ -133,17 +133,17 @@ fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<
     Ok(answer.header("Allow", "OPTIONS, CONNECT").empty())
 }
 
-fn not_allowed(method: &str, service: Service) -> Hangup {
+fn not_allowed(method: &str, service: Service) -> ProxyEnd {
     let page = if method == "HEAD" { "" } else { PAGE };
     let answer = HttpAnswer::new(service, Method::Other, "405 Method Not Allowed")
         .header("Allow", "OPTIONS, CONNECT")
         .header("Content-Type", "text/html");
-    Hangup(answer.last(page))
+    ProxyEnd(answer.last(page))
 }
 
-fn bad_request(service: Service, method: Method) -> Hangup {
+fn bad_request(service: Service, method: Method) -> ProxyEnd {
     const STATUS: &str = "400 Bad Request";
-    Hangup(match method {
+    ProxyEnd(match method {
         Method::Connect => failed(service, STATUS, "anabranch/BAD_REQUEST"),
         Method::Other => HttpAnswer::new(service, method, STATUS).last(""),
     })
@@ -189,7 +189,7 @@ mod tests {
 
     fn hangup(request: &str) -> String {
         match read(request.as_bytes(), TOR) {
-            Err(Hangup(answer)) => String::from_utf8(answer).unwrap(),
+            Err(ProxyEnd(answer)) => String::from_utf8(answer).unwrap(),
             _ => panic!("{request}"),
         }
     }
@@ -292,7 +292,7 @@ mod tests {
         let head = "CONNECT a.example:80 HTTP/1.1\r\nTor-RPC-Target: 1\r\n\r\n";
         assert!(matches!(read(head.as_bytes(), Service::Transport), Ok(Some(_))));
         let answer = read(b"CONNECT a HTTP/1.1\r\n\r\n", Service::Transport);
-        let Err(Hangup(answer)) = answer else { panic!("it was read") };
+        let Err(ProxyEnd(answer)) = answer else { panic!("it was read") };
         assert!(!String::from_utf8(answer).unwrap().contains("or/1.0"));
     }
 }

@@ -16,7 +16,7 @@ mod http;
 mod names;
 mod reason;
 
-pub use answer::Hangup;
+pub use answer::ProxyEnd;
 pub use dialogue::Dialogue;
 pub use reason::Reason;
 

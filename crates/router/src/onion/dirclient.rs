@@ -37,7 +37,7 @@ pub use news::{DirRequest, Fetched, News};
 use texts::Texts;
 
 use super::authorities::Authority;
-use super::kept::{Kept, check_readable, read_text, set_aside};
+use super::kept::{Stored, check_readable, read_text, set_aside};
 use super::library::Library;
 use super::store::{StoreError, private_folder, replace};
 
@@ -332,9 +332,9 @@ impl DirThread {
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
         let told = match read_text(&path) {
-            Ok(Kept::Whole(text)) => return text,
-            Ok(Kept::Absent) => return String::new(),
-            Ok(Kept::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
+            Ok(Stored::Whole(text)) => return text,
+            Ok(Stored::Absent) => return String::new(),
+            Ok(Stored::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
             Err(error) => Err(error),
         };
         self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));

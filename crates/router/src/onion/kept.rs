@@ -19,7 +19,7 @@ const MOST_DAMAGED: u32 = 9;
 
 /// The content of a file of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept<T> {
+pub enum Stored<T> {
     /// There is no file.
     Absent,
     /// The content.
@@ -44,23 +44,23 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 ///
 /// # Errors
 /// As [`read_bytes`].
-pub fn read_text(path: &Path) -> Result<Kept<String>, StoreError> {
-    let Some(bytes) = read_bytes(path)? else { return Ok(Kept::Absent) };
+pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
+    let Some(bytes) = read_bytes(path)? else { return Ok(Stored::Absent) };
     let text = String::from_utf8(bytes);
-    Ok(text.map_or_else(|error| Kept::Damaged(format!("no text: {error}")), Kept::Whole))
+    Ok(text.map_or_else(|error| Stored::Damaged(format!("no text: {error}")), Stored::Whole))
 }
 
 /// Reads a file of JSON.
 ///
 /// # Errors
 /// As [`read_bytes`].
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Kept<T>, StoreError> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreError> {
     Ok(match read_text(path)? {
-        Kept::Whole(text) if text.trim().is_empty() => Kept::Damaged("it is empty".to_owned()),
-        Kept::Whole(text) => serde_json::from_str(&text)
-            .map_or_else(|error| Kept::Damaged(error.to_string()), Kept::Whole),
-        Kept::Absent => Kept::Absent,
-        Kept::Damaged(why) => Kept::Damaged(why),
+        Stored::Whole(text) if text.trim().is_empty() => Stored::Damaged("it is empty".to_owned()),
+        Stored::Whole(text) => serde_json::from_str(&text)
+            .map_or_else(|error| Stored::Damaged(error.to_string()), Stored::Whole),
+        Stored::Absent => Stored::Absent,
+        Stored::Damaged(why) => Stored::Damaged(why),
     })
 }
 
@@ -116,13 +116,13 @@ mod tests {
     fn a_file_is_absent_whole_damaged_or_an_error_and_never_two_of_these() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Kept::Absent);
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Stored::Absent);
         fs::write(&path, "[1, 2]").unwrap();
-        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Kept::Whole(vec![1, 2]));
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Stored::Whole(vec![1, 2]));
         for damaged in [&b""[..], b"\n", b"[1, 2", b"{}", b"[1]\xff"] {
             fs::write(&path, damaged).unwrap();
             let read = read_json::<Vec<u8>>(&path).unwrap();
-            assert!(matches!(read, Kept::Damaged(_)), "{damaged:?}: {read:?}");
+            assert!(matches!(read, Stored::Damaged(_)), "{damaged:?}: {read:?}");
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();

@@ -1,8 +1,8 @@
 //! The onion network on a machine: sockets, files and clocks around the cores of `onion` and
 //! `links`.
 //!
-//! * [`store`]: a relay's keys and other state on disk; [`kept`]: how state is read; [`keyring`]: its keys as time passes;
-//!   [`families`]: those of its families.
+//! * [`store`]: a relay's keys and other state on disk; [`kept`]: how state is read;
+//!   [`keyring`]: its keys as time passes; [`families`]: those of its families.
 //! * [`authorities`]: whom a user trusts, as torrc names them.
 //! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes
 //!   of a link come in large reads, and cells leave many to a record and many records to a write;

@@ -9,7 +9,7 @@ use anabranch_onion::wire::text::hex;
 use serde::{Deserialize, Serialize};
 
 use super::authorities::digest;
-use super::kept::{Kept, Unknown, damaged, read_json};
+use super::kept::{Stored, Unknown, damaged, read_json};
 use super::store::{StoreError, replace};
 
 const FILE: &str = "state.json";
@@ -132,9 +132,9 @@ impl ClientState {
             )
         };
         let written: Written = match read_json(&path)? {
-            Kept::Absent => return Ok(ClientState::default()),
-            Kept::Damaged(why) => return Err(strange(&why)),
-            Kept::Whole(written) => written,
+            Stored::Absent => return Ok(ClientState::default()),
+            Stored::Damaged(why) => return Err(strange(&why)),
+            Stored::Whole(written) => written,
         };
         let mut unknown = UnknownState { file: written.unknown, ..UnknownState::default() };
         let mut read = |list, guards: Vec<WrittenGuard>| -> Result<Vec<_>, StoreError> {

@@ -9,7 +9,7 @@ use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, Signat
 use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
 use rand_core::CryptoRng;
 
-use crate::onion::kept::{Kept, read_text};
+use crate::onion::kept::{Stored, read_text};
 use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
 const IDENTITY: &str = "authority_identity_key";
@@ -170,7 +170,7 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
         fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))
     };
     let key = read(SIGNING)?;
-    if let Kept::Whole(certificate) = read_text(&folder.join(COMING))?
+    if let Stored::Whole(certificate) = read_text(&folder.join(COMING))?
         && let Ok(keys) = AuthorityKeys::from_files(&key, &certificate)
     {
         rename(folder)?;
@@ -188,7 +188,7 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
 
 /// The certificate before the present one. One that is damaged is made again with the next key.
 fn before(folder: &Path) -> Result<Option<AuthorityCert>, StoreError> {
-    let Kept::Whole(text) = read_text(&folder.join(BEFORE))? else { return Ok(None) };
+    let Stored::Whole(text) = read_text(&folder.join(BEFORE))? else { return Ok(None) };
     Ok(parse_certs(&text).ok().and_then(|mut certs| certs.0.pop()))
 }
 

@@ -14,7 +14,7 @@ use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
 use anabranch_onion::wire::text::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
-use crate::onion::kept::{Kept, Unknown, damaged, read_json, read_text, set_aside};
+use crate::onion::kept::{Stored, Unknown, damaged, read_json, read_text, set_aside};
 use crate::onion::store::{StoreError, private_folder, replace};
 
 const RELAYS: &str = "relays";
@@ -122,9 +122,9 @@ impl Vault {
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
-            Kept::Absent => return Ok(Vec::new()),
-            Kept::Damaged(why) => return Err(strange(&why)),
-            Kept::Whole(written) => written,
+            Stored::Absent => return Ok(Vec::new()),
+            Stored::Damaged(why) => return Err(strange(&why)),
+            Stored::Whole(written) => written,
         };
         let mut pasts = Vec::new();
         for (id, written) in written {
@@ -151,12 +151,12 @@ impl Vault {
             }
             let told = "the relay publishes it again";
             let text = match read_text(&path)? {
-                Kept::Whole(text) => text,
-                Kept::Damaged(why) => {
+                Stored::Whole(text) => text,
+                Stored::Damaged(why) => {
                     troubles.push(set_aside(&path, &why, told)?);
                     continue;
                 }
-                Kept::Absent => continue,
+                Stored::Absent => continue,
             };
             // The relay publishes it again, and that takes the file's place.
             if let Err(refusal) = authority.take_up(now, &text) {
@@ -173,9 +173,9 @@ impl Vault {
         for name in [NS, MICRODESC, MICRODESCS] {
             let path = self.folder.join(name);
             texts.push(match read_text(&path)? {
-                Kept::Absent => None,
-                Kept::Whole(text) => Some(text),
-                Kept::Damaged(why) => {
+                Stored::Absent => None,
+                Stored::Whole(text) => Some(text),
+                Stored::Damaged(why) => {
                     troubles.push(set_aside(&path, &why, "a new one is made")?);
                     None
                 }

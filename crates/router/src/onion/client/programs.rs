@@ -14,7 +14,7 @@ use anabranch_onion::wire::message::{
 };
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use anabranch_os::poller::{Interest, Ready};
-use anabranch_proxy::{Dialogue, Family, Hangup, Outcome, ProxyRequest, Reason, Service};
+use anabranch_proxy::{Dialogue, Family, ProxyEnd, Outcome, ProxyRequest, Reason, Service};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
@@ -314,14 +314,14 @@ impl Programs {
         };
         let (mut buffer, mut replies) = ([0; 4096], Vec::new());
         let taken = match socket.read(&mut buffer) {
-            Ok(0) => Err(Hangup(Vec::new())),
+            Ok(0) => Err(ProxyEnd(Vec::new())),
             Ok(count) => dialogue.take(&buffer[..count], &mut replies),
             Err(error) if is_passing(&error) => return,
-            Err(_) => Err(Hangup(Vec::new())),
+            Err(_) => Err(ProxyEnd(Vec::new())),
         };
         let (request, last) = match taken {
             Ok(request) => (request, None),
-            Err(Hangup(answer)) => (None, Some(answer)),
+            Err(ProxyEnd(answer)) => (None, Some(answer)),
         };
         replies.extend(last.as_deref().unwrap_or_default());
         // Replies are short, and the socket is new: it takes them whole, or the program has gone.

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::bandwidth::{BandwidthHistory, PERIOD_S, Period};
 use serde::{Deserialize, Serialize};
 
-use crate::onion::kept::{Kept, Unknown, read_json, set_aside};
+use crate::onion::kept::{Stored, Unknown, read_json, set_aside};
 use crate::onion::store::{StoreError, replace};
 
 const FILE: &str = "bandwidth.json";
@@ -71,11 +71,11 @@ impl HistoryFile {
             trouble: None,
         };
         match read_json(&path)? {
-            Kept::Absent => {}
-            Kept::Damaged(why) => {
+            Stored::Absent => {}
+            Stored::Damaged(why) => {
                 file.trouble = Some(set_aside(&path, &why, "its history begins again")?);
             }
-            Kept::Whole(written) => file.take_up(written),
+            Stored::Whole(written) => file.take_up(written),
         }
         Ok(file)
     }
