@@ -1,7 +1,7 @@
 //! What programs ask a proxy for: cutting their words anywhere changes nothing, and every request
 //! can be answered.
 
-use anabranch_proxy::{Dialogue, ProxyEnd, Outcome, ProxyRequest, Reason, Service};
+use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
 /// The first byte says how long the pieces are, the rest is what a program says.
 pub fn check(input: &[u8]) {

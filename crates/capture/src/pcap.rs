@@ -510,7 +510,7 @@ mod tests {
         // Of an earlier run, which is replaced.
         fs::write(folder.path().join("wlan_00077.pcapng"), "old").unwrap();
         let mut tap = limited(folder.path(), limits);
-        for number in 0..100u32 {
+        for number in 0..105u32 {
             tap.seen(&seen(0, true, &[number.to_be_bytes(); 250].concat(), 0)).unwrap();
         }
         tap.finish().unwrap();
@@ -519,10 +519,10 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         files.sort();
         files.retain(|file| file.starts_with("wlan"));
-        assert_eq!(files, ["wlan_00010.pcapng", "wlan_00011.pcapng", "wlan_00012.pcapng"]);
+        assert_eq!(files, ["wlan_00009.pcapng", "wlan_00010.pcapng", "wlan_00011.pcapng"]);
         let all = files.iter().flat_map(|file| packets(&folder.path().join(file), "wlan"));
         let numbers: Vec<_> = all.map(|(.., packet)| packet[31]).collect();
-        assert_eq!(numbers.last(), Some(&99));
+        assert_eq!(numbers.last(), Some(&104));
         assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
         assert!(files.iter().all(|file| limits.may_name("wlan", file)));
         assert!(

@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(refused, "not an Anabranch trace: its metadata lack anabranch.schema");
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "time,size\n0.1,1500\n").unwrap();
-        assert!(matches!(Trace::open(text.path()), Err(TraceError::Parquet(_))));
+        assert!(matches!(Trace::open(text.path()), Err(TraceError::Foreign)));
         assert!(matches!(Trace::open(Path::new("/nowhere")), Err(TraceError::Io(_))));
     }
 

@@ -560,10 +560,10 @@ mod tests {
         }
         tap.seen(&seen(41_000_000, 0, true, b"lost", 1)).unwrap();
         // From 32 s on a flush is due less often than each second.
-        let kept = grown(&target, 200);
+        assert!(grown(&target, 200) >= 200);
         drop(tap);
+        let kept = rows(&target).len();
         assert!((200..=240).contains(&kept), "{kept}");
-        assert_eq!(rows(&target).len(), kept);
         assert_eq!(names(folder.path()), ["a.parquet"]);
     }
 

@@ -262,8 +262,8 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("20ms", "delays every datagram alike, which hides nothing"),
         ("0-0ms", "delays every datagram alike"),
         ("20-0ms", "from the longer to the shorter"),
-        ("-5-20ms", "no range of delays: write 0-20ms"),
-        ("0-20p", "no range of delays"),
+        ("-5-20ms", "not a range of delays: write 0-20ms"),
+        ("0-20p", "not a range of delays"),
         ("0-1s", "QUIC waits for an answer, 999 ms (the first probe timeout, RFC 9002"),
     ] {
         // As a word of its own, too: a minus sign does not make it an option.
@@ -380,7 +380,7 @@ fn a_path_table_in_single_brackets() {
     let message = refused_file("[path]\nname = 'a'\ninterface = 'lo'\n");
     assert!(message.contains("`path`") && message.contains("[[path]]"), "{message}");
     let message = refused_file("path = ['wlan=nowhere:lo']\n");
-    assert!(message.starts_with("split.toml:1: `path`: 'nowhere:lo' is no kind"), "{message}");
+    assert!(message.starts_with("split.toml:1: `path`: 'nowhere:lo' is not a kind"), "{message}");
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
     let merge = ["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"];
     let merge = |key| refused_by_program(folder.path(), &[&merge[..], &[key]].concat());
     for told in [split("home.conf"), merge("home.conf")] {
-        let words = "'home.conf' is a wg-quick file, no key file: 'anabranch key";
+        let words = "'home.conf' is a wg-quick file, not a key file: 'anabranch key";
         assert!(told.contains(words), "{told}");
     }
     for told in [split("empty.key"), merge("empty.key")] {
@@ -572,6 +572,11 @@ fn a_mistyped_command_after_help_is_told_the_right_one() {
 
 #[test]
 fn a_bridge_without_an_address_is_told_what_it_lacks() {
-    let told = refused_by_program(Path::new("."), &["client", "--bridge", "foo"]);
+    let folder = TempDir::new().unwrap();
+    let key = "0".repeat(40);
+    let line = format!("DirAuthority a orport=9001 v3ident={key} 127.0.0.1:9030 {key}\n");
+    fs::write(folder.path().join("network.txt"), line).unwrap();
+    let words = ["client", "--authorities", "network.txt", "--bridge", "foo"];
+    let told = refused_by_program(folder.path(), &words);
     assert!(told.contains("'foo' has no address after it"), "{told}");
 }

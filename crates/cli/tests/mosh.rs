@@ -100,7 +100,7 @@ fn a_login_that_fails_is_trouble_with_ssh_named() {
 fn a_key_that_is_missing_or_none_is_refused() {
     let port: &[&str] = &["127.0.0.1", "--port", "60001", "--client", "true"];
     let missing = message(2, &[port, PATH], None);
-    assert!(missing.contains("as MOSH_KEY") && missing.contains("--server-port"), "{missing}");
+    assert!(missing.contains("MOSH_KEY") && missing.contains("--server-port"), "{missing}");
     let malformed = message(2, &[port, PATH], Some("short"));
     assert!(malformed.starts_with("MOSH_KEY: no key of Mosh"), "{malformed}");
 }

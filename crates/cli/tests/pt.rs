@@ -137,7 +137,7 @@ fn mistakes_are_told_in_a_line() {
     let doubled = format!("anabranch 192.0.2.1:4 {key} {key}");
     let cases: [(Vec<&str>, &str); 19] = [
         (vec!["client"], "--socks, or --listen and --bridge"),
-        (vec!["server"], "it wants --listen"),
+        (vec!["server"], "it needs --listen"),
         (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
         (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
         ([&near[..], &[&misspelt]].concat(), "unknown key `profil`; did you mean `profile`?"),
@@ -146,7 +146,7 @@ fn mistakes_are_told_in_a_line() {
         ([&near[..], &["anabranch 192.0.2.1:4 key=AAAA"]].concat(), "is not a bridge's key"),
         ([&server[..], &["--links", "0"]].concat(), "--links"),
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
-        ([&server[..], &["--profile", "http-opaque"]].concat(), "wants a site"),
+        ([&server[..], &["--profile", "http-opaque"]].concat(), "needs a site"),
         ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),
         ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
         ([&server[..], &["--shapes", "own.shapes"]].concat(), "the client begins"),

@@ -264,8 +264,9 @@ fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() 
 fn keep_alives_of_wireguard_are_answered_by_nobody() {
     let settings = Config { idle: Duration::from_secs(900), ..config(2, "uniform", "100ms") };
     let mut world = World::new(settings, Mute);
-    let keepalive = [&[4, 0, 0, 0][..], &[7; 28]].concat();
-    for second in 0..300 {
+    for second in 0..300u64 {
+        // Type, receiver, counter, tag of an empty packet (WireGuard's paper, 5.4.6).
+        let keepalive = [&[4, 0, 0, 0, 7, 7, 7, 7][..], &second.to_le_bytes(), &[9; 16]].concat();
         world.client(client(0), &keepalive);
         world.run_until(Time::from_secs(second));
     }

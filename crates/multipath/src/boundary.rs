@@ -359,7 +359,7 @@ mod tests {
         for text in ["70-50p", "2-1ms", "grow:9-8ms"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Backwards(text.into())));
         }
-        for text in ["100000h", "90000s", "1s-25h", "~99999999999s"] {
+        for text in ["100000h", "90000s", "1-25h", "~99999999999s"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::TooLong(text.into())));
         }
         assert_eq!("5m".parse::<Every>(), "300s".parse());
@@ -415,11 +415,10 @@ mod tests {
 
     #[test]
     fn a_run_of_any_length_that_can_be_written_begins() {
-        for length in ["~18446744073709551615s", "~18446744073709551615p", "18446744073709551615s"]
-        {
+        for length in ["~24h", "~18446744073709551615p", "24h"] {
             let mut boundary = Boundary::new(length.parse().unwrap(), stream(1, 0, "boundary"));
             (0..50).for_each(|second| boundary.begin(Time::from_secs(second)));
-            assert!(!boundary.over(Time::from_secs(3600)), "{length}");
+            assert!(!boundary.over(Time::from_secs(60)), "{length}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use base64ct::{Base64, Encoding};
 
-use crate::answer::{ProxyEnd, HttpAnswer, Method, failed};
+use crate::answer::{HttpAnswer, Method, ProxyEnd, failed};
 use crate::names::name;
 use crate::{Family, Service};
 
@@ -42,7 +42,10 @@ pub(crate) struct Connect {
 ///
 /// # Errors
 /// No request can follow: the last answer, which is empty where none may be given.
-pub(crate) fn read(bytes: &[u8], service: Service) -> Result<Option<(usize, HttpRequest)>, ProxyEnd> {
+pub(crate) fn read(
+    bytes: &[u8],
+    service: Service,
+) -> Result<Option<(usize, HttpRequest)>, ProxyEnd> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut head = httparse::Request::new(&mut headers);
     let length = match head.parse(bytes) {

@@ -203,7 +203,7 @@ mod tests {
         let wrong = |line: &str| BridgeLine::parse(line).unwrap_err();
         assert_eq!(wrong(" "), BridgeError::Empty);
         assert_eq!(wrong("Bridge"), BridgeError::Empty);
-        assert_eq!(wrong("obfs4"), BridgeError::Address(String::new()));
+        assert_eq!(wrong("obfs4"), BridgeError::NoAddress("obfs4".to_owned()));
         for line in ["192.0.2.1", "2001:db8::1:443x", "192.0.2.1:0", "obfs4 example.net:443"] {
             assert!(matches!(wrong(line), BridgeError::Address(_)), "{line}");
         }

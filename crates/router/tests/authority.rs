@@ -262,7 +262,10 @@ fn a_port_or_a_folder_that_is_taken_is_named() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap();
     let error = World::try_start(settings(data.path(), taken.port())).err().unwrap().to_string();
-    assert!(error.contains(&taken.to_string()) && error.contains("in use"), "{error}");
+    assert!(
+        error.contains(&taken.to_string()) && error.contains("the port is taken by"),
+        "{error}"
+    );
     drop(other);
     let world = World::start(data.path());
     let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();

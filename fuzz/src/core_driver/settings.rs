@@ -8,8 +8,7 @@ use anabranch_multipath::Silence;
 use crate::input::Input;
 
 const SCHEDULES: [&str; 5] = ["round-robin", "uniform", "weighted", "lowest-rtt", "weighted:0.01"];
-const EVERY: [&str; 8] =
-    ["1p", "3p", "~2p", "10ms", "~10ms", "1s", "never", "18446744073709551615s"];
+const EVERY: [&str; 8] = ["1p", "3p", "~2p", "10ms", "~10ms", "1s", "never", "24h"];
 const GUESSES: [Guess; 4] =
     [Guess::Look, Guess::Look, Guess::Is(Protocol::Quic), Guess::Is(Protocol::Other)];
 

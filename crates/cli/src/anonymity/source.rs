@@ -190,7 +190,8 @@ mod tests {
         says(&month, Some("May"), "write a date and an hour");
         says(&archive(&[]), None, "holds no consensus");
         says(document(1).as_bytes(), Some("2024-05-17T01"), "leave --valid-after out");
-        says(&gzip(&month)[..4000], Some("2024-05-18T00"), "is cut");
+        let packed = gzip(&month);
+        says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "is cut");
     }
 
     #[test]

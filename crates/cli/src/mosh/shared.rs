@@ -18,8 +18,8 @@ const SHARED: &[&str] = &[
     "json",
     "trace",
     "pcap",
-    "pcap-size",
-    "pcap-files",
+    "pcap_size",
+    "pcap_files",
     "replace",
 ];
 

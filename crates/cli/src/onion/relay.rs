@@ -479,6 +479,6 @@ mod tests {
         );
         let wrong =
             super::super::parse::<RelayArgs>("listen = 9001", "relay.toml", KEYS).err().unwrap();
-        assert!(wrong.to_string().contains("'9001': write ADDRESS:PORT"), "{wrong}");
+        assert!(wrong.to_string().contains("`listen`: write ADDRESS:PORT"), "{wrong}");
     }
 }

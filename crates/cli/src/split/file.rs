@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((options.pad, options.udp.len(), options.dns.len()), (vec![640], 1, 1));
         assert_eq!(parse("path = 'a=if:wlan0'").unwrap().paths.len(), 1);
         for (text, words) in [
-            ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is no path"),
+            ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is not a path"),
             ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path as --path has it"),
             ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is no IP address"),
             ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is no whole number"),

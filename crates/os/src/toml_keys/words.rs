@@ -60,7 +60,7 @@ const WHOLE: &[(&str, &str)] = &[
 pub fn in_plain_words(message: &str) -> String {
     let message = without_codes(message);
     let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
-    let kinds = ["invalid type: ", "invalid value: "];
+    let kinds = ["invalid type: ", "invalid value: ", "invalid length "];
     let Some(rest) = kinds.iter().find_map(|kind| message.strip_prefix(kind)) else {
         return without_variants(message);
     };
@@ -94,6 +94,10 @@ fn without_variants(message: String) -> String {
 }
 
 fn plain_found(found: &str) -> String {
+    // "invalid length" names no type: only the number of entries.
+    if found.parse::<usize>().is_ok() {
+        return format!("a list of {found}");
+    }
     let kinds = ["integer `", "floating point `", "boolean `", "character `"];
     let number = kinds.iter().find_map(|kind| found.strip_prefix(kind)?.strip_suffix('`'));
     if let Some(number) = number {

@@ -187,7 +187,7 @@ mod tests {
             assert!(why.starts_with("it is not a HAR file") && !why.contains('\n'), "{why}");
         }
         for (text, what) in [
-            ("[]", "no HAR"),
+            ("[]", "not a HAR"),
             ("{}", "`log.entries`"),
             (r#"{"log":{}}"#, "`log.entries`"),
             (r#"{"log":{"entries":[]}}"#, "no request"),

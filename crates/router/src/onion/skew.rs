@@ -71,7 +71,7 @@ mod tests {
             "this machine's clock is 13 min behind the clock of authority dam: set it"
         );
         let words = told(Verdict::Ours(86_400 * 3, Witness::Relays(4)));
-        assert!(words.contains("3 days ahead of those of 4 relays, which agree"), "{words}");
+        assert!(words.contains("3 days ahead of the clocks of 4 relays, which agree"), "{words}");
         let words = told(Verdict::Theirs([1; 20], 7200));
         assert_eq!(words, "the clock of the relay dam is 2 h ahead of ours, and ours is right");
     }

@@ -13,7 +13,7 @@ use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;
 use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
-use anabranch_proxy::{Dialogue, ProxyEnd, Outcome, ProxyRequest, Reason};
+use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason};
 use anabranch_pt::{Args, Outbound};
 use anabranch_stego::{Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, Shapes};
 use rand_chacha::ChaCha20Rng;

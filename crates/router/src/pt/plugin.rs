@@ -437,7 +437,7 @@ mod tests {
         let said = transports.news().said;
         assert!(said.iter().any(|line| line == "sh: no transport y: not today"), "{said:?}");
         assert!(
-            said.iter().any(|line| line.starts_with("sh: it has ended; it is star")),
+            said.iter().any(|line| line.starts_with("sh: it has ended; restarting")),
             "{said:?}"
         );
         drop(plugin);
@@ -493,9 +493,9 @@ mod tests {
         let mut said = Vec::new();
         wait_until("it is told", || {
             said.extend(transports.news().said);
-            said.iter().any(|line| line.contains("started again"))
+            said.iter().any(|line| line.contains("restarting"))
         });
-        let ended = said.iter().position(|line| line.contains("started again")).unwrap();
+        let ended = said.iter().position(|line| line.contains("restarting")).unwrap();
         let complaints = said.iter().take(ended).filter(|line| line.contains("complaint")).count();
         assert_eq!((complaints, &*said[0]), (LINES, "sh: complaint 1"), "{said:?}");
         assert_eq!(said[ended - 1], "sh: logged");

@@ -143,8 +143,8 @@ mod tests {
         let ends = ["10.0.0.1:9", "192.0.2.1:5000"].map(|end| end.parse().unwrap());
         packet::write(&mut packet, ends[0], ends[1], 0, b"x").unwrap();
         let mut warnings = Warnings::default();
-        let told = "a route leads UDP to port 5000 into the interface, where it is refused: add \
-                    --udp 5000, or lead it elsewhere";
+        let told = "a route sends UDP to port 5000 into the interface, where it is refused: add \
+                    --udp 5000, or route it elsewhere";
         assert_eq!(warnings.unsplit(&packet).as_deref(), Some(told));
         assert_eq!(warnings.unsplit(&packet), None);
         packet[9] = 47;
@@ -158,10 +158,10 @@ mod tests {
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
         let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
         assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
-        assert!(text.contains("above 1372 bytes"), "{text}");
+        assert!(text.contains("longer datagrams than 1372 bytes"), "{text}");
         assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
         let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();
-        assert!(other.contains("above 1352 bytes"), "{other}");
+        assert!(other.contains("longer datagrams than 1352 bytes"), "{other}");
     }
 
     #[test]
@@ -170,7 +170,10 @@ mod tests {
         let mut lose = |path, count| told.too_long((PathId(path), "a"), count, 1_480, 1_472);
         assert_eq!((lose(0, 5), lose(0, 14), lose(1, 1)), (None, None, None));
         let text = lose(0, 4).unwrap();
-        assert!(text.contains("datagrams of 1480 bytes") && text.contains("takes 1472"), "{text}");
+        assert!(
+            text.contains("datagrams of 1480 bytes") && text.contains("carries at most 1472"),
+            "{text}"
+        );
         assert_eq!(lose(0, 100), None);
         assert!(lose(1, 30).is_some());
     }

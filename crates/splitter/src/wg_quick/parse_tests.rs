@@ -47,7 +47,7 @@ fn the_keys_of_amneziawg_are_taken_and_pass_through() {
     assert!(!format!("{file:?}").contains("y="));
     let plain = parse("[Interface]\nPrivateKey = x\n");
     assert_eq!((plain.is_obfuscated(), plain.padding()), (false, 0));
-    let wrong = "f.conf:2: S4: 'many' is no number of bytes, nor a range of two";
+    let wrong = "f.conf:2: S4: 'many' is neither a number of bytes nor a range of two";
     assert_eq!(error("[Interface]\nS4 = many\n"), wrong);
 }
 

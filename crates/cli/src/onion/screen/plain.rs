@@ -146,7 +146,7 @@ mod tests {
     fn a_log_has_milestones_and_warnings_and_a_view_has_news_as_well() {
         let built = ClientEvent::Built(7, vec!["a".to_owned(), "b".to_owned()], false);
         assert_eq!((milestone(&built), warning(&built)), (None, None));
-        assert_eq!(news(&built).as_deref(), Some("circuit 7 is built: a, b"));
+        assert_eq!(news(&built).as_deref(), Some("circuit 7 built: a, b"));
         let trouble = ClientEvent::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
         assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays known"));
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_directory_request_is_news_once_it_was_of_use() {
         let told = news(&fetched(true, true)).unwrap();
-        assert_eq!(told, "consensus: had of river1 by a circuit");
+        assert_eq!(told, "consensus: fetched from river1 by a circuit");
         assert!(news(&fetched(false, true)).unwrap().ends_with("at its directory port"));
         assert_eq!(news(&fetched(true, false)), None);
     }

@@ -14,7 +14,7 @@ use anabranch_onion::wire::message::{
 };
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use anabranch_os::poller::{Interest, Ready};
-use anabranch_proxy::{Dialogue, Family, ProxyEnd, Outcome, ProxyRequest, Reason, Service};
+use anabranch_proxy::{Dialogue, Family, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};

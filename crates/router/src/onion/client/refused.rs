@@ -144,7 +144,7 @@ mod tests {
         );
         assert!(told(Why::no_path(none, Exits::Named), None).ends_with(" of those in --exit"));
         let linking = Exits::Linking("mtor".parse().unwrap());
-        assert!(told(Why::no_path(none, linking), None).ends_with("by --multipath mtor"));
+        assert!(told(Why::no_path(none, linking), None).ends_with("support --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
         assert!(told(Why::Unanswered, None).ends_with(": no exit answered in time"));
         let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);

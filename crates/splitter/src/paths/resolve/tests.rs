@@ -158,7 +158,7 @@ fn a_route_that_only_a_rule_for_the_interfaces_address_gives_is_found() {
         ip("route add default via 10.3.0.1 dev v0 table 100").unwrap();
         let ways = resolved(&["a=addr:10.3.0.2"], FAR).unwrap();
         assert_eq!(ways[0].device.as_deref(), Some("t0"), "Linux lets it out there");
-        assert!(ways[0].note.as_ref().unwrap().contains("belongs to 'v0' but leaves by 't0'"));
+        assert!(ways[0].note.as_ref().unwrap().contains("belongs to 'v0', but leaves by 't0'"));
         ip("rule add from 10.3.0.2 lookup 100").unwrap();
         for path in ["a=addr:10.3.0.2", "a=if:v0"] {
             let ways = resolved(&[path], FAR).unwrap();
