@@ -83,7 +83,7 @@ def ask_http(port: int, head: str, seconds: float = 60.0) -> tuple[socket.socket
 
 def verdict(answer: str) -> tuple[str, str]:
     """The status of an answer and what it tells of a failure."""
-    status = (answer.split() + ["", ""])[1]
+    status = [*answer.split(), "", ""][1]
     failed = re.search(r"^Tor-Request-Failed: (\S+)", answer, re.MULTILINE)
     return status, failed.group(1) if failed else ""
 
@@ -111,9 +111,7 @@ def test_streams_that_ask_to_be_kept_apart_by_a_header_share_no_circuit(
     assert circuits["one value"] < count <= circuits["a value each"], circuits
 
 
-def test_http_answers_are_those_of_a_stock_tor(
-    stock_tor: TorNetwork, client: OurClient
-) -> None:
+def test_http_answers_are_those_of_a_stock_tor(stock_tor: TorNetwork, client: OurClient) -> None:
     """Statuses and reasons as of tor's HTTPTunnelPort; who is no visitor hears nothing."""
     closed, tunnel = free_ports(2)
     stock_tor.client("tunnel", f"HTTPTunnelPort 127.0.0.1:{tunnel}")

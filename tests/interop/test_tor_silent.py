@@ -42,9 +42,7 @@ def deaf() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="module")
-def network(
-    deaf: socket.socket, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TorNetwork]:
+def network(deaf: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
     """A network of stock tors in which nobody answers the last exit's questions for names."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=4, exits=3) as network:
