@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from anabranch import plot
 from anabranch.attacks import EpochReport
 from anabranch.commands import _EachMinute, _epochs

@@ -187,7 +187,7 @@ fn without_privilege_it_names_the_command_that_has_it() {
     }
     assert_eq!(output.status.code(), Some(2));
     let message = format!(
-        "anabranch: cannot make a network namespace: operation not permitted; \
+        "anabranch: cannot make a network namespace: Operation not permitted; \
          it needs root: sudo {program} emulate '{}' -- sh -c 'exit 3'\n",
         file.display()
     );
