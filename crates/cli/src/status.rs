@@ -71,7 +71,9 @@ impl StatusArgs {
 
 /// Returns whether `run` is the one that `name` stands for; all are where there is no name.
 fn is_wanted(run: &Value, name: Option<&str>) -> bool {
-    name.is_none_or(|name| run["name"] == name || run["pid"].to_string() == name)
+    name.is_none_or(|name| {
+        run["name"] == name || name.parse().is_ok_and(|pid: u64| run["pid"] == pid)
+    })
 }
 
 /// Checks the name of a run: it stands in lines and tables.
@@ -99,6 +101,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// For a run of this kind; `None` where no socket can be had: a run goes on without one.
+    #[cfg(feature = "onion")]
     pub(crate) fn of(kind: &str) -> Option<Standing> {
         Standing::named(kind, None, None)
     }

@@ -65,7 +65,7 @@ pub enum EveryError {
     Zero(String),
     /// The shortest run of a range is longer than the longest.
     Backwards(String),
-    /// A run lasts longer than [`LONGEST`].
+    /// A run lasts longer than 24 hours.
     TooLong(String),
 }
 

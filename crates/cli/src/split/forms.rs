@@ -68,6 +68,7 @@ impl Scalar {
 /// A text, or a list of texts.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "no text: put the value in quotes, or write a list of such")]
+#[cfg(feature = "onion")]
 pub(crate) enum OneOrMany {
     /// One.
     One(String),
@@ -75,6 +76,7 @@ pub(crate) enum OneOrMany {
     Many(Vec<String>),
 }
 
+#[cfg(feature = "onion")]
 impl OneOrMany {
     /// All of them.
     pub(crate) fn texts(self) -> Vec<String> {

@@ -279,7 +279,7 @@ mod tests {
         let solicitation = Icmpv6Type::RouterSolicitation;
         let echo = Icmpv6Type::EchoRequest(etherparse::IcmpEchoHeader { id: 1, seq: 1 });
         assert!(is_housekeeping(&six(port, "2001:db8::1", "2001:db8::2")));
-        assert!(is_housekeeping(&six(solicitation.clone(), "::", "ff02::2")));
+        assert!(is_housekeeping(&six(solicitation, "::", "ff02::2")));
         assert!(is_housekeeping(&six(solicitation, "fe80::1", "2001:db8::2")));
         assert!(!is_housekeeping(&six(echo, "2001:db8::1", "2001:db8::2")));
         let group = packet("10.0.0.1:5353", "224.0.0.251:5353", b"mdns");
