@@ -67,7 +67,7 @@ def test_texts(text: str, defence: object) -> None:
         ("decoys:0%", "'0%' buys no decoy"),
         ("decoys:-3%", "'-3%' buys no decoy"),
         ("decoys:101%", "100% at most"),
-        ("decoys:10", "no budget of decoys"),
+        ("decoys:10", "is not a budget of decoys"),
         ("jitter:ends=server", "ends=server is none of"),
         ("maybenot:daita", "machines=daita is none of"),
         ("maybenot:clinet=02eN=", "no setting 'clinet'"),

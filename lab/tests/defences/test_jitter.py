@@ -83,8 +83,8 @@ def test_what_is_no_jitter_is_refused() -> None:
     for text, problem in (
         ("20ms", "delays every datagram alike"),
         ("20-0ms", "shorter first"),
-        ("0-20p", "no range of delays"),
-        ("-5-20ms", "no range of delays"),
+        ("0-20p", "is not a range of delays"),
+        ("-5-20ms", "is not a range of delays"),
     ):
         with pytest.raises(DefenceError, match=problem):
             Jitter(text)
