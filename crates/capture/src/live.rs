@@ -16,7 +16,7 @@ const BUFFER: usize = 1 << 16;
 ///
 /// It has a temporary name until [`LiveFile::show`]: dropped before, it is removed, so that a run
 /// that never began leaves nothing. From then on it lies under its own name. Only its owner may
-/// read it (mode 0600): a capture tells who talks to whom.
+/// read it (mode 0600): a capture reveals the ends of each session.
 #[derive(Debug)]
 pub(super) struct LiveFile {
     file: File,
@@ -111,7 +111,7 @@ impl Write for LiveFile {
 }
 
 impl Drop for LiveFile {
-    /// What is still in the buffer goes to a file that stays.
+    /// Writes the rest of the buffer if the file already has its name.
     fn drop(&mut self) {
         if self.hidden.is_none() {
             let _ = self.flush();

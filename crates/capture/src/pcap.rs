@@ -277,7 +277,7 @@ impl Sink for PcapSink {
         ended.into_iter().collect()
     }
 
-    /// What one file could not take does not concern the others.
+    /// Writes each file; an error of one does not affect the others.
     fn keep(&mut self) {
         for files in &mut self.files {
             let _ = files.show();

@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"old");
     }
 
-    /// Rows of a file that is still being written, once there are so many.
+    /// Rows of a file that is still being written, once there are at least `wanted`.
     fn grown(target: &Path, wanted: usize) -> usize {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

@@ -9,7 +9,7 @@ use anabranch_splitter::steer::{self, RunAs};
 use crate::failure::Failure;
 use crate::sudo;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   A browser over all paths; in another terminal runs: sudo anabranch split --tun any0 --netns browse

@@ -11,7 +11,7 @@ use rand_core::Rng;
 
 use crate::failure::Failure;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:

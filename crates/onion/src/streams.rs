@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(end.happened(), None);
     }
 
-    /// An end with so many streams more, of which nobody wants anything.
+    /// An end with `idle` further streams that carry nothing.
     fn busy_end(idle: u16) -> Streams {
         let mut end = end(true);
         for id in 3..idle + 3 {

@@ -15,7 +15,7 @@ use crate::status::Standing;
 use options::Options;
 use reread::Source;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   In front of a WireGuard server on this machine; 'anabranch key far.key home.key' makes far.key:

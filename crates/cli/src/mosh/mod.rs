@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::split;
 use shared::Shared;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Log in as mosh does, over Wi-Fi and mobile data at once; the server needs only Mosh:

@@ -37,7 +37,7 @@ const VALID_INTERVALS: u64 = 3;
 const FIRST: u64 = 120;
 const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
-/// What `--help` ends with.
+/// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   The only authority of a network of your own; it prints its DirAuthority line:

@@ -36,7 +36,7 @@ const MOST_LEGS: usize = 8;
 const MEMORY_MB: usize = 256;
 /// Megabytes of it at least: a set alone may have one for cells that wait for other circuits.
 const LEAST_MEMORY_MB: usize = 4;
-/// What `--help` ends with.
+/// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   A network with its DirAuthority lines in network.txt, and a program that uses it:

@@ -40,7 +40,7 @@ const GRACE_S: u64 = 30;
 const RATE: u64 = 1 << 30;
 /// Fewer serve nobody (C tor's figure).
 const LEAST_RATE: u64 = 75 << 10;
-/// What `--help` ends with.
+/// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   A relay with exit streams to port 443:

@@ -65,7 +65,7 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out
 }
 
-/// What an observer of one path reads from numbers in clear, where the trace has any.
+/// The paragraph on numbers in clear and what they reveal, if the trace has any.
 pub(super) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
         let known = FAMILIES.iter().find(|family| family.name == name);

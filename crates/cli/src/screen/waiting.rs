@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Time without an answer after which the user is told.
+/// Time without an answer after which the silence is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reports on stderr that names are being looked up, unless dropped within a second.

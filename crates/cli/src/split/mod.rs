@@ -32,7 +32,7 @@ use screen::{Posting, Pricing};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 const EXAMPLES: &str = "\
 PATHS
   auto                each of this machine's uplinks, by its interface (shown before it is used)
