@@ -3,8 +3,8 @@
 Through three relays of ours, by one circuit: the same number of bytes by one stream, by some and by
 many; then by one stream beside idle ones. CPU is that of all threads of a process. One stream alone
 is the baseline, measured first and last in the same run; what counts is the ratio to it. Streams
-are opened before, and each is read by a program of its own: what is left of the difference is one
-system call for each piece that a program gets.
+are opened before, and each is read by a connection of its own, so that some difference is left: a
+program gets its bytes in smaller pieces, each with a system call.
 """
 
 from __future__ import annotations

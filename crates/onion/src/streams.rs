@@ -14,7 +14,7 @@ use crate::wire::cell::Body;
 use crate::wire::message::{
     EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon, write_header,
 };
-use turns::{Turns, distance};
+use turns::Turns;
 
 mod turns;
 
@@ -77,8 +77,6 @@ pub(crate) struct Streams {
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     turns: Turns,
-    /// The stream that sent last.
-    turn: u16,
     /// The ID that was given last to a stream that began here.
     last_id: u16,
     say: VecDeque<Say>,
@@ -108,7 +106,6 @@ impl Streams {
             params: Arc::clone(params),
             streams: BTreeMap::new(),
             turns: Turns::default(),
-            turn: 0,
             last_id: 0,
             say: VecDeque::new(),
             happened: VecDeque::new(),
@@ -346,7 +343,6 @@ impl Streams {
         }
         self.may_go_by(std::iter::once(by));
         let (id, due) = self.next_in_turn(now, has_room)?;
-        self.turn = id;
         if let Some(reason) = due {
             let stream = self.remove(id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
@@ -360,31 +356,33 @@ impl Streams {
         if fed {
             self.happened.push_back(Happened::Room(key));
         }
+        self.turns.sent(id);
         self.carried[1] += length as u64;
         write_header(format, body, RelayCommand::DATA, id, prefix.len() + length, rng);
         Some(Filled::Data)
     }
 
-    /// The stream whose turn it is, and the END that it has to say instead of data.
+    /// The stream whose turn it is, and the END that it has to say instead of data. ENDs go first:
+    /// each stream has one, and both ends hold a place for it until then.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
-        let ending = self.turns.next_ending(self.turn);
-        let sending = if data { self.next_sending(now) } else { None };
-        let of = |id: &u16| distance(self.turn, *id);
-        let id = ending.into_iter().chain(sending).min_by_key(of)?;
-        Some((id, self.streams.get(&id)?.due_end()))
+        if let Some(id) = self.turns.next_ending() {
+            return Some((id, self.streams.get(&id)?.due_end()));
+        }
+        let id = if data { self.next_sending(now) } else { None };
+        id.map(|id| (id, None))
     }
 
     /// The stream whose turn it is among those that may send data now. Others are passed over until
     /// they change; a window on each leg depends on the leg, and is looked at each time.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
-        let Streams { streams, turns, turn, open, .. } = self;
+        let Streams { streams, turns, open, .. } = self;
         if self.flow == StreamFlow::Windows(StreamWindows::EachLeg) {
             let mut may_send =
                 |id: &u16| streams.get_mut(id).is_some_and(|it| it.has_data(now, open));
-            return turns.all_ready(*turn).find(|id| may_send(id));
+            return turns.all_ready().find(|id| may_send(id));
         }
-        while let Some(id) = turns.next_ready(*turn) {
+        while let Some(id) = turns.next_ready() {
             let stream = streams.get_mut(&id)?;
             if stream.has_data(now, open) {
                 return Some(id);
@@ -442,14 +440,67 @@ mod tests {
     #[test]
     fn streams_send_in_turn_and_end_behind_their_last_byte() {
         let mut end = end(true);
-        end.with(1, |stream| stream.write(&[1; 1000]));
+        end.with(1, |stream| stream.write(&[1; 70 * 498]));
         end.with(2, |stream| stream.write(&[2; 100]));
         end.with(2, |stream| stream.end(EndReason::DONE));
         let (d, e) = (RelayCommand::DATA, RelayCommand::END);
-        let expected = [(d, 1, 498), (d, 2, 100), (d, 1, 498), (e, 2, 1), (d, 1, 4)];
-        expected.into_iter().for_each(|cell| assert_eq!(filled(&mut end), Some(cell)));
+        let run = std::iter::repeat_n((d, 1, 498), usize::from(turns::RUN));
+        let rest = std::iter::repeat_n((d, 1, 498), 70 - usize::from(turns::RUN));
+        let expected = run.chain([(d, 2, 100), (e, 2, 1)]).chain(rest);
+        expected.for_each(|cell| assert_eq!(filled(&mut end), Some(cell)));
         assert_eq!(filled(&mut end), None);
         assert_eq!(end.happened(), Some(Happened::Finished(StreamKey(2))));
+    }
+
+    /// Fills what a stream's program has more of, always, and returns the streams of `count` cells.
+    fn streams_of(end: &mut Streams, busy: &[u16], count: usize) -> Vec<u16> {
+        let cell = |_| {
+            for id in busy {
+                end.with(*id, |stream| stream.write(&[1; 498])).unwrap();
+            }
+            filled(end).unwrap().1
+        };
+        (0..count).map(cell).collect()
+    }
+
+    #[test]
+    fn a_stream_sends_a_run_of_cells_and_each_gets_the_same_share() {
+        let mut end = busy_end(8);
+        let busy: Vec<u16> = (1..=10).collect();
+        let sent = streams_of(&mut end, &busy, 10 * 10 * usize::from(turns::RUN));
+        let changes = sent.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 10 * 10 - 1);
+        for id in busy {
+            assert_eq!(sent.iter().filter(|it| **it == id).count(), 10 * usize::from(turns::RUN));
+        }
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_a_run_of_each_download() {
+        let mut end = busy_end(98);
+        let busy: Vec<u16> = (1..=99).collect();
+        // Each download has had a turn.
+        streams_of(&mut end, &busy, 99 * usize::from(turns::RUN));
+        end.with(100, |stream| stream.write(&[1; 100])).unwrap();
+        let sent = streams_of(&mut end, &busy, 1 + usize::from(turns::RUN));
+        assert!(sent.contains(&100), "at most one run goes before it");
+    }
+
+    #[test]
+    fn a_stream_that_writes_again_and_again_gets_no_more_than_its_share() {
+        let mut end = busy_end(2);
+        let mut sent = [0; 5];
+        for _ in 0..4000 {
+            for id in 1..=3 {
+                end.with(id, |stream| stream.write(&[1; 498])).unwrap();
+            }
+            // It has a cell whenever it is asked, and never more.
+            if end.peek(4).unwrap().unsent() == 0 {
+                end.with(4, |stream| stream.write(&[1; 498])).unwrap();
+            }
+            sent[usize::from(filled(&mut end).unwrap().1)] += 1;
+        }
+        assert!(sent[4] <= 1000 + usize::from(turns::RUN), "{sent:?}");
     }
 
     #[test]
@@ -540,7 +591,7 @@ mod tests {
         }
         end.take(Time::ZERO, xoff).unwrap();
         assert_eq!(filled(&mut end), None, "the others have sent all that they had");
-        assert!(end.is_wanting() && end.turns.next_ready(0).is_none());
+        assert!(end.is_wanting() && end.turns.next_ready().is_none());
         let data = message::put_xon(0);
         let xon = Message { command: RelayCommand::XON, stream: 1, data: &data };
         end.take(Time::ZERO, xon).unwrap();

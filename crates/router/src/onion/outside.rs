@@ -1,18 +1,19 @@
 //! A stream's connection outside: an exit's to a destination, or a program's to us.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::EndReason;
-use anabranch_os::poller::{Interest, Ready};
+use anabranch_os::poller::{Interest, Poller, Ready};
 use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Bytes read at once.
-const PIECE: usize = 16 << 10;
+/// Bytes read at once: about half of what a stream has room for in the core, which asks for more
+/// when as much has gone.
+const PIECE: usize = 32 << 10;
 
 /// The side of a stream that the core holds: where bytes come from and go to.
 pub(super) trait Inside {
@@ -36,6 +37,8 @@ pub(super) struct Outside {
     silent: bool,
     /// The destination takes no more at the moment.
     blocked: bool,
+    /// What the socket is watched for, if that is known.
+    watched: Option<Interest>,
 }
 
 /// What the core is to be told.
@@ -68,8 +71,7 @@ impl Outside {
     pub(super) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
         let socket = connecting(peer)?;
         socket.set_nodelay(true)?;
-        let held = Vec::new();
-        Ok(Outside { socket, stream, peer, connected: false, held, silent: false, blocked: true })
+        Ok(Outside::new(stream, socket, peer, false))
     }
 
     /// A connection that a program opened to us.
@@ -78,8 +80,20 @@ impl Outside {
     /// The kernel's.
     pub(super) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
         let peer = socket.peer_addr()?;
-        let held = Vec::new();
-        Ok(Outside { socket, stream, peer, connected: true, held, silent: false, blocked: false })
+        Ok(Outside::new(stream, socket, peer, true))
+    }
+
+    fn new(stream: StreamKey, socket: TcpStream, peer: SocketAddr, connected: bool) -> Outside {
+        Outside {
+            socket,
+            stream,
+            peer,
+            connected,
+            held: Vec::new(),
+            silent: false,
+            blocked: !connected,
+            watched: None,
+        }
     }
 
     /// The socket, for watching.
@@ -98,6 +112,16 @@ impl Outside {
     pub(super) fn interest(&self) -> Interest {
         let read = self.connected && self.held.is_empty() && !self.silent;
         Interest { read, write: self.blocked }
+    }
+
+    /// Watches its socket, which the poller has by this token, for what is of use now.
+    pub(super) fn watch(&mut self, poller: &Poller, token: u64) {
+        let interest = self.interest();
+        // It changes seldom, and a call for each piece that moves costs as much as moving it. Where
+        // it is refused, the socket is watched for what it was.
+        if self.watched != Some(interest) && poller.change(&self.socket, token, interest).is_ok() {
+            self.watched = Some(interest);
+        }
     }
 
     /// Moves what can be moved.
@@ -143,11 +167,11 @@ impl Outside {
     fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
         self.blocked = !self.connected;
         while !self.blocked {
-            let (first, _) = inside.waiting(self.stream);
+            let (first, rest) = inside.waiting(self.stream);
             if first.is_empty() {
                 return Ok(());
             }
-            match self.socket.write(first) {
+            match self.socket.write_vectored(&[IoSlice::new(first), IoSlice::new(rest)]) {
                 Ok(count) => inside.took(self.stream, count),
                 Err(error) if is_passing(&error) => self.blocked = true,
                 Err(error) => return Err(error),

@@ -483,7 +483,7 @@ impl<C: Core> Station<C> {
     ) -> OutsideEvent {
         let told = outside.stir(what, &mut Within { core: &mut self.core, now });
         // It is watched as long as it is in its role's table.
-        let _ = self.poller.change(outside.socket(), STREAMS + number, outside.interest());
+        outside.watch(&self.poller, STREAMS + number);
         told
     }
 

@@ -268,9 +268,8 @@ impl Programs {
         let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
         match greeted.and_then(|()| Outside::of(stream, socket)) {
-            Ok(outside) => {
-                let interest = outside.interest();
-                let _ = station.poller.change(outside.socket(), STREAMS + number, interest);
+            Ok(mut outside) => {
+                outside.watch(&station.poller, STREAMS + number);
                 self.programs.insert(number, Program::Streaming(stream, outside));
             }
             Err(_) => station.core.handle(now, Input::Ended { stream }),
