@@ -98,6 +98,10 @@ impl Set {
         let next = streams.next(now, false)?;
         let leg = match next {
             Next::Control { by: Some(leg), .. } => several.takes_control(leg)?,
+            // C tor's `conflux_should_multiplex`: it goes as the data that follows it will. A leg
+            // that has fallen silent then swallows BEGIN as well, and is noticed by its timeout;
+            // a stream that had opened by another leg would wait for ever.
+            Next::Control { counted: true, .. } => several.counted_control(now)?,
             _ => several.control()?,
         };
         Some((leg, next, 1))

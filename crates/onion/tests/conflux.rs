@@ -380,6 +380,32 @@ fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
     set.nothing_is_left_and_nobody_complained();
 }
 
+#[test]
+fn a_stream_begins_by_the_leg_that_takes_its_data_so_that_silence_is_noticed() {
+    let lines = [line(10, 40), line(10, 5)];
+    let mut world = World::new(setting(&lines));
+    world.client.watch_cells();
+    let mut set = Set { world, legs: Vec::new() };
+    set.build(0, 2, Wish::CongestionControl);
+    set.link(0);
+    set.world.run_for(Duration::from_secs(2));
+    // The slower leg carries something while it is alone.
+    let stream = set.begin("source-2000");
+    set.world.run_for(Duration::from_secs(2));
+    assert_eq!(set.received(stream), 2_000);
+    set.build(1, 2, Wish::CongestionControl);
+    set.link(1);
+    set.world.run_for(Duration::from_secs(2));
+    // What the client sends by the quicker leg gets lost.
+    let quicker = set.world.link_between([None, Some(1)]).unwrap();
+    let side = set.world.pipes[&quicker].nodes.iter().position(|node| *node != 0).unwrap();
+    set.world.pipes.get_mut(&quicker).unwrap().swallow_to(side);
+    let stream = set.begin("sink");
+    set.world.run_for(Duration::from_secs(5));
+    let reached = set.world.outputs.contains(&Output::Connected { stream });
+    assert!(!reached, "its bytes would get lost all the same");
+}
+
 /// The only set of a core.
 fn only(sets: Vec<SetNumbers>) -> SetNumbers {
     assert_eq!(sets.len(), 1, "{sets:?}");

@@ -428,6 +428,14 @@ impl Several {
         self.takes_control(self.preferred()?)
     }
 
+    /// The leg of a message that is numbered and is no data: the scheduler's, as long as that has
+    /// room and streams do not rest.
+    pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
+        let assigned = if self.resting { None } else { self.assign(now, 1) };
+        let leg = assigned.and_then(|(leg, _)| self.takes_control(leg));
+        leg.or_else(|| self.control())
+    }
+
     /// The same, whether its queue has room or not.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
