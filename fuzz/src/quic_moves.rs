@@ -232,7 +232,7 @@ impl Play {
             .filter(|(_, wire)| wire.client == CLIENT)
             .map(|(id, _)| *id)
             .collect();
-        links.get(usize::from(nth) % links.len().max(1)).copied().unwrap_or(LinkId(0))
+        links.get(usize::from(nth) % links.len().max(1)).copied().unwrap_or(LinkId::new(0, 0))
     }
 
     /// Who is at an end of a link.
@@ -424,7 +424,7 @@ impl Play {
 
     fn connect(&mut self, node: usize, kind: LinkKind, target: Target) {
         self.links += 1;
-        let link = LinkId(self.links);
+        let link = LinkId::new(0, self.links);
         let start = |peer, peer_certificate, port| Start {
             now: self.now,
             unix: NOW,
@@ -679,7 +679,7 @@ impl Play {
 
     /// The first client's links end: nothing is left of them, and the other client is served.
     fn hang_up(mut self) {
-        while let Some(link) = Some(self.link(0)).filter(|link| link.0 > 0) {
+        while let Some(link) = Some(self.link(0)).filter(|link| link.number() > 0) {
             self.end(link, 0);
         }
         let stats = self.relay.stats();

@@ -106,7 +106,7 @@ impl Party {
         let mut came = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
             if let CellOutcome::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
-                let number = self.link.0.to_be_bytes();
+                let number = self.link.bits().to_be_bytes();
                 let secret = Sha256::new().chain_update(number).chain_update(context).finalize();
                 self.channel.exported(&mut self.rng, secret.into()).unwrap();
             }

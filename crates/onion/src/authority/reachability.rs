@@ -259,7 +259,7 @@ mod tests {
     use crate::wire::keys::{RelayKeys, private_key};
 
     const UNIX: u64 = 1_800_000_000;
-    const LINK: LinkId = LinkId(7);
+    const LINK: LinkId = LinkId::new(0, 7);
 
     fn keys(seed: u64) -> RelayKeys {
         RelayKeys::generate(&mut stream(seed, 0, "keys"), UNIX).unwrap()
@@ -365,7 +365,7 @@ mod tests {
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
         assert_eq!(verdicts(&mut reachability), [false], "asked twice, probed once");
-        for (link, one) in [(LINK, cut), (LinkId(8), silent)] {
+        for (link, one) in [(LINK, cut), (LinkId::new(0, 8), silent)] {
             let start = start(None);
             reachability
                 .handle_link(Time::ZERO, LinkInput::Opened { link, target: Some(one), start });

@@ -526,8 +526,8 @@ mod tests {
     use crate::circuitmux;
     use crate::wire::cell::{BODY, Cells, Width, put_variable};
 
-    const TLS: LinkId = LinkId(1);
-    const QUIC: LinkId = LinkId(2);
+    const TLS: LinkId = LinkId::new(0, 1);
+    const QUIC: LinkId = LinkId::new(0, 2);
     const LANE: Lane = Lane { link: QUIC, id: 0x8000_0007 };
     const OWNER: Owner = Owner { circuit: 3, outward: true };
 

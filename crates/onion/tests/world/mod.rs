@@ -296,7 +296,7 @@ impl World {
         let pairs = (1..=nodes).flat_map(|a| (a + 1..=nodes).map(move |b| [a, b]));
         for pair in pairs.filter(|&[a, b]| same(a, b)) {
             self.links += 1;
-            let link = LinkId(self.links);
+            let link = LinkId::new(0, self.links);
             self.pipes.insert(link, Pipe::sibling(&self.setting, self.links, pair));
             self.siblings.insert(pair, link);
             let [a, b] = pair;
@@ -570,7 +570,8 @@ impl World {
             LinkOutput::Transmit { link } => self.ready(node, link),
             LinkOutput::Close { link } => self.hang_up(node, link),
             LinkOutput::Export { link, context } => {
-                let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
+                let secret =
+                    Sha256::new().chain_update(link.bits().to_be_bytes()).chain_update(context);
                 let secret = secret.finalize().into();
                 self.tell(node, LinkInput::Exported { link, secret });
             }
@@ -582,7 +583,7 @@ impl World {
                 if let Some((relay, shard)) = self.shard(node) {
                     self.claims[relay].came(target.rsa, shard);
                 }
-                self.quic.insert(LinkId(self.links + 1));
+                self.quic.insert(LinkId::new(0, self.links + 1));
                 let begins = begins.filter(|_| self.setting.steered);
                 self.connect(node, target, begins);
             }
@@ -673,10 +674,10 @@ impl World {
 
     fn connect(&mut self, from: usize, target: Target, begins: Option<u8>) {
         self.links += 1;
-        self.reached.insert((LinkId(self.links), from), target.rsa);
+        self.reached.insert((LinkId::new(0, self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
         let Some(to) = found else {
-            self.forget(from, LinkId(self.links));
+            self.forget(from, LinkId::new(0, self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
         // Shards take the links that come in turn, but for QUIC links that say whose they are.
@@ -689,7 +690,7 @@ impl World {
         let (rate, delay) = self.setting.lines.get(&relay).copied().unwrap_or(usual);
         let line = Setting { rate, delay, ..self.setting.clone() };
         let pipe = Pipe::new(&line, self.links, nodes, self.now, target);
-        self.pipes.insert(LinkId(self.links), pipe);
+        self.pipes.insert(LinkId::new(0, self.links), pipe);
     }
 
     /// A link of a node does not count any more.
@@ -714,7 +715,7 @@ impl World {
         peer: IpAddr,
     ) -> LinkId {
         self.links += 1;
-        let id = LinkId(self.links);
+        let id = LinkId::new(0, self.links);
         let unix = UNIX;
         let start = Start {
             now: self.now,

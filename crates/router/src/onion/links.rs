@@ -21,6 +21,8 @@ use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Tap, TapKind};
 use super::ways::BridgeWays;
 
+/// The carrier of these links.
+pub(super) const TCP: u8 = 0;
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
 /// A link that is not open by then is given up.
@@ -245,7 +247,7 @@ impl Links {
             if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
                 conn.paused = false;
                 // It is watched, as long as it is in the table.
-                let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+                let _ = poller.change(conn.socket(), LINKS + link.number(), interest(conn));
             }
         }
         held
@@ -333,10 +335,11 @@ impl Links {
 
     fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
         self.last += 1;
-        poller.add_for(conn.socket(), LINKS + self.last, interest)?;
-        self.tapped.extend(conn.cookie().map(|cookie| (cookie, LinkId(self.last))));
-        self.conns.insert(LinkId(self.last), conn);
-        Ok(LinkId(self.last))
+        let id = LinkId::new(TCP, self.last);
+        poller.add_for(conn.socket(), LINKS + id.number(), interest)?;
+        self.tapped.extend(conn.cookie().map(|cookie| (cookie, id)));
+        self.conns.insert(id, conn);
+        Ok(id)
     }
 
     /// Reads a link that is ready; the caller tells the core, then flushes.
@@ -371,7 +374,7 @@ impl Links {
         {
             limits.held.insert(link);
             conn.paused = true;
-            let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+            let _ = poller.change(conn.socket(), LINKS + link.number(), interest(conn));
         }
         conn.told |= conn.is_open();
         if let Some(place) = conn.admitted.as_mut().filter(|_| conn.told) {
@@ -454,7 +457,7 @@ impl Links {
         let blocked = !done.unwrap_or(true);
         if conn.watched != blocked {
             conn.watched = blocked;
-            return poller.change(conn.socket(), LINKS + link.0, interest(conn)).is_ok();
+            return poller.change(conn.socket(), LINKS + link.number(), interest(conn)).is_ok();
         }
         true
     }
@@ -514,7 +517,7 @@ mod tests {
 
     use super::*;
     use crate::onion::dirclient::unix;
-    use crate::onion::ways::Transports;
+    use super::ways::Transports;
     use anabranch_testkit::silent_port::SilentPort;
 
     /// A link that has nothing to say before a certain time, and then one byte.
@@ -668,7 +671,8 @@ mod tests {
         let (mut far, _) = transport.accept().unwrap();
         let mut turn = |links: &mut Links| {
             let ready: Vec<Ready> = poller.wait(Some(Duration::from_secs(10))).unwrap().collect();
-            let ready = ready.into_iter().find(|ready| ready.token == LINKS + link.0).unwrap();
+            let ready =
+                ready.into_iter().find(|ready| ready.token == LINKS + link.number()).unwrap();
             let ended = links.read(Time::ZERO, &poller, link, ready).ended;
             assert!(!ended && links.flush(Time::ZERO, &poller, link, |_, _| false));
         };
@@ -751,7 +755,8 @@ mod tests {
         let first = links.dial(&poller, target.clone()).unwrap();
         let patience = Some(Duration::from_secs(10));
         let ready: Vec<Ready> = poller.wait(patience).unwrap().collect();
-        let refused = ready.into_iter().find(|ready| ready.token == LINKS + first.0).unwrap();
+        let refused =
+            ready.into_iter().find(|ready| ready.token == LINKS + first.number()).unwrap();
         assert!(links.read(Time::ZERO, &poller, first, refused).ended);
         let second = links.dial_again(&poller, first).unwrap();
         somebody.accept().unwrap();

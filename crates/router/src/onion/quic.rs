@@ -30,11 +30,8 @@ pub(super) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// The least number of a QUIC link. Links with sockets of their own have smaller ones, and
-/// siblings' have larger ones.
-const FIRST: u64 = 1 << 58;
-/// The first number behind them.
-const END: u64 = 1 << 59;
+/// The carrier of these links.
+const CARRIER: u8 = 1;
 /// The least token of a QUIC socket: its place added to this.
 pub(super) const QUIC: u64 = 1 << 59;
 /// How long a QUIC handshake may take, after which circuits are no worse off without the link.
@@ -79,7 +76,7 @@ pub struct QuicLinking {
 
 /// Whether a link is one of these.
 pub(super) fn is_quic(link: LinkId) -> bool {
-    (FIRST..END).contains(&link.0)
+    link.carrier() == CARRIER
 }
 
 /// What came of QUIC links so far.
@@ -231,7 +228,7 @@ impl QuicLinks {
             links: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             slots: BTreeMap::new(),
-            last: FIRST,
+            last: 0,
             received: RecvBatch::new(MESSAGES),
             queue: SendQueue::new(),
             packets: Vec::new(),
@@ -353,7 +350,7 @@ impl QuicLinks {
         target: Option<(Target, LinkId)>,
     ) -> LinkId {
         self.last += 1;
-        let id = LinkId(self.last);
+        let id = LinkId::new(CARRIER, self.last);
         let admitted = self.slots.remove(&(port, conn));
         let (told, broken, lost, wants) = (false, false, false, false);
         let link =

@@ -17,9 +17,8 @@ use anabranch_onion::wire::conflux::SetNonce;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The least number of a link to a sibling: the other shard's number added to this. Links with
-/// sockets have smaller ones.
-const FIRST: u64 = 1 << 59;
+/// The carrier of links to siblings, whose numbers are the other shards'.
+const CARRIER: u8 = 2;
 /// Bytes that wait between two shards, each way.
 const RING: usize = 256 * CELL;
 /// Bytes fetched at once.
@@ -179,9 +178,14 @@ fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
+/// The link to this shard.
+fn sibling(shard: usize) -> LinkId {
+    LinkId::new(CARRIER, shard as u64)
+}
+
 /// Whether a link leads to a sibling.
 pub(super) fn is_sibling(link: LinkId) -> bool {
-    link.0 >= FIRST
+    link.carrier() == CARRIER
 }
 
 impl Siblings {
@@ -194,7 +198,7 @@ impl Siblings {
     ) {
         let bell = Arc::clone(bell);
         let other = Other { bell, out, into, rest: Vec::new(), wants: false };
-        self.others.insert(LinkId(FIRST + shard as u64), other);
+        self.others.insert(sibling(shard), other);
     }
 
     /// What wakes this shard.
@@ -219,11 +223,11 @@ impl Siblings {
 
     /// The links to the others.
     pub(super) fn links(&self) -> Vec<SiblingLink> {
-        let own = FIRST + self.shard as u64;
+        let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
             link: *link,
-            first: own < link.0,
-            shard: (link.0 - FIRST) as usize,
+            first: own < *link,
+            shard: link.number() as usize,
         };
         self.others.keys().map(link).collect()
     }
@@ -255,7 +259,7 @@ impl Siblings {
     /// then to call [`Siblings::count`] or [`Siblings::failed`].
     pub(super) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
-        (shard != self.shard).then_some(LinkId(FIRST + shard as u64))
+        (shard != self.shard).then_some(sibling(shard))
     }
 
     /// What was claimed is this link.
@@ -419,13 +423,13 @@ mod tests {
     fn a_shard_goes_by_the_link_that_another_has() {
         let [mut one, mut two] = two();
         assert_eq!(one.claim(ANN), None);
-        one.count(LinkId(7), ANN);
-        assert_eq!(two.claim(ANN), Some(LinkId(FIRST)));
-        one.gone(LinkId(7));
+        one.count(LinkId::new(0, 7), ANN);
+        assert_eq!(two.claim(ANN), Some(sibling(0)));
+        one.gone(LinkId::new(0, 7));
         assert_eq!(two.claim(ANN), None, "and opens one when that is gone");
-        two.count(LinkId(3), ANN);
-        assert_eq!(one.claim(ANN), Some(LinkId(FIRST + 1)));
-        two.gone(LinkId(3));
+        two.count(LinkId::new(0, 3), ANN);
+        assert_eq!(one.claim(ANN), Some(sibling(1)));
+        two.gone(LinkId::new(0, 3));
         assert_eq!(one.claim(ANN), None);
     }
 }

@@ -17,7 +17,7 @@ use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
 
 use super::dirclient::unix;
-use super::links::{LINKS, Links};
+use super::links::{LINKS, Links, TCP};
 use super::meter::Meter;
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
@@ -87,7 +87,7 @@ impl Token {
             0..LISTENERS => Token::File(token),
             LISTENERS..QUIC => Token::Listener((token - LISTENERS) as usize),
             QUIC..LINKS => Token::Quic((token - QUIC) as usize),
-            LINKS..STREAMS => Token::Link(LinkId(token - LINKS)),
+            LINKS..STREAMS => Token::Link(LinkId::new(TCP, token - LINKS)),
             _ => Token::Stream(token - STREAMS),
         }
     }
@@ -625,7 +625,7 @@ mod tests {
         assert_eq!(Token::of(3), Token::File(3));
         assert_eq!(Token::of(LISTENERS + 2), Token::Listener(2));
         assert_eq!(Token::of(QUIC + 1), Token::Quic(1));
-        assert_eq!(Token::of(LINKS + 5), Token::Link(LinkId(5)));
+        assert_eq!(Token::of(LINKS + 5), Token::Link(LinkId::new(TCP, 5)));
         assert_eq!(Token::of(STREAMS + 7), Token::Stream(7));
     }
 }

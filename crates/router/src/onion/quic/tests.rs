@@ -93,7 +93,8 @@ fn full_sockets() {
     let only = sockets(&[at], 1).unwrap().remove(0);
     far.links.listen(&far.poller, only, Entrance::default()).unwrap();
     let target = Target { addresses: vec![at], ..Target::default() };
-    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), (target, None)).unwrap();
+    let opened =
+        near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), (target, None)).unwrap();
     near.link = Some(opened);
     let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
     // VERSIONS: the first of a link, with a circuit ID of two bytes.
@@ -169,7 +170,8 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
         let mut near = End::new();
         let target = Target { addresses: vec![at], ..Target::default() };
         let to = (target, Some(begins));
-        near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+        near.link =
+            Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
         // VERSIONS, and more cells than leave before the shard's own connection ID is known.
         let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
         cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
@@ -190,7 +192,7 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
     let ([mut far], at) = shards::<1>();
     let (clock, mut near, mut none) = (Clock::start(), End::new(), Vec::new());
     let to = (Target { addresses: vec![at], ..Target::default() }, None);
-    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
     // VERSIONS, and a CERTS cell that is longer than any may be.
     let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
     cell::put_variable(&mut sending, Width::Four, Command::CERTS, &[0; 9_000]);
