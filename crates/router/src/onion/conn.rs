@@ -67,7 +67,7 @@ pub(super) struct Conn {
     pub(super) carried: [u64; 2],
     /// Both, when it was last asked whether it rests.
     asked: u64,
-    /// When the link wants to be called, as [`Links`](super::links::Links) has noted it.
+    /// When the link wants to be called, as [`TcpLinks`](super::links::tcp::TcpLinks) has noted it.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,

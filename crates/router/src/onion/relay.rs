@@ -24,12 +24,12 @@ use sd_notify::NotifyState;
 
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
+use super::links::quic::{self, QuicCounts, QuicLinking};
+use super::links::ring::{self, Siblings};
 use super::meter::Meter;
 use super::mptcp::{self, MptcpCounts, TcpKind};
 use super::newcomers::Entrance;
-use super::quic::{self, QuicCounts, QuicLinking};
 use super::reload::{Outcome, Reload, in_words};
-use super::siblings::{self, Siblings};
 use super::skew::Skew;
 use super::station::{TICK, Token};
 use super::tap::{Tap, TapKind};
@@ -467,7 +467,7 @@ impl<'r> MainShard<'r> {
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
         self.workers.tell(|| WorkerOrder::Tls(context.clone()));
-        self.shard.station.set_context(context)
+        self.shard.station.set_context(&context)
     }
 
     /// Uses new keys where the present ones have grown old.
@@ -573,7 +573,7 @@ fn shards(
             }),
         })
     };
-    siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
+    ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
 /// All shards take QUIC links where the first takes others.
