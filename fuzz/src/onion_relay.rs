@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_onion::channel::{CellOutcome, Channel, LinkKind, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
 use anabranch_onion::handshake::extension::{self, Wish};
@@ -235,18 +235,8 @@ impl Neighbour {
     /// A link whose handshake is done.
     fn new(relay: &mut Relay, link: LinkId, role: Role) -> Neighbour {
         let peer = IpAddr::from([192, 0, 2, link.number() as u8]);
-        let start = |peer_certificate| Start {
-            now: Time::ZERO,
-            unix: NOW,
-            peer,
-            own: Vec::new(),
-            peer_certificate,
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered: false,
-            beside: None,
-        };
+        let start =
+            |peer_certificate| Start { peer_certificate, ..Start::new(Time::ZERO, NOW, peer) };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {
             link,

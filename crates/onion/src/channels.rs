@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anabranch_multipath::{LinkView, Time};
 use rand_core::CryptoRng;
 
-use crate::channel::{Channel, Ids, LinkKind};
+use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
 use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
@@ -295,11 +295,11 @@ impl Channels {
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
         let mut links = links.filter(leads);
         let first = links.next()?;
-        [first].into_iter().chain(links).find(|id| self.is_quic(*id)).or(Some(first))
+        [first].into_iter().chain(links).find(|id| self.has_lanes(*id)).or(Some(first))
     }
 
-    fn is_quic(&self, id: LinkId) -> bool {
-        self.links.get(&id).is_some_and(|link| link.channel.kind() == LinkKind::Quic)
+    fn has_lanes(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.channel.has_lanes())
     }
 
     /// The open links to a relay of this RSA identity.
@@ -323,7 +323,7 @@ impl Channels {
 
     /// Open QUIC links, and circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
-        let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic && !link.has_moved();
+        let is_quic = |link: &&Link| link.channel.has_lanes() && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }

@@ -249,7 +249,6 @@ impl Core for Reachability {
 
 #[cfg(test)]
 mod tests {
-    use crate::channel::LinkKind;
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
@@ -280,21 +279,7 @@ mod tests {
 
     fn start(certificate: Option<[u8; 32]>) -> Start {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
-        let (now, own, own_certificate) = (Time::ZERO, Vec::new(), None);
-        let (peer_certificate, unordered) = (certificate, false);
-        let (kind, whole, beside) = (LinkKind::Tls, true, None);
-        Start {
-            now,
-            unix: UNIX,
-            peer,
-            own,
-            peer_certificate,
-            own_certificate,
-            kind,
-            whole,
-            unordered,
-            beside,
-        }
+        Start { peer_certificate: certificate, ..Start::new(Time::ZERO, UNIX, peer) }
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {

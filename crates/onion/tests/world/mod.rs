@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::Event;
-use anabranch_onion::channel::{Credentials, LinkKind, QuicWish, Role, Start};
+use anabranch_onion::channel::{Capabilities, Credentials, QuicWish, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
@@ -475,32 +475,27 @@ impl World {
         let setting = &self.setting;
         let speaks = |node| setting.unordered && !setting.stock.contains(&node);
         let [opener_speaks, taker_speaks] = [from, to].map(speaks);
-        let kind = match self.quic.contains(&id) {
-            true => LinkKind::Quic,
-            false => LinkKind::Tls,
+        let made = match self.quic.contains(&id) {
+            true => Capabilities::LANES,
+            false => Capabilities::ORDERED,
         };
         let wants = |node| setting.quic && !setting.stock.contains(&node);
         let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
-        let beside = |node, port| {
-            let wish = QuicWish { port, begins: begins(node), unless_unordered: false };
-            wants(node).then_some(wish)
-        };
-        let [opener_wants, taker_wants] = [beside(from, 0), beside(to, ORPORT)];
-        let start =
-            |peer: Option<_>, own: Option<_>, peer_certificate, (unordered, beside)| Start {
-                now: self.now,
-                unix,
-                peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
+        let beside = |node, port| QuicWish { port, begins: begins(node), unless_unordered: false };
+        let start = |peer: Option<_>, own: Option<_>, (early, beside, wish)| {
+            let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
+            Start {
                 own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-                peer_certificate,
-                own_certificate: None,
-                kind,
-                whole: true,
-                unordered,
-                beside,
-            };
-        let ours = start(taker, opener, Some(certificate), (opener_speaks, opener_wants));
-        let theirs = start(opener, taker, None, (taker_speaks, taker_wants));
+                capabilities: Capabilities { early, beside, ..made },
+                beside: wish,
+                ..Start::new(self.now, unix, peer)
+            }
+        };
+        let ours = Start {
+            peer_certificate: Some(certificate),
+            ..start(taker, opener, (opener_speaks, wants(from), beside(from, 0)))
+        };
+        let theirs = start(opener, taker, (taker_speaks, wants(to), beside(to, ORPORT)));
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -716,19 +711,8 @@ impl World {
     ) -> LinkId {
         self.links += 1;
         let id = LinkId::new(0, self.links);
-        let unix = UNIX;
-        let start = Start {
-            now: self.now,
-            unix,
-            peer,
-            own: Vec::new(),
-            peer_certificate: None,
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole,
-            unordered,
-            beside: None,
-        };
+        let capabilities = Capabilities { whole, early: unordered, ..Capabilities::ORDERED };
+        let start = Start { capabilities, ..Start::new(self.now, UNIX, peer) };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::channel::Start;
+use anabranch_onion::channel::{Capabilities, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
@@ -206,18 +206,15 @@ impl<C: Core> Station<C> {
 
     /// A link's handshake is done.
     fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
-        let peer = opened.peer.ip();
+        let (peer, can) = (opened.peer.ip(), opened.capabilities);
+        let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
         let start = Start {
-            now,
-            unix: self.unix(now),
-            peer,
             own: self.own.clone(),
             peer_certificate: opened.certificate,
             own_certificate: opened.own,
-            kind: opened.kind,
-            whole: opened.whole,
-            unordered: opened.unordered,
-            beside: opened.straight.then(|| self.carriers.wish(peer)).flatten(),
+            capabilities: Capabilities { beside: wish.is_some(), ..can },
+            beside: wish.unwrap_or_default(),
+            ..Start::new(now, self.unix(now), peer)
         };
         let target = opened.target;
         self.core.handle_link(now, LinkInput::Opened { link, target, start });

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::channel::{LinkKind, QuicWish};
+use anabranch_onion::channel::{Capabilities, QuicWish};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::{CarrierFault, LinkId};
 use anabranch_os::poller::{Poller, Ready};
@@ -65,15 +65,9 @@ pub(super) struct Opened {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of the certificate that we showed, if the neighbour opened it.
     pub(super) own: Option<[u8; 32]>,
-    /// What the link is made of.
-    pub(super) kind: LinkKind,
-    /// All bytes arrive by it, those of a lane in order.
-    pub(super) whole: bool,
-    /// Its records can be opened before their turn, and we want that.
-    pub(super) unordered: bool,
-    /// Another link may stand beside it: nothing is between, so that the neighbour's address is the
-    /// neighbour's.
-    pub(super) straight: bool,
+    /// What the link can do. Another may stand beside it where nothing is between, so that the
+    /// neighbour's address is the neighbour's.
+    pub(super) capabilities: Capabilities,
 }
 
 /// How a link ended.

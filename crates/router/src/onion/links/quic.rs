@@ -13,7 +13,7 @@ use anabranch_links::quic::{
 use anabranch_links::tls::Context;
 use anabranch_links::{State, quic};
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::channel::{LinkKind, QuicWish};
+use anabranch_onion::channel::{Capabilities, QuicWish};
 use anabranch_onion::wire::cell::{self, CELL, Command, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
@@ -455,10 +455,7 @@ impl QuicLinks {
             target: conn.target.as_ref().map(|(target, _)| target.clone()),
             certificate: quic.peer_certificate().map(sha256),
             own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
-            kind: LinkKind::Quic,
-            whole: true,
-            unordered: false,
-            straight: false,
+            capabilities: Capabilities::LANES,
         });
         conn.told |= is_open;
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {

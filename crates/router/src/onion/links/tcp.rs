@@ -9,7 +9,7 @@ use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::LinkId;
-use anabranch_onion::channel::LinkKind;
+use anabranch_onion::channel::Capabilities;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
@@ -294,12 +294,14 @@ impl TcpLinks {
             target: conn.target.clone(),
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
-            kind: LinkKind::Tls,
-            whole: conn.link().promises().whole,
-            unordered: self.may_be_unordered
-                && !conn.by_transport
-                && conn.link().can_be_unordered(),
-            straight: !conn.by_transport && self.ways.is_none(),
+            capabilities: Capabilities {
+                lanes: false,
+                whole: conn.link().promises().whole,
+                early: self.may_be_unordered
+                    && !conn.by_transport
+                    && conn.link().can_be_unordered(),
+                beside: !conn.by_transport && self.ways.is_none(),
+            },
         });
         self.fresh = Some(Fresh::new(link, opened, ended));
     }
