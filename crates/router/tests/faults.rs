@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_links::{Context, Link, State, Tls};
+use anabranch_links::{Context, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Capabilities, Channel, Role, Start};
 use anabranch_onion::handshake::fast;
@@ -127,7 +127,7 @@ impl Peer {
         let said = std::mem::take(&mut self.channel.outbox);
         self.link.write(&said).unwrap();
         exchange(&mut self.link, &mut self.socket);
-        self.link.read(&mut self.inbox);
+        self.link.read(&mut self.inbox).unwrap();
         let mut rng = anabranch_os::entropy::generator().unwrap();
         let mut cells = Cells::new(&mut self.inbox, self.channel.width(), self.channel.longest());
         self.channel.frame(&mut cells);

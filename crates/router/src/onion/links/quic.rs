@@ -11,7 +11,7 @@ use anabranch_links::quic::{
     Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, Place, QuicLink, Units,
 };
 use anabranch_links::tls::Context;
-use anabranch_links::{State, quic};
+use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::channel::{Capabilities, QuicWish};
 use anabranch_onion::wire::cell::{self, CELL, Command, Width};

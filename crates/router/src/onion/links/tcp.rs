@@ -5,8 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
+use anabranch_links::{EarlyCounts, EarlyRecords, StreamFamily, tls};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::LinkId;
 use anabranch_onion::channel::Capabilities;
@@ -34,6 +34,8 @@ const OPENING: Duration = Duration::from_secs(60);
 /// The links by their numbers.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
+    /// The kind of links that are opened and taken.
+    pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
     /// Tap that shows segments before their turn, and whether links may be unordered at all.
     tap: Tap,
@@ -82,6 +84,7 @@ impl TcpLinks {
         let (tap, tapped, early) = (Tap::none(), BTreeMap::new(), EarlyCounts::default());
         TcpLinks {
             context,
+            family: &tls::FAMILY,
             conns,
             tap,
             may_be_unordered: false,
@@ -130,7 +133,7 @@ impl TcpLinks {
 
     /// Records that came before their turn, and those that did not open then.
     pub(in crate::onion) fn early(&self) -> EarlyCounts {
-        let counts = self.conns.values().filter_map(|conn| conn.link().early_counts());
+        let counts = self.conns.values().filter_map(|conn| conn.early_counts());
         counts.fold(self.early, EarlyCounts::with)
     }
 
@@ -171,7 +174,7 @@ impl TcpLinks {
         place: ConnectionSlot,
         by_transport: bool,
     ) -> io::Result<()> {
-        let link = Box::new(self.context.accept().map_err(io::Error::other)?);
+        let link = (self.family.accept)(&self.context).map_err(io::Error::other)?;
         let mut none = Tap::none();
         let tap = if by_transport { &mut none } else { &mut self.tap };
         let mut conn = Conn::accepted(socket, peer, link, place, tap)?;
@@ -192,7 +195,7 @@ impl TcpLinks {
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
-            let link = Box::new(self.context.connect().map_err(io::Error::other)?);
+            let link = (self.family.connect)(&self.context).map_err(io::Error::other)?;
             let how = (&mut self.tap, self.ways.as_ref(), self.tcp);
             match Conn::dial(target.clone(), place, link, how) {
                 Ok(mut conn) => {
@@ -223,7 +226,7 @@ impl TcpLinks {
             self.tap.end(cookie);
             self.tapped.remove(&cookie);
         }
-        self.early = self.early.with(conn.link().early_counts().unwrap_or_default());
+        self.early = self.early.with(conn.early_counts().unwrap_or_default());
         Some(conn)
     }
 
@@ -295,11 +298,11 @@ impl TcpLinks {
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             capabilities: Capabilities {
-                lanes: false,
+                lanes: conn.link().promises().lanes,
                 whole: conn.link().promises().whole,
                 early: self.may_be_unordered
                     && !conn.by_transport
-                    && conn.link().can_be_unordered(),
+                    && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
                 beside: !conn.by_transport && self.ways.is_none(),
             },
         });
@@ -485,7 +488,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use anabranch_links::{Fault, Link, Promises, State};
+    use anabranch_links::{Fault, Link, Promises, State, StreamLink};
     use anabranch_onion::circuitmux::kist;
     use anabranch_pt::BridgeLine;
     use socket2::SockRef;
@@ -500,33 +503,19 @@ mod tests {
 
     impl Link for Late {
         fn promises(&self) -> Promises {
-            Promises { whole: true, record: 1 }
+            Promises { whole: true, lanes: false, record: 1 }
         }
 
         fn state(&self) -> State {
             State::Open
         }
 
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            self.0
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> usize {
-            0
+        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
+            Ok(0)
         }
 
         fn write(&mut self, _: &[u8]) -> Result<(), Fault> {
             Ok(())
-        }
-
-        fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
-            let due = self.0.take_if(|time| *time <= now).is_some();
-            into.extend(due.then_some(7));
-            due
         }
 
         fn peer_certificate(&self) -> Option<&[u8]> {
@@ -548,39 +537,42 @@ mod tests {
         fn close(&mut self) {}
     }
 
+    impl StreamLink for Late {
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
+            let due = self.0.take_if(|time| *time <= now).is_some();
+            into.extend(due.then_some(7));
+            due
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            self.0
+        }
+    }
+
     /// A link that changes nothing.
     #[derive(Default)]
     struct Pipe(Vec<u8>);
 
     impl Link for Pipe {
         fn promises(&self) -> Promises {
-            Promises { whole: true, record: 16_384 }
+            Promises { whole: true, lanes: false, record: 16_384 }
         }
 
         fn state(&self) -> State {
             State::Open
         }
 
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            None
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> usize {
-            0
+        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
+            Ok(0)
         }
 
         fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
             self.0.extend_from_slice(plain);
             Ok(())
-        }
-
-        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
-            into.append(&mut self.0);
-            !into.is_empty()
         }
 
         fn peer_certificate(&self) -> Option<&[u8]> {
@@ -600,6 +592,21 @@ mod tests {
         }
 
         fn close(&mut self) {}
+    }
+
+    impl StreamLink for Pipe {
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+            into.append(&mut self.0);
+            !into.is_empty()
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
     }
 
     #[test]
