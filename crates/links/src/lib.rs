@@ -221,9 +221,26 @@ pub struct StreamFamily {
     pub accept: fn(&Context) -> MadeLink,
 }
 
+impl PartialEq for StreamFamily {
+    fn eq(&self, other: &StreamFamily) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for StreamFamily {}
+
+impl Default for &StreamFamily {
+    fn default() -> Self {
+        &tls::FAMILY
+    }
+}
+
 impl StreamFamily {
     /// All kinds, the usual one first.
-    pub const ALL: &[&StreamFamily] = &[&tls::FAMILY];
+    #[rustfmt::skip]
+    pub const ALL: &[&StreamFamily] = &[
+        &tls::FAMILY,
+    ];
 
     /// The kind of this name.
     #[must_use]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_links::Context;
+use anabranch_links::{Context, StreamFamily};
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
@@ -92,6 +92,8 @@ pub struct Settings {
     /// Tap that shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
     /// guard that knows such links sees that this client asks for them.
     pub tap: Option<Tap>,
+    /// The kind of links over TCP.
+    pub links: &'static StreamFamily,
     /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
     /// ones, too.
     pub quic: Option<QuicLinking>,
@@ -251,6 +253,7 @@ impl<'r> ClientLoop<'r> {
         let mut station =
             Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
+        station.carriers.tcp.family = settings.links;
         if let Some(linking) = settings.quic {
             station.open_quic(linking);
         }
@@ -761,6 +764,7 @@ mod tests {
         };
         let settings = Settings {
             tap: None,
+            links: Default::default(),
             quic: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap())

@@ -52,6 +52,7 @@ pub mod tap;
 mod tcp_info;
 pub mod ways;
 
+pub use anabranch_links::StreamFamily;
 pub use anabranch_links::quic::Congestion as QuicCongestion;
 pub use links::quic::{QuicCounts, QuicLinking};
 pub use mptcp::MptcpCounts;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_links::tls::Context;
-use anabranch_links::{EarlyCounts, EarlyRecords, StreamFamily, tls};
+use anabranch_links::{EarlyCounts, EarlyRecords, StreamFamily};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::LinkId;
 use anabranch_onion::channel::Capabilities;
@@ -84,7 +84,7 @@ impl TcpLinks {
         let (tap, tapped, early) = (Tap::none(), BTreeMap::new(), EarlyCounts::default());
         TcpLinks {
             context,
-            family: &tls::FAMILY,
+            family: Default::default(),
             conns,
             tap,
             may_be_unordered: false,

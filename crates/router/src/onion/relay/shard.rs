@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use anabranch_links::StreamFamily;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::policy::ExitPolicy;
@@ -43,6 +44,8 @@ pub(super) struct Parts {
     pub(super) hsdir: SharedHsDir,
     /// Tap that shows segments before their turn, if links may be unordered.
     pub(super) tap: Option<Tap>,
+    /// The kind of links over TCP.
+    pub(super) links: &'static StreamFamily,
     /// Whether cells wait until the kernel has room for them.
     pub(super) by_room: bool,
     /// Of which kind sockets for links are.
@@ -81,7 +84,8 @@ impl Shard {
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
-        let Parts { policy, siblings, hsdir, tap, by_room, tcp, dedicated, quic, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, links, by_room, tcp, dedicated, quic, .. } =
+            parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
         if let Some(most) = dedicated {
             core.dedicate_links(most);
@@ -90,6 +94,7 @@ impl Shard {
         if dedicated.is_some() {
             station.dedicate_links();
         }
+        station.carriers.tcp.family = links;
         station.carriers.tcp.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
