@@ -77,7 +77,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	python3 -B scripts/licences.py --check
 	scripts/deny
 
-to-add:  ## ARCHITECTURE.md says which files a new scheduler, command, attack or experiment touches: so it is
+to-add:  ## ARCHITECTURE.md says which files a new scheduler, command, link, attack or experiment touches: so it is
 	@scripts/need check
 	lab/run-tests --install
 	LAB_PYTHON=$(CACHE)/venv-lab/bin/python scripts/to_add.py $(CACHE)/to-add

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds ARCHITECTURE.md's table "To add ..." to its word.
 
-Adds the least scheduler, relay command, attack and experiment to a copy of the repository, each in
-the files of its row alone, and sees them work. Fails where a stub had to touch another file, where
+Adds the least scheduler, relay command, link, attack and experiment to a copy of the repository,
+each in the files of its row alone, and sees them work. Fails where a stub had to touch another file, where
 a row names one that it did not touch, or where the copy does not compile.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
@@ -213,7 +213,178 @@ impl StubArgs {
         ),
     ),
 )
-STUBS = (SCHEDULER, RELAY_COMMAND, ATTACK, EXPERIMENT)
+NULL_LINK = Stub(
+    "an OR link over a byte stream",
+    {
+        "crates/links/src/null.rs": """\
+//! A link without encryption: it loses nothing, and has one lane. Changes on the way are found by
+//! a sum.
+
+use anabranch_multipath::Time;
+
+use crate::{
+    Context, Fault, Link, PeerFault, PeerFaultKind, Promises, State, StreamFamily, StreamLink,
+};
+
+/// The null link as a kind of link over a byte stream.
+pub const FAMILY: StreamFamily = StreamFamily {
+    name: "null",
+    connect: |context| Ok(Box::new(Null::new(context, false))),
+    accept: |context| Ok(Box::new(Null::new(context, true))),
+};
+/// The most bytes of a record.
+const RECORD: usize = 16_384;
+/// Bytes before them: their number, and their sum.
+const HEAD: usize = 6;
+
+/// A null link. Its first record is the certificate of the end that was reached, an empty one says
+/// goodbye.
+struct Null {
+    own: Vec<u8>,
+    peers: Option<Vec<u8>>,
+    dialled: bool,
+    state: State,
+    closed: bool,
+    came: Vec<u8>,
+    arrived: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Null {
+    fn new(context: &Context, accepts: bool) -> Null {
+        let mut link = Null {
+            own: context.certificate().to_vec(),
+            peers: None,
+            dialled: !accepts,
+            state: if accepts { State::Open } else { State::Handshaking },
+            closed: false,
+            came: Vec::new(),
+            arrived: Vec::new(),
+            out: Vec::new(),
+        };
+        if accepts {
+            let own = link.own.clone();
+            link.put(&own);
+        }
+        link
+    }
+
+    fn put(&mut self, record: &[u8]) {
+        self.out.extend((record.len() as u16).to_be_bytes());
+        self.out.extend(sum(record).to_be_bytes());
+        self.out.extend(record);
+    }
+
+    fn take(&mut self, record: &[u8]) {
+        if self.dialled && self.peers.is_none() {
+            (self.peers, self.state) = (Some(record.to_vec()), State::Open);
+        } else if record.is_empty() {
+            self.state = State::Ended;
+        } else {
+            self.arrived.extend(record);
+        }
+    }
+}
+
+/// FNV-1a.
+fn sum(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, step)
+}
+
+impl Link for Null {
+    fn promises(&self) -> Promises {
+        Promises { whole: true, lanes: false, record: RECORD }
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+
+    fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
+        let count = self.arrived.len();
+        into.append(&mut self.arrived);
+        Ok(count)
+    }
+
+    fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+        if self.closed {
+            return Err(Fault::Misuse("nothing can be written to a link that was closed"));
+        }
+        plain.chunks(RECORD).for_each(|record| self.put(record));
+        Ok(())
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        self.peers.as_deref()
+    }
+
+    fn own_certificate(&self) -> &[u8] {
+        &self.own
+    }
+
+    fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
+        let mut secret = [0; 32];
+        secret[..4].copy_from_slice(&sum(&[label, context].concat()).to_be_bytes());
+        Ok(secret)
+    }
+
+    fn rest(&mut self) -> usize {
+        let before = self.arrived.capacity();
+        self.arrived.shrink_to_fit();
+        before - self.arrived.capacity()
+    }
+
+    fn close(&mut self) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.put(&[]);
+        }
+    }
+}
+
+impl StreamLink for Null {
+    fn receive(&mut self, _: Time, bytes: &[u8]) -> Result<(), Fault> {
+        self.came.extend(bytes);
+        while self.state != State::Ended && self.came.len() >= HEAD {
+            let length = usize::from(u16::from_be_bytes([self.came[0], self.came[1]]));
+            if self.came.len() < HEAD + length {
+                break;
+            }
+            let rest = self.came.split_off(HEAD + length);
+            let record = std::mem::replace(&mut self.came, rest);
+            if record[2..HEAD] != sum(&record[HEAD..]).to_be_bytes() {
+                self.state = State::Ended;
+                let what = "a record was changed".to_owned();
+                return Err(Fault::Peer(PeerFault { kind: PeerFaultKind::Unopened, what }));
+            }
+            self.take(&record[HEAD..]);
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+        let has_bytes = !self.out.is_empty();
+        into.append(&mut self.out);
+        has_bytes
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+}
+"""
+    },
+    (
+        ("crates/links/src/lib.rs", "pub mod quic;\n", "pub mod null;\n"),
+        ("crates/links/src/lib.rs", "        &tls::FAMILY,\n", "        &null::FAMILY,\n"),
+        (
+            "crates/cli/src/onion/link.rs",
+            "    /// All bytes in order, as in any Tor.\n    Tls,\n",
+            "    /// No encryption.\n    Null,\n",
+        ),
+    ),
+)
+STUBS = (SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, EXPERIMENT)
 
 
 def rows(architecture: str) -> dict[str, list[str]]:
@@ -291,9 +462,13 @@ def main() -> int:
     copy_to(copy)
     cargo = ["cargo", "-q"]
     subprocess.run([*cargo, "check", "--workspace", "--locked"], cwd=copy, check=True)
-    # The conformance suite runs on every family.
-    suite = [*cargo, "test", "-p", "anabranch-multipath", "--locked", "--lib", "conformance"]
-    subprocess.run(suite, cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    # The conformance suites run on every family.
+    for suite in (
+        ["-p", "anabranch-multipath", "--lib", "conformance"],
+        ["-p", "anabranch-links", "--features", "testing", "--test", "conformance", "every_kind"],
+    ):
+        test = [*cargo, "test", "--locked", *suite]
+        subprocess.run(test, cwd=copy, check=True, stdout=subprocess.DEVNULL)
     found += attack_is_listed(copy)
     print(*found, sep="\n", end="\n" if found else "")
     print(f"to add: {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches")

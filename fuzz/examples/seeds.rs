@@ -10,7 +10,7 @@ use std::path::Path;
 use anabranch_capture::{Row, TraceFacts, TraceWriter};
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
-use anabranch_links::{Context, Link};
+use anabranch_links::{Context, StreamLink};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;

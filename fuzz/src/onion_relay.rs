@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_onion::channel::{CellOutcome, Channel, LinkKind, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
 use anabranch_onion::handshake::extension::{self, Wish};
@@ -29,8 +29,8 @@ pub const NOW: u64 = 1_800_000_000;
 pub(crate) const CERTIFICATE: &[u8] = b"a TLS certificate";
 /// What both ends of a link export from its TLS session.
 pub(crate) const SECRET: [u8; 32] = [5; 32];
-const HONEST: LinkId = LinkId(1);
-const HOSTILE: LinkId = LinkId(2);
+const HONEST: LinkId = LinkId::new(0, 1);
+const HOSTILE: LinkId = LinkId::new(0, 2);
 /// Circuit IDs of a link's initiator.
 pub(crate) const IDS: [u32; 3] = [0x8000_0001, 0x8000_0002, 0x8000_0003];
 pub(crate) const MAX_CELLS: usize = 400;
@@ -234,25 +234,15 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// A link whose handshake is done.
     fn new(relay: &mut Relay, link: LinkId, role: Role) -> Neighbour {
-        let peer = IpAddr::from([192, 0, 2, link.0 as u8]);
-        let start = |peer_certificate| Start {
-            now: Time::ZERO,
-            unix: NOW,
-            peer,
-            own: Vec::new(),
-            peer_certificate,
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered: false,
-            beside: None,
-        };
+        let peer = IpAddr::from([192, 0, 2, link.number() as u8]);
+        let start =
+            |peer_certificate| Start { peer_certificate, ..Start::new(Time::ZERO, NOW, peer) };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {
             link,
             channel: Channel::new(role, start(Some(sha256(CERTIFICATE)))),
             inbox: Vec::new(),
-            rng: seed::stream(link.0, 0, "neighbour"),
+            rng: seed::stream(link.bits(), 0, "neighbour"),
             pending: Vec::new(),
             layers: Vec::new(),
             gone: false,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_links::quic::{
     Arrival, Congestion, ConnId, Endpoint, Head, Place, UnitReader, Units,
 };
-use anabranch_links::{Context, Fault, State};
+use anabranch_links::{Context, Fault, Link as _, State};
 use anabranch_multipath::Time;
 
 use crate::input::Input;

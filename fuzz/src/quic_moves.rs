@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
-use anabranch_onion::channel::{LinkKind, QuicWish, Start};
+use anabranch_onion::channel::{Capabilities, QuicWish, Start};
 use anabranch_onion::client::Output as ClientOutput;
 use anabranch_onion::client::{Cause, CircuitKey, Client, Config, Hop, HopKey, Input as Wanted};
 use anabranch_onion::relay::{Input as RelayInput, Output, Relay};
@@ -64,7 +64,7 @@ fn play(bytes: &[u8]) -> Play {
 /// A link, and what is under way on it.
 struct Wire {
     client: usize,
-    kind: LinkKind,
+    has_lanes: bool,
     /// What goes to the client, and to the relay. The other arrays are by these ends, too.
     ways: [Way; 2],
     /// The core has something to send.
@@ -86,7 +86,7 @@ struct Way {
 
 impl Way {
     /// Takes whole cells; the token of a QUIC cell among them is given back.
-    fn push(&mut self, kind: LinkKind, mut bytes: &[u8]) -> Option<BesideToken> {
+    fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<BesideToken> {
         let mut token = None;
         while !bytes.is_empty() {
             let width = if self.begun { Width::Four } else { Width::Two };
@@ -95,7 +95,7 @@ impl Way {
             if command == Command::QUIC {
                 token = read_quic(&cell[5..]).map(|(_, token)| token);
             }
-            let lane = if kind == LinkKind::Quic { circuit } else { 0 };
+            let lane = if has_lanes { circuit } else { 0 };
             self.lanes.entry(lane).or_default().push_back(cell.to_vec());
             *self.sent.entry(circuit).or_default() += 1;
             (self.begun, bytes) = (true, rest);
@@ -232,7 +232,7 @@ impl Play {
             .filter(|(_, wire)| wire.client == CLIENT)
             .map(|(id, _)| *id)
             .collect();
-        links.get(usize::from(nth) % links.len().max(1)).copied().unwrap_or(LinkId(0))
+        links.get(usize::from(nth) % links.len().max(1)).copied().unwrap_or(LinkId::new(0, 0))
     }
 
     /// Who is at an end of a link.
@@ -316,9 +316,9 @@ impl Play {
         let more = self.core(node).transmit(now, link, &mut out, limit);
         let Some(wire) = self.wires.get_mut(&link) else { return };
         wire.wants[side] = more;
-        let (client, kind, other) = (wire.client, wire.kind, 1 - side);
+        let (client, has_lanes, other) = (wire.client, wire.has_lanes, 1 - side);
         if !wire.gone[other]
-            && let Some(token) = wire.ways[other].push(kind, &out).filter(|_| client == CLIENT)
+            && let Some(token) = wire.ways[other].push(has_lanes, &out).filter(|_| client == CLIENT)
         {
             self.token = token;
         }
@@ -389,7 +389,7 @@ impl Play {
 
     /// One end hears nothing more by a QUIC link.
     fn lose(&mut self, link: LinkId, side: usize) {
-        if self.wires.get(&link).is_some_and(|wire| wire.kind == LinkKind::Quic) {
+        if self.wires.get(&link).is_some_and(|wire| wire.has_lanes) {
             self.leave(link, side, |link| LinkInput::Lost { link });
         }
     }
@@ -422,27 +422,22 @@ impl Play {
         self.leave(link, 1 - side, |link| LinkInput::Closed { link });
     }
 
-    fn connect(&mut self, node: usize, kind: LinkKind, target: Target) {
+    fn connect(&mut self, node: usize, has_lanes: bool, target: Target) {
         self.links += 1;
-        let link = LinkId(self.links);
+        let link = LinkId::new(0, self.links);
+        let made = if has_lanes { Capabilities::LANES } else { Capabilities::ORDERED };
         let start = |peer, peer_certificate, port| Start {
-            now: self.now,
-            unix: NOW,
-            peer: IpAddr::from([192, 0, 2, peer]),
-            own: Vec::new(),
             peer_certificate,
-            own_certificate: None,
-            kind,
-            whole: true,
-            unordered: false,
-            beside: Some(QuicWish { port, begins: 9, unless_unordered: false }),
+            capabilities: Capabilities { beside: true, ..made },
+            beside: QuicWish { port, begins: 9, unless_unordered: false },
+            ..Start::new(self.now, NOW, IpAddr::from([192, 0, 2, peer]))
         };
         let ours = start(100, Some(sha256(CERTIFICATE)), 0);
         let theirs = start(node as u8, None, 9001);
-        let is_tls = kind == LinkKind::Tls;
+        let is_tls = !has_lanes;
         let wire = Wire {
             client: node,
-            kind,
+            has_lanes,
             ways: Default::default(),
             wants: [false; 2],
             gone: [false; 2],
@@ -545,7 +540,7 @@ impl Play {
         let side = usize::from(node == RELAY);
         match output {
             LinkOutput::Dial { target } if self.links < MOST_LINKS as u64 => {
-                self.connect(node, LinkKind::Tls, target);
+                self.connect(node, false, target);
             }
             LinkOutput::Dial { target } => self.tell(node, LinkInput::Unreachable { target }),
             LinkOutput::OpenBeside { link, target, begins } => {
@@ -553,7 +548,7 @@ impl Play {
                 assert!(begins == Some(9) || self.hostile);
                 self.quic += 1;
                 match may && (self.hostile || self.quic <= MOST_QUIC) {
-                    true => self.connect(node, LinkKind::Quic, target),
+                    true => self.connect(node, true, target),
                     false => self.tell(node, LinkInput::NoneBeside { link }),
                 }
             }
@@ -643,7 +638,7 @@ impl Play {
 
     /// Cells that an end has sent by QUIC links, of each circuit.
     fn lanes(&self, side: usize) -> BTreeMap<u32, u32> {
-        let quic = self.wires.values().filter(|wire| wire.kind == LinkKind::Quic);
+        let quic = self.wires.values().filter(|wire| wire.has_lanes);
         quic.flat_map(|wire| wire.ways[1 - side].sent.clone()).collect()
     }
 
@@ -679,7 +674,7 @@ impl Play {
 
     /// The first client's links end: nothing is left of them, and the other client is served.
     fn hang_up(mut self) {
-        while let Some(link) = Some(self.link(0)).filter(|link| link.0 > 0) {
+        while let Some(link) = Some(self.link(0)).filter(|link| link.number() > 0) {
             self.end(link, 0);
         }
         let stats = self.relay.stats();

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
-use anabranch_links::{Link, State, Tls};
+use anabranch_links::{EarlyRecords, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 
 use crate::input::Input;
@@ -134,7 +134,7 @@ impl Play<'_> {
             let faulty = self.link.receive(Time::ZERO, now).is_err();
             assert!(!faulty || self.link.state() == State::Ended, "a fault ends the link");
             assert!(!faulty || self.spoilt, "an honest peer was refused");
-            let came = self.link.read(&mut self.arrived);
+            let came = self.link.read(&mut self.arrived).expect("the stream finds faults");
             assert!(open || came == 0, "data from a link that has ended");
         }
         assert!(self.sealed.starts_with(&self.arrived), "not what was sealed");
@@ -146,7 +146,7 @@ impl Play<'_> {
         let (mut wire, mut plain) = (Vec::new(), Vec::new());
         self.link.transmit(Time::ZERO, &mut wire);
         let answer = self.reader.receive(Time::ZERO, &wire);
-        self.reader.read(&mut plain);
+        self.reader.read(&mut plain).expect("the stream finds faults");
         if self.link.state() == State::Open {
             answer.expect("what we say can be read");
             assert_eq!(plain, b"x");
@@ -280,7 +280,7 @@ impl<'a> TappedPlay<'a> {
         assert_eq!(tapped, twin);
         for (link, came) in self.links.iter_mut().zip(&mut self.came) {
             let mut plain = Vec::new();
-            link.read(&mut plain);
+            link.read(&mut plain).expect("the stream finds faults");
             assert!(plain.len().is_multiple_of(UNIT), "units come whole");
             for unit in plain.chunks(UNIT) {
                 let number = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]);

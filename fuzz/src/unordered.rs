@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
 use anabranch_links::utls::{Anchor, Origin, Reassembler};
-use anabranch_links::{Link, State, Tls};
+use anabranch_links::{EarlyRecords, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::order::{CellOrder, Turn, WrongNumber};
 use anabranch_onion::wire::cell::{BODY, Cell, Command};
@@ -227,7 +227,7 @@ impl<'a> Play<'a> {
 
     fn read(&mut self) {
         let mut plain = Vec::new();
-        self.receiver.read(&mut plain);
+        self.receiver.read(&mut plain).expect("the stream finds faults");
         assert_eq!(plain.len() % UNIT, 0, "units come whole");
         for unit in plain.chunks(UNIT) {
             let number = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]);

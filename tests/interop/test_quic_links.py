@@ -218,7 +218,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_r
 def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """A client and its guard want both: so their link protocol is 102."""
+    """A client and its guard want both: QUIC beside an unordered link."""
     way = PATHS["QUIC, unordered, ordered"]
     ports, add = world.ports(), partial(results.add, "unordered, and QUIC later")
     with OurClient(

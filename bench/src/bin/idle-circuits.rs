@@ -20,7 +20,7 @@ use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
-const LINK: LinkId = LinkId(1);
+const LINK: LinkId = LinkId::new(0, 1);
 /// The bit of circuit IDs that the link's initiator chooses.
 const OURS: u32 = 1 << 31;
 /// Seconds since 1970, for keys.

@@ -20,7 +20,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
 /// Where circuits come from, and where one goes on or the other came from.
-const LINKS: [LinkId; 2] = [LinkId(1), LinkId(2)];
+const LINKS: [LinkId; 2] = [LinkId::new(0, 1), LinkId::new(0, 2)];
 /// A circuit ID of the links' initiator.
 const ID: u32 = 1 << 31 | 7;
 const UNIX: u64 = 1_800_000_000;

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use anabranch_links::{Context, Link, State, Tls};
+use anabranch_links::{Context, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::wire::cell::CELL;
 use clap::Parser;
@@ -141,7 +141,7 @@ fn seal(link: &mut Tls, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<()> {
 
 fn open(link: &mut Tls, wire: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
     link.receive(Time::ZERO, wire).map_err(io::Error::other)?;
-    link.read(plain);
+    link.read(plain).expect("an honest peer");
     Ok(())
 }
 

@@ -5,6 +5,9 @@
 //! things of what it carries ([`Promises`]): the channel above refuses a link on which cells may
 //! be lost or overtake each other, unless it knows how to number them.
 //!
+//! [`Link`] is what all kinds do. One over a byte stream is a [`StreamLink`], and [`StreamFamily`]
+//! lists these; datagrams have an endpoint of their own.
+//!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
 //! * [`quic`]: QUIC, a stream for each lane: ordered within a lane, and no lane waits for another.
 //! * [`utls`]: what makes an unordered link of it, whose records are opened before their turn.
@@ -32,6 +35,8 @@ pub struct Promises {
     /// They arrive in the order in which they were written, and all of them, or the link ends. Of a
     /// link that does not promise it arrive whole records, each of `record` bytes.
     pub whole: bool,
+    /// Each lane has an order of its own, and waits for no other. Otherwise all bytes have one.
+    pub lanes: bool,
     /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost
     /// least.
     pub record: usize,
@@ -107,12 +112,9 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbour.
+/// A link to one neighbour: what all kinds of links do, however bytes of the network come to them.
 ///
-/// The owner hands it what the network brought ([`Link::receive`]), takes what came out of it
-/// ([`Link::read`]), writes whole cells ([`Link::write`]) and sends what [`Link::transmit`] gives.
-/// After `receive` there may be something to transmit even if nothing was written: a handshake's
-/// answer, or the alert that tells the peer of its fault.
+/// The owner takes what came out of it ([`Link::read`]) and writes whole cells ([`Link::write`]).
 pub trait Link {
     /// What the layer above may rely on.
     fn promises(&self) -> Promises;
@@ -120,51 +122,17 @@ pub trait Link {
     /// Where the link is in its life.
     fn state(&self) -> State;
 
-    /// Takes bytes from the network: any piece of a stream, or one whole datagram.
-    ///
-    /// # Errors
-    /// [`Fault::Peer`]: the link is over. What [`Link::transmit`] still gives is to be sent first.
-    fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
-
-    /// Takes bytes of the peer's stream, from this offset on, that a tap shows before the stream
-    /// brings them. They may be changed, forged or doubled, and come by [`Link::receive`] all the
-    /// same. An ordered link has no use for them.
-    fn receive_early(&mut self, _now: Time, _offset: u64, _bytes: &[u8]) {}
-
-    /// Whether [`Link::unorder`] can be called once the link is open.
-    fn can_be_unordered(&self) -> bool {
-        false
-    }
-
-    /// From now on, both ways, each record has so many bytes of content: records that
-    /// [`Link::receive_early`] completes arrive before others that were sent first.
-    ///
-    /// # Errors
-    /// [`Fault::Misuse`] if the link cannot.
-    fn unorder(&mut self, _now: Time, _content: usize) -> Result<(), Fault> {
-        Err(Fault::Misuse("such a link stays in order"))
-    }
-
-    /// How many records were opened before their turn, if any may be.
-    fn early_counts(&self) -> Option<EarlyCounts> {
-        None
-    }
-
-    /// When [`Link::transmit`] is to be called though nothing came and nothing was written.
-    fn next_timeout(&self) -> Option<Time>;
-
     /// Appends all plain bytes that have arrived, and returns how many there were.
-    fn read(&mut self, into: &mut Vec<u8>) -> usize;
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the link is over. Some links find faults before ([`StreamLink::receive`]).
+    fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault>;
 
     /// Takes plain bytes for the peer. Many cells in one call share records.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] after [`Link::close`].
+    /// [`Fault::Misuse`] after [`Link::close`], and for what such a link does not take, or not yet.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
-
-    /// Appends what is to be sent now (of a datagram link: one datagram); false if there is
-    /// nothing.
-    fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
 
     /// The DER form of the peer's certificate, once the handshake is done. A client that we
     /// accepted has none: C tor asks for no certificate there either.
@@ -180,10 +148,103 @@ pub trait Link {
     /// [`Fault::Misuse`] before the handshake is done.
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
-    /// Little has come and gone of late: gives back the room that bursts took. How many bytes that
-    /// was.
+    /// Gives back the room that bursts took, and returns how many bytes that was. To be called when
+    /// little has come and gone of late.
     fn rest(&mut self) -> usize;
 
-    /// Says goodbye: the last that [`Link::transmit`] gives tells the peer that no more will come.
+    /// Says goodbye: the last that is sent tells the peer that no more will come.
     fn close(&mut self);
+}
+
+/// A link over a byte stream, such as a TCP connection.
+///
+/// The owner hands it what the network brought ([`StreamLink::receive`]) and sends what
+/// [`StreamLink::transmit`] gives. After `receive` there may be something to transmit even if
+/// nothing was written: a handshake's answer, or the alert that tells the peer of its fault.
+pub trait StreamLink: Link {
+    /// Takes any piece of the stream from the network.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the link is over. What [`StreamLink::transmit`] still gives is to be sent
+    /// first.
+    fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Appends what is to be sent now; false if there is nothing.
+    fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
+
+    /// When [`StreamLink::transmit`] is to be called though nothing came and nothing was written.
+    fn next_timeout(&self) -> Option<Time>;
+
+    /// The link as one whose records may be opened before their turn, if it is of such a kind.
+    fn early_records(&self) -> Option<&dyn EarlyRecords> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
+        None
+    }
+}
+
+/// A link whose records can be opened before their turn.
+pub trait EarlyRecords: StreamLink {
+    /// Whether [`EarlyRecords::unorder`] can be called once the link is open.
+    fn can_be_unordered(&self) -> bool;
+
+    /// From now on, both ways, each record has `content` bytes of content: records that
+    /// [`EarlyRecords::receive_early`] completes arrive before others that were sent first.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] if the link cannot.
+    fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
+
+    /// Takes bytes of the peer's stream, from this offset on, that a tap shows before the stream
+    /// brings them. They may be changed, forged or doubled, and come by [`StreamLink::receive`] all
+    /// the same. An ordered link has no use for them.
+    fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
+
+    /// How many records were opened before their turn, if any may be.
+    fn early_counts(&self) -> Option<EarlyCounts>;
+}
+
+/// A new link, or why there is none.
+pub type MadeLink = Result<Box<dyn StreamLink + Send>, tls::SetupError>;
+
+/// A kind of link over a byte stream.
+#[derive(Debug)]
+pub struct StreamFamily {
+    /// How users name it.
+    pub name: &'static str,
+    /// Makes a link that we open.
+    pub connect: fn(&Context) -> MadeLink,
+    /// Makes a link that a peer opened.
+    pub accept: fn(&Context) -> MadeLink,
+}
+
+impl PartialEq for StreamFamily {
+    fn eq(&self, other: &StreamFamily) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for StreamFamily {}
+
+impl Default for &StreamFamily {
+    fn default() -> Self {
+        &tls::FAMILY
+    }
+}
+
+impl StreamFamily {
+    /// All kinds, the usual one first.
+    #[rustfmt::skip]
+    pub const ALL: &[&StreamFamily] = &[
+        &tls::FAMILY,
+    ];
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static StreamFamily> {
+        StreamFamily::ALL.iter().find(|family| family.name == name).copied()
+    }
 }

@@ -1,5 +1,5 @@
-//! One suite that every link passes, over carriers that keep a stream's order, lose, delay, double
-//! and change what a tap shows of it.
+//! What every link over a byte stream keeps, over carriers that keep a stream's order, lose, delay,
+//! double and change what a tap shows of it.
 
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
-use anabranch_links::{Context, Fault, Link, State, Tls};
+use anabranch_links::{Context, EarlyRecords, Fault, Link, State, StreamFamily, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
+use anabranch_testkit::every_link::{self, LinkEnds};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 
@@ -84,10 +85,10 @@ impl Direction {
     }
 
     /// Hands all that is under way to its receiver, then what was lost, and calls `came` each time.
-    fn deliver(
+    fn deliver<L: StreamLink + ?Sized>(
         &mut self,
-        to: &mut dyn Link,
-        mut came: impl FnMut(&mut dyn Link),
+        to: &mut L,
+        mut came: impl FnMut(&mut L),
     ) -> Result<(), Fault> {
         loop {
             let window = self.under_way.len().min(1 + self.carrier.delay);
@@ -105,7 +106,12 @@ impl Direction {
         }
     }
 
-    fn arrive(&mut self, to: &mut dyn Link, offset: u64, segment: Vec<u8>) -> Result<(), Fault> {
+    fn arrive<L: StreamLink + ?Sized>(
+        &mut self,
+        to: &mut L,
+        offset: u64,
+        segment: Vec<u8>,
+    ) -> Result<(), Fault> {
         if offset > self.head {
             self.show(to, offset, &segment);
         }
@@ -118,7 +124,7 @@ impl Direction {
     }
 
     /// What the tap shows of a segment that the kernel holds back.
-    fn show(&mut self, to: &mut dyn Link, offset: u64, segment: &[u8]) {
+    fn show<L: StreamLink + ?Sized>(&mut self, to: &mut L, offset: u64, segment: &[u8]) {
         if self.chance(self.carrier.blind) {
             return;
         }
@@ -127,22 +133,34 @@ impl Direction {
             let place = self.dice.random_range(0..shown.len());
             shown[place] ^= self.dice.random_range(1..=255u8);
         }
+        let again = self.chance(self.carrier.doubled);
+        let from = if again { self.dice.random_range(0..segment.len()) } else { 0 };
+        let Some(to) = to.early_records_mut() else { return };
         to.receive_early(Time::ZERO, offset, &shown);
-        if self.chance(self.carrier.doubled) {
-            let from = self.dice.random_range(0..segment.len());
+        if again {
             to.receive_early(Time::ZERO, offset + from as u64, &segment[from..]);
         }
     }
 }
 
 /// Two ends and both directions between them.
-struct Ends<L> {
-    ends: [L; 2],
+struct Ends<L: ?Sized> {
+    ends: [Box<L>; 2],
     ways: [Direction; 2],
 }
 
-impl<L: Link> Ends<L> {
-    fn new(ends: [L; 2], carrier: Carrier, seed: u64) -> Ends<L> {
+/// Of whatever kind.
+type AnyEnds = Ends<dyn StreamLink + Send>;
+
+impl Ends<Tls> {
+    fn of_any_kind(self) -> AnyEnds {
+        let Ends { ends: [one, two], ways } = self;
+        Ends { ends: [one, two], ways }
+    }
+}
+
+impl<L: StreamLink + ?Sized> Ends<L> {
+    fn new(ends: [Box<L>; 2], carrier: Carrier, seed: u64) -> Ends<L> {
         let ways = [0, 1].map(|way| Direction::new(carrier, 2 * seed + way));
         Ends { ends, ways }
     }
@@ -156,8 +174,8 @@ impl<L: Link> Ends<L> {
                 moved |= self.ends[from].transmit(Time::ZERO, &mut wire);
                 self.ways[from].send(&wire);
                 let into = &mut came[to];
-                self.ways[from].deliver(&mut self.ends[to], |link| {
-                    link.read(into);
+                self.ways[from].deliver(&mut *self.ends[to], |link| {
+                    link.read(into).unwrap();
                 })?;
             }
             if !moved {
@@ -187,7 +205,7 @@ fn numbers(came: &[u8]) -> Vec<u32> {
 }
 
 /// Runs every rule on the pairs that `make` gives, which are open or about to be.
-fn conforms<L: Link>(make: impl Fn(Carrier, u64) -> Ends<L>) {
+fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
     for (name, carrier) in CARRIERS {
         for seed in 0..6 {
             all_units_come_once(make(carrier, seed), name);
@@ -201,7 +219,7 @@ fn conforms<L: Link>(make: impl Fn(Carrier, u64) -> Ends<L>) {
 
 /// Both ends say 400 units, some in one write; all come, each once, and in order if that is
 /// promised.
-fn all_units_come_once<L: Link>(mut ends: Ends<L>, name: &str) {
+fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let whole = ends.ends[0].promises().whole;
     let mut came = [Vec::new(), Vec::new()];
     for turn in 0..20u32 {
@@ -223,7 +241,7 @@ fn all_units_come_once<L: Link>(mut ends: Ends<L>, name: &str) {
     }
 }
 
-fn a_goodbye_ends_behind_all_units<L: Link>(mut ends: Ends<L>, name: &str) {
+fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut came = [Vec::new(), Vec::new()];
     (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
     ends.settle(&mut came).unwrap();
@@ -238,7 +256,7 @@ fn a_goodbye_ends_behind_all_units<L: Link>(mut ends: Ends<L>, name: &str) {
 }
 
 /// The stream ends somewhere: what came was sent, none twice, and nothing says goodbye.
-fn a_cut_stream_gives_nothing_false<L: Link>(mut ends: Ends<L>, name: &str) {
+fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut came = [Vec::new(), Vec::new()];
     ends.settle(&mut came).unwrap();
     (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
@@ -247,9 +265,9 @@ fn a_cut_stream_gives_nothing_false<L: Link>(mut ends: Ends<L>, name: &str) {
     ends.ends[0].transmit(Time::ZERO, &mut wire);
     wire.truncate(wire.len() * 2 / 3);
     ends.ways[0].send(&wire);
-    let (way, to, into) = (&mut ends.ways[0], &mut ends.ends[1], &mut came[1]);
+    let (way, to, into) = (&mut ends.ways[0], &mut *ends.ends[1], &mut came[1]);
     way.deliver(to, |link| {
-        link.read(into);
+        link.read(into).unwrap();
     })
     .unwrap();
     assert_eq!(ends.ends[1].state(), State::Open, "{name}");
@@ -261,7 +279,7 @@ fn a_cut_stream_gives_nothing_false<L: Link>(mut ends: Ends<L>, name: &str) {
 }
 
 /// The stream itself is changed: a fault, and nothing false.
-fn a_changed_stream_ends_the_link<L: Link>(mut ends: Ends<L>, name: &str) {
+fn a_changed_stream_ends_the_link<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut came = [Vec::new(), Vec::new()];
     ends.settle(&mut came).unwrap();
     let mut wire = Vec::new();
@@ -270,17 +288,19 @@ fn a_changed_stream_ends_the_link<L: Link>(mut ends: Ends<L>, name: &str) {
     *wire.last_mut().unwrap() ^= 1;
     let to = &mut ends.ends[1];
     assert!(matches!(to.receive(Time::ZERO, &wire), Err(Fault::Peer(_))), "{name}");
-    to.read(&mut came[1]);
+    to.read(&mut came[1]).unwrap();
     let before = came[1].len();
-    to.receive_early(Time::ZERO, ends.ways[0].head + 1_000_000, &wire);
+    if let Some(early) = to.early_records_mut() {
+        early.receive_early(Time::ZERO, ends.ways[0].head + 1_000_000, &wire);
+    }
     let _ = to.receive(Time::ZERO, &wire);
-    to.read(&mut came[1]);
+    to.read(&mut came[1]).unwrap();
     assert_eq!((to.state(), came[1].len()), (State::Ended, before), "{name}");
     came[1].truncate(before / UNIT * UNIT);
     assert!(numbers(&came[1]).iter().all(|number| *number < 3), "{name}");
 }
 
-fn keys_are_the_same_at_both_ends<L: Link>(ends: &Ends<L>, name: &str) {
+fn keys_are_the_same_at_both_ends<L: StreamLink + ?Sized>(ends: &Ends<L>, name: &str) {
     let [one, other] = &ends.ends;
     if one.state() == State::Open {
         let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
@@ -290,10 +310,77 @@ fn keys_are_the_same_at_both_ends<L: Link>(ends: &Ends<L>, name: &str) {
 
 /// Ends that have agreed on keys by a handshake.
 fn agreed(context: &Context, carrier: Carrier, seed: u64) -> Ends<Tls> {
-    let ends = [context.connect().unwrap(), context.accept().unwrap()];
+    let ends = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
     let mut ends = Ends::new(ends, carrier, seed);
     ends.settle(&mut [Vec::new(), Vec::new()]).unwrap();
     ends
+}
+
+/// An open pair with the length of its units, and whether it had a handshake.
+struct Pair {
+    ends: AnyEnds,
+    unit: usize,
+    shakes_hands: bool,
+}
+
+impl LinkEnds for Pair {
+    fn link(&mut self, end: usize) -> &mut dyn Link {
+        &mut *self.ends.ends[end]
+    }
+
+    fn unit(&self) -> usize {
+        self.unit
+    }
+
+    fn shakes_hands(&self) -> bool {
+        self.shakes_hands
+    }
+
+    fn settle(&mut self, came: &mut [Vec<u8>; 2]) {
+        self.ends.settle(came).unwrap();
+    }
+}
+
+/// Runs the rules of every link on pairs over all carriers.
+fn every_link(make: impl Fn(Carrier, u64) -> AnyEnds, shakes_hands: bool) {
+    for (name, carrier) in CARRIERS {
+        let mut seed = 20;
+        every_link::conforms(name, || {
+            seed += 1;
+            Pair { ends: make(carrier, seed), unit: UNIT, shakes_hands }
+        });
+    }
+}
+
+#[test]
+fn every_kind_of_link_over_a_stream_is_a_link() {
+    let context = Context::new(NOW).unwrap();
+    for family in StreamFamily::ALL {
+        let make = |carrier, seed| {
+            let ends = [family.connect, family.accept].map(|make| make(&context).unwrap());
+            let mut ends = AnyEnds::new(ends, carrier, seed);
+            ends.settle(&mut [Vec::new(), Vec::new()]).unwrap();
+            ends
+        };
+        every_link(make, true);
+        conforms(make);
+        assert_eq!(StreamFamily::named(family.name).map(|found| found.name), Some(family.name));
+    }
+    assert!(StreamFamily::named("carrier pigeon").is_none());
+}
+
+#[test]
+fn unordered_tls_is_a_link_as_every_other() {
+    let context = Context::new(NOW).unwrap();
+    every_link(|carrier, seed| unordered(agreed(&context, carrier, seed)).of_any_kind(), true);
+    for suite in 0..SUITE_COUNT {
+        let make = |carrier, seed| {
+            let ends = [Role::Client, Role::Server];
+            let ends = ends.map(|role| Box::new(open_link(role, suite, None)));
+            unordered(Ends::new(ends, carrier, seed)).of_any_kind()
+        };
+        every_link(make, false);
+    }
 }
 
 #[test]
@@ -308,7 +395,7 @@ fn tls_is_a_link() {
 fn tls_is_a_link_before_its_keys_are_agreed() {
     let context = Context::new(NOW).unwrap();
     for (name, carrier) in CARRIERS {
-        let ends = [context.connect().unwrap(), context.accept().unwrap()];
+        let ends = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
         all_units_come_once(Ends::new(ends, carrier, 3), name);
     }
 }
@@ -329,7 +416,8 @@ fn unordered_tls_is_a_link() {
         // Keys change every few records.
         for limit in [None, Some(50)] {
             conforms(|carrier, seed| {
-                let ends = [Role::Client, Role::Server].map(|role| open_link(role, suite, limit));
+                let ends = [Role::Client, Role::Server]
+                    .map(|role| Box::new(open_link(role, suite, limit)));
                 unordered(Ends::new(ends, carrier, seed))
             });
         }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
 use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
-use anabranch_links::{Fault, Link, State, Tls};
+use anabranch_links::{Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 
 const ALERT: u8 = 21;
@@ -14,7 +14,7 @@ const FULL: usize = 16_384;
 
 fn arrived(link: &mut Tls) -> Vec<u8> {
     let mut bytes = Vec::new();
-    link.read(&mut bytes);
+    link.read(&mut bytes).unwrap();
     bytes
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
-use anabranch_links::{EarlyCounts, Fault, Link, State, Tls};
+use anabranch_links::{EarlyCounts, EarlyRecords, Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 
 const ALERT: u8 = 21;
@@ -81,7 +81,7 @@ impl Play {
     /// The numbers of the units that came, in that order.
     fn units(&mut self) -> Vec<u8> {
         let mut came = Vec::new();
-        self.link.read(&mut came);
+        self.link.read(&mut came).unwrap();
         assert!(came.len().is_multiple_of(UNIT), "units come whole");
         assert!(came.chunks(UNIT).all(|unit| unit.iter().all(|byte| *byte == unit[0])));
         came.chunks(UNIT).map(|unit| unit[0]).collect()

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use anabranch_links::{Context, Fault, Link, State, Tls};
+use anabranch_links::{Context, Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use rand::{Rng, RngExt};
@@ -164,7 +164,7 @@ impl Mixed {
 
     fn arrived(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.ours.read(&mut bytes);
+        self.ours.read(&mut bytes).unwrap();
         bytes
     }
 

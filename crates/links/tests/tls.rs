@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
-use anabranch_links::{Context, Fault, Link, State, Tls};
+use anabranch_links::{Context, Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use rand::{Rng, RngExt};
@@ -54,7 +54,7 @@ impl Pair {
 
 fn arrived(link: &mut Tls) -> Vec<u8> {
     let mut bytes = Vec::new();
-    link.read(&mut bytes);
+    link.read(&mut bytes).unwrap();
     bytes
 }
 

@@ -16,7 +16,9 @@ use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
-use crate::wire::link::{self, BadCerts, BesideToken, Certified, Identity, Info, Padding};
+use crate::wire::link::{
+    self, BadCerts, BesideToken, Certified, Extensions, Identity, Info, Padding,
+};
 use transcript::Transcript;
 
 mod transcript;
@@ -25,20 +27,12 @@ mod transcript;
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
 /// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The same, and one of ours (`docs/spec/unordered-links.md`), on links that can be unordered.
-const WITH_OURS: [u16; 4] = [3, 4, 5, UNORDERED];
-/// The same with those of ours in which who was reached may say where QUIC links come in
-/// (`docs/spec/quic-links.md`), on links in order and on others.
-const WITH_QUIC: [u16; 4] = [3, 4, 5, BESIDE_QUIC];
-const WITH_BOTH: [u16; 6] = [3, 4, 5, UNORDERED, BESIDE_QUIC, UNORDERED_BESIDE_QUIC];
-/// On QUIC links: nothing older speaks there.
-const OVER_QUIC: [u16; 1] = [WITH_PADDING];
-/// Cells bear numbers, and records of one size each hold one, behind NETINFO in each direction.
-const UNORDERED: u16 = 100;
-/// As 5, and QUIC cells may come.
-const BESIDE_QUIC: u16 = 101;
-/// As 100, and QUIC cells may come.
-const UNORDERED_BESIDE_QUIC: u16 = 102;
+/// The same, and the one of ours, on links of which more is wanted.
+const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
+/// On links with lanes: nothing older speaks there.
+const OVER_LANES: [u16; 1] = [WITH_PADDING];
+/// As 5, and each end says by CAPABILITIES what it wants (`docs/spec/numbers.md`).
+const WITH_CAPABILITIES: u16 = 103;
 /// The first one with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
 /// The first one with padding.
@@ -86,14 +80,32 @@ pub enum Ids {
     None,
 }
 
-/// What a link is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkKind {
-    /// TLS over TCP: all cells in order, unless they bear numbers.
-    #[default]
-    Tls,
-    /// QUIC: those of a circuit in order, and those of the link itself.
-    Quic,
+/// What a link can do, as its carrier knows, and what of it is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Each circuit has a lane of its own: its cells arrive in order, and wait for no other's.
+    /// Otherwise all cells are in one order.
+    pub lanes: bool,
+    /// All bytes arrive, those of a lane in the order in which they were sent, or the link ends.
+    pub whole: bool,
+    /// Records can be opened before their turn, if the neighbour wants it too.
+    pub early: bool,
+    /// A link with lanes may stand beside this one, if the neighbour wants it too.
+    pub beside: bool,
+}
+
+impl Capabilities {
+    /// Those of a link over a byte stream: one order, and nothing more.
+    pub const ORDERED: Capabilities =
+        Capabilities { lanes: false, whole: true, early: false, beside: false };
+    /// Those of a link with lanes.
+    pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
+
+    /// What VERSIONS and CAPABILITIES are to negotiate. Links with lanes have nothing of it.
+    fn wanted(self) -> Extensions {
+        let is_stream = !self.lanes;
+        Extensions { early: self.early && is_stream, beside: self.beside && is_stream }
+    }
 }
 
 /// What is known when a link's TLS handshake is done.
@@ -112,16 +124,27 @@ pub struct Start {
     /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
     /// relay has another from time to time.
     pub own_certificate: Option<[u8; 32]>,
-    /// What the link is made of.
-    pub kind: LinkKind,
-    /// Whether all bytes arrive by the link, in the order in which they were sent, or it ends; of a
-    /// QUIC link, those of each circuit.
-    pub whole: bool,
-    /// Whether records of the link can be opened before their turn, and we want that, if the
-    /// neighbour does.
-    pub unordered: bool,
-    /// If we want a QUIC link beside this one, and the neighbour does.
-    pub beside: Option<QuicWish>,
+    /// What the link can do.
+    pub capabilities: Capabilities,
+    /// How a QUIC link beside this one is wanted, if it may stand there.
+    pub beside: QuicWish,
+}
+
+impl Start {
+    /// Of an ordered link to `peer`, of which nothing else is known.
+    #[must_use]
+    pub fn new(now: Time, unix: u64, peer: IpAddr) -> Start {
+        Start {
+            now,
+            unix,
+            peer,
+            own: Vec::new(),
+            peer_certificate: None,
+            own_certificate: None,
+            capabilities: Capabilities::ORDERED,
+            beside: QuicWish::default(),
+        }
+    }
 }
 
 /// How a QUIC link beside another is wanted.
@@ -202,7 +225,9 @@ pub struct Channel {
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// The numbers of cells, once both speak [`UNORDERED`].
+    /// What the neighbour wants, once it has told by CAPABILITIES.
+    theirs: Option<Extensions>,
+    /// The numbers of cells, once both want them.
     order: Option<Box<CellOrder>>,
     /// On a link that is to be unordered: bytes of the outbox that go before its records have one
     /// size.
@@ -233,12 +258,10 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
-        let versions: &[u16] = match (start.kind, start.unordered, start.beside) {
-            (LinkKind::Quic, ..) => &OVER_QUIC,
-            (_, false, None) => &VERSIONS,
-            (_, true, None) => &WITH_OURS,
-            (_, false, Some(_)) => &WITH_QUIC,
-            (_, true, Some(_)) => &WITH_BOTH,
+        let versions: &[u16] = match (start.capabilities.lanes, start.capabilities.wanted()) {
+            (true, _) => &OVER_LANES,
+            (false, wanted) if wanted.any() => &WITH_OURS,
+            (false, _) => &VERSIONS,
         };
         Channel::speaking(versions, role, start)
     }
@@ -256,19 +279,7 @@ impl Channel {
     /// A channel between two shards of one relay. They need no proof of each other: it is open from
     /// the start.
     pub fn sibling(first: bool) -> Channel {
-        let peer = Ipv4Addr::UNSPECIFIED.into();
-        let start = Start {
-            now: Time::ZERO,
-            unix: 0,
-            peer,
-            own: Vec::new(),
-            peer_certificate: None,
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered: false,
-            beside: None,
-        };
+        let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
     }
 
@@ -285,6 +296,7 @@ impl Channel {
             received: Transcript::default(),
             said_netinfo: false,
             proven: false,
+            theirs: None,
             order: None,
             unfixed: None,
             asked: false,
@@ -352,9 +364,15 @@ impl Channel {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// What the link is made of.
-    pub fn kind(&self) -> LinkKind {
-        self.start.kind
+    /// Whether each circuit has a lane of its own on the link.
+    pub fn has_lanes(&self) -> bool {
+        self.start.capabilities.lanes
+    }
+
+    /// What both ends want of the link; nothing before it is known.
+    fn agreed(&self) -> Extensions {
+        let ours = self.start.capabilities.wanted();
+        self.theirs.map_or(Extensions::default(), |theirs| ours.and(theirs))
     }
 
     /// Says where QUIC links come in, if the neighbour reached us and both speak of it, and by
@@ -363,7 +381,7 @@ impl Channel {
     pub(crate) fn offer(&mut self, chance: BesideToken) -> Option<BesideToken> {
         let port = self.offers()?;
         let mut token = chance;
-        token[0] = self.start.beside.unwrap_or_default().begins;
+        token[0] = self.start.beside.begins;
         let token = Some(token).filter(|_| self.takes_detours());
         self.say(0, Command::QUIC, &link::put_quic(port, &token.unwrap_or_default()));
         token
@@ -371,15 +389,14 @@ impl Channel {
 
     /// Where QUIC links come in, if the neighbour is to be told.
     pub(crate) fn offers(&self) -> Option<u16> {
-        let speaks = matches!(self.version, BESIDE_QUIC | UNORDERED_BESIDE_QUIC);
-        let port = self.start.beside.map(|wish| wish.port).filter(|port| *port > 0);
-        port.filter(|_| speaks && !self.is_initiator())
+        let port = Some(self.start.beside.port).filter(|port| *port > 0);
+        port.filter(|_| self.agreed().beside && !self.is_initiator())
     }
 
     /// Whether circuits of QUIC links may move to this one: cells that bear numbers have no room
     /// for cells of another link.
     pub(crate) fn takes_detours(&self) -> bool {
-        self.version == BESIDE_QUIC
+        self.agreed().beside && self.order.is_none()
     }
 
     /// Whether the link protocol has padding.
@@ -493,15 +510,19 @@ impl Channel {
             (_, Command::PADDING | Command::VPADDING | Command::AUTHORIZE) => Ok(CellOutcome::Own),
             (Stage::Proofs, Command::CERTS) => self.take_certs(cell.body),
             (Stage::Proofs, Command::AUTH_CHALLENGE) => self.take_challenge(cell.body),
+            (Stage::Proofs, Command::CAPABILITIES) if self.version == WITH_CAPABILITIES => {
+                self.take_capabilities(cell.body)
+            }
             (Stage::Proofs, Command::NETINFO) => self.take_netinfo(cell.body),
             (Stage::Proofs, command) if command.is_variable() => Ok(CellOutcome::Own),
             (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
-            (Stage::Open, Command::QUIC) if self.version >= BESIDE_QUIC => {
-                self.take_offer(cell.body)
+            (Stage::Open, Command::QUIC) if self.agreed().beside => self.take_offer(cell.body),
+            (Stage::Open, Command::CAPABILITIES) if self.version == WITH_CAPABILITIES => {
+                Err(Fault::OutOfPlace(cell.command))
             }
             (Stage::Open, Command::BESIDE | Command::ARRIVED)
-                if self.kind() == LinkKind::Quic && cell.circuit == 0 =>
+                if self.has_lanes() && cell.circuit == 0 =>
             {
                 Ok(CellOutcome::Beside)
             }
@@ -547,8 +568,6 @@ impl Channel {
     ) -> Result<CellOutcome, Fault> {
         self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         self.stage = Stage::Proofs;
-        let numbers = matches!(self.version, UNORDERED | UNORDERED_BESIDE_QUIC);
-        self.order = numbers.then(Box::default);
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
             let versions = link::put_versions(self.versions);
@@ -609,9 +628,24 @@ impl Channel {
         Ok(CellOutcome::Export(certified.rsa_sha256))
     }
 
+    fn take_capabilities(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
+        let command = Command::CAPABILITIES;
+        if self.theirs.is_some() || self.is_initiator() && !self.proven {
+            return Err(Fault::OutOfPlace(command));
+        }
+        self.theirs = Some(link::read_capabilities(body).ok_or(Fault::Malformed(command))?);
+        if self.agreed().early {
+            self.order = Some(Box::default());
+            // What was said already, NETINFO the last of it, bears no numbers.
+            self.unfixed = self.said_netinfo.then_some(self.outbox.len());
+        }
+        Ok(CellOutcome::Own)
+    }
+
     fn take_netinfo(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let info = link::read_netinfo(body).ok_or(Fault::Malformed(Command::NETINFO))?;
-        if self.is_initiator() && !self.proven {
+        let has_told = self.version != WITH_CAPABILITIES || self.theirs.is_some();
+        if !has_told || self.is_initiator() && !self.proven {
             return Err(Fault::OutOfPlace(Command::NETINFO));
         }
         self.seen_as = info.seen;
@@ -637,8 +671,7 @@ impl Channel {
             return Err(Fault::OutOfPlace(Command::QUIC));
         }
         let (port, token) = link::read_quic(body).ok_or(Fault::Malformed(Command::QUIC))?;
-        let wish = self.start.beside.unwrap_or_default();
-        Ok(match wish.unless_unordered && self.order.is_some() {
+        Ok(match self.start.beside.unless_unordered && self.order.is_some() {
             true => CellOutcome::Own,
             false => CellOutcome::Offered(port, token),
         })
@@ -670,6 +703,10 @@ impl Channel {
             seen: Some(self.start.peer),
             own: self.start.own.clone(),
         };
+        if self.version == WITH_CAPABILITIES {
+            let wanted = self.start.capabilities.wanted();
+            self.say(0, Command::CAPABILITIES, &link::put_capabilities(wanted));
+        }
         self.say(0, Command::NETINFO, &link::put_netinfo(&info));
         // What is said from now on bears numbers, if both speak so.
         self.said_netinfo = true;
@@ -707,22 +744,8 @@ mod tests {
     }
 
     fn start(peer_certificate: Option<[u8; 32]>) -> Start {
-        let (now, peer) = (Time::ZERO, Ipv4Addr::LOCALHOST.into());
-        let own_certificate = None;
-        let (own, whole) = (Vec::new(), true);
-        let (kind, unordered, beside) = (LinkKind::Tls, false, None);
-        Start {
-            now,
-            unix: UNIX,
-            peer,
-            own,
-            peer_certificate,
-            own_certificate,
-            kind,
-            whole,
-            unordered,
-            beside,
-        }
+        let start = Start::new(Time::ZERO, UNIX, Ipv4Addr::LOCALHOST.into());
+        Start { peer_certificate, ..start }
     }
 
     /// Gives what one says to the other, which may want the secret that both have.
@@ -773,10 +796,12 @@ mod tests {
     fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
-            let beside =
-                port.map(|port| QuicWish { port, begins: TOKEN[0], unless_unordered: port == 1 });
-            let start = start(certificate);
-            Start { beside, unordered, ..start }
+            let unless_unordered = port == Some(1);
+            let begins = TOKEN[0];
+            let beside = QuicWish { port: port.unwrap_or_default(), begins, unless_unordered };
+            let ordered = Capabilities::ORDERED;
+            let capabilities = Capabilities { early: unordered, beside: port.is_some(), ..ordered };
+            Start { beside, capabilities, ..start(certificate) }
         };
         let role = Role::Initiator(credentials(1));
         let mut ends = [
@@ -792,18 +817,154 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_protocol_that_both_want_is_spoken() {
-        for (one, two, version) in [
-            ((None, false), (Some(9), false), 5),
-            ((Some(0), false), (None, true), 5),
-            ((None, true), (Some(9), true), UNORDERED),
-            ((Some(0), true), (Some(9), false), BESIDE_QUIC),
-            ((Some(0), true), (Some(9), true), UNORDERED_BESIDE_QUIC),
+    fn what_both_ends_want_is_agreed() {
+        let agreed = |early, beside| Extensions { early, beside };
+        for (one, two, version, both) in [
+            ((None, false), (Some(9), false), 5, agreed(false, false)),
+            ((None, false), (None, false), 5, agreed(false, false)),
+            ((Some(0), false), (None, true), 103, agreed(false, false)),
+            ((None, true), (Some(9), true), 103, agreed(true, false)),
+            ((Some(0), true), (Some(9), false), 103, agreed(false, true)),
+            ((Some(0), true), (Some(9), true), 103, agreed(true, true)),
         ] {
             let ends = wanting(one, two);
-            assert!(ends.iter().all(|end| end.version == version), "{one:?} {two:?}");
-            let numbers = ends.each_ref().map(|end| end.order.is_some());
-            assert_eq!(numbers, [version == UNORDERED || version == UNORDERED_BESIDE_QUIC; 2]);
+            for end in &ends {
+                assert!(end.is_open() && end.version == version, "{one:?} {two:?}");
+                assert_eq!(end.agreed(), both, "{one:?} {two:?}");
+                assert_eq!(end.order.is_some(), both.early);
+                assert_eq!(end.is_held_back(), both.early, "until records have one size");
+                assert_eq!(end.takes_detours(), both.beside && !both.early);
+            }
+        }
+    }
+
+    /// The cells that a channel has to say, of link protocol 4 and later.
+    fn said(channel: &mut Channel) -> Vec<Command> {
+        let mut bytes = std::mem::take(&mut channel.outbox);
+        let first = if channel.stage == Stage::Versions { Width::Two } else { channel.width() };
+        let mut cells = Cells::new(&mut bytes, first, LONGEST);
+        let mut commands = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            commands.push(cell.command);
+        }
+        commands
+    }
+
+    /// A responder that wants all, and has heard VERSIONS of these.
+    fn asked(versions: &[u16]) -> Channel {
+        let mut responder = wanting_all(Role::Responder(credentials(2)));
+        let body = link::put_versions(versions);
+        let mut cell = Vec::new();
+        cell::put_variable(&mut cell, Width::Two, Command::VERSIONS, &body);
+        let mut cells = Cells::new(&mut cell, Width::Two, LONGEST);
+        let cell = cells.next_cell().unwrap().unwrap();
+        responder.take(&mut stream(3, 0, "link"), &cell).unwrap();
+        responder
+    }
+
+    fn wanting_all(role: Role) -> Channel {
+        let ordered = Capabilities::ORDERED;
+        let capabilities = Capabilities { early: true, beside: true, ..ordered };
+        Channel::new(role, Start { capabilities, ..start(None) })
+    }
+
+    #[test]
+    fn versions_names_one_number_of_ours_and_none_where_nothing_is_wanted() {
+        let named = |channel: &Channel| channel.outbox[5..].to_vec();
+        let all = wanting_all(Role::Client);
+        assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
+        assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
+        let with = |capabilities| Start { capabilities, ..start(None) };
+        let lanes = Capabilities { early: true, beside: true, ..Capabilities::LANES };
+        assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
+    }
+
+    #[test]
+    fn capabilities_are_said_before_netinfo_and_to_who_named_103_alone() {
+        let stock = &[3, 4, 5][..];
+        let former = &[3, 4, 5, 100, 101, 102][..];
+        for (versions, speaks) in [(stock, 5), (former, 5), (&[4, 5, 103], 103)] {
+            let mut responder = asked(versions);
+            assert_eq!(responder.version, speaks, "{versions:?}");
+            let mut bytes = std::mem::take(&mut responder.outbox);
+            let mut cells = Cells::new(&mut bytes, Width::Two, LONGEST);
+            assert_eq!(cells.next_cell().unwrap().unwrap().command, Command::VERSIONS);
+            let taken = cells.taken();
+            responder.outbox = bytes.split_off(taken);
+            let (certs, challenge) = (Command::CERTS, Command::AUTH_CHALLENGE);
+            let all = [certs, challenge, Command::CAPABILITIES, Command::NETINFO];
+            let expected: Vec<Command> = match speaks {
+                103 => all.to_vec(),
+                _ => vec![certs, challenge, Command::NETINFO],
+            };
+            assert_eq!(said(&mut responder), expected, "{versions:?}");
+        }
+    }
+
+    /// What a channel makes of a fixed-length cell.
+    fn hears(channel: &mut Channel, command: Command, body: &[u8]) -> Result<CellOutcome, Fault> {
+        let mut bytes = Vec::new();
+        cell::put_fixed(&mut bytes, 0, command, body);
+        let mut cells = Cells::new(&mut bytes, Width::Four, 0);
+        channel.take(&mut stream(4, 0, "link"), &cells.next_cell().unwrap().unwrap())
+    }
+
+    #[test]
+    fn capabilities_out_of_place_end_the_link() {
+        let command = Command::CAPABILITIES;
+        let out_of_place = Err(Fault::OutOfPlace(command));
+        let all = link::put_capabilities(Extensions { early: true, beside: true });
+        let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
+        // Before VERSIONS, on either end.
+        for role in [Role::Client, Role::Responder(credentials(2))] {
+            assert_eq!(hears(&mut wanting_all(role), command, &all), out_of_place);
+        }
+        // To who named no 103, before NETINFO; behind it, as any command that nobody knows.
+        let mut stock = asked(&[4, 5]);
+        assert_eq!(hears(&mut stock, command, &all), out_of_place);
+        let mut stock = asked(&[4, 5]);
+        assert_eq!(hears(&mut stock, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
+        assert_eq!(hears(&mut stock, command, &all), Ok(CellOutcome::Circuit));
+        assert_eq!(stock.agreed(), Extensions::default());
+        // Twice, and behind NETINFO.
+        let mut twice = asked(&[5, 103]);
+        assert_eq!(hears(&mut twice, command, &all), Ok(CellOutcome::Own));
+        assert_eq!(hears(&mut twice, command, &all), out_of_place);
+        let mut late = asked(&[5, 103]);
+        assert_eq!(hears(&mut late, command, &all), Ok(CellOutcome::Own));
+        assert_eq!(hears(&mut late, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
+        assert_eq!(hears(&mut late, command, &all), out_of_place);
+        // Not at all.
+        let missing = hears(&mut asked(&[5, 103]), Command::NETINFO, &netinfo);
+        assert_eq!(missing, Err(Fault::OutOfPlace(Command::NETINFO)));
+        // To who opened the link, before it knows who speaks.
+        let mut one = wanting_all(Role::Client);
+        let mut versions = Vec::new();
+        cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5, 0, 103]);
+        let mut cells = Cells::new(&mut versions, Width::Two, LONGEST);
+        one.take(&mut stream(1, 0, "link"), &cells.next_cell().unwrap().unwrap()).unwrap();
+        assert_eq!(hears(&mut one, command, &all), out_of_place);
+    }
+
+    #[test]
+    fn capabilities_of_a_wrong_length_end_the_link_and_unknown_ones_are_ignored() {
+        let command = Command::CAPABILITIES;
+        for body in [&[0][..], &[0, 3]] {
+            let heard = hears(&mut asked(&[5, 103]), command, body);
+            assert_eq!(heard, Err(Fault::Malformed(command)), "{body:?}");
+        }
+        for (body, early, beside) in [
+            (&[1, 0][..], false, false),
+            (&[1, 1], true, false),
+            (&[1, 2], false, true),
+            (&[1, 0xff], true, true),
+            (&[1, 0xfc], false, false),
+            (&[3, 3, 0xff, 0xff], true, true),
+            (&[1, 1, 2, 3], true, false),
+        ] {
+            let mut responder = asked(&[5, 103]);
+            assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
+            assert_eq!(responder.agreed(), Extensions { early, beside }, "{body:?}");
         }
     }
 
@@ -855,7 +1016,8 @@ mod tests {
     #[test]
     fn a_proof_for_one_connection_proves_nothing_on_another() {
         let them = credentials(2);
-        let quic = |certificate| Start { kind: LinkKind::Quic, ..start(certificate) };
+        let capabilities = Capabilities::LANES;
+        let quic = |certificate| Start { capabilities, ..start(certificate) };
         let shown = Some(them.tls_certificate);
         let mut one = Channel::new(Role::Initiator(credentials(1)), quic(shown));
         let mut two = Channel::new(Role::Responder(Arc::clone(&them)), quic(None));

@@ -1,12 +1,13 @@
 //! The links of one core: channels, the circuits on each of them, and the cells that wait.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::net::IpAddr;
 
 use anabranch_multipath::{LinkView, Time};
 use rand_core::CryptoRng;
 
-use crate::channel::{Channel, Ids, LinkKind};
+use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
 use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
@@ -20,9 +21,48 @@ use detour::{Delivery, Detour};
 
 mod detour;
 
-/// A link's number, which the driver gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u64);
+/// A link: the carrier that transfers its bytes, and the link's number there. The driver assigns
+/// both; the core compares them only.
+///
+/// Eight bytes: the carrier in the highest one. Links are ordered by carrier, then by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(u64);
+
+impl LinkId {
+    /// Bits of a number.
+    const NUMBER: u32 = 56;
+
+    /// The link `number` of `carrier`. Numbers have at most 56 bits.
+    #[must_use]
+    pub const fn new(carrier: u8, number: u64) -> LinkId {
+        debug_assert!(number >> LinkId::NUMBER == 0, "a number has 56 bits");
+        LinkId((carrier as u64) << LinkId::NUMBER | number)
+    }
+
+    /// The carrier.
+    #[must_use]
+    pub const fn carrier(self) -> u8 {
+        (self.0 >> LinkId::NUMBER) as u8
+    }
+
+    /// The number among the carrier's links.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << LinkId::NUMBER) - 1)
+    }
+
+    /// Both in one number, which differs for every link.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for LinkId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "LinkId({}:{})", self.carrier(), self.number())
+    }
+}
 
 /// A circuit's place on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +73,7 @@ pub struct Lane {
 
 impl Lane {
     /// On no link: what is sent there goes nowhere.
-    pub(crate) const NOWHERE: Lane = Lane { link: LinkId(u64::MAX), id: 0 };
+    pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
 /// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the
@@ -186,7 +226,7 @@ impl Channels {
             transport: Transport::default(),
             lately: RecentCells::default(),
             busiest: 0,
-            policy: self.policy.policy(id.0),
+            policy: self.policy.policy(id.bits()),
             told: false,
         };
         self.links.insert(id, link);
@@ -255,11 +295,11 @@ impl Channels {
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
         let mut links = links.filter(leads);
         let first = links.next()?;
-        [first].into_iter().chain(links).find(|id| self.is_quic(*id)).or(Some(first))
+        [first].into_iter().chain(links).find(|id| self.has_lanes(*id)).or(Some(first))
     }
 
-    fn is_quic(&self, id: LinkId) -> bool {
-        self.links.get(&id).is_some_and(|link| link.channel.kind() == LinkKind::Quic)
+    fn has_lanes(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.channel.has_lanes())
     }
 
     /// The open links to a relay of this RSA identity.
@@ -283,7 +323,7 @@ impl Channels {
 
     /// Open QUIC links, and circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
-        let is_quic = |link: &&Link| link.channel.kind() == LinkKind::Quic && !link.has_moved();
+        let is_quic = |link: &&Link| link.channel.has_lanes() && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
@@ -634,4 +674,20 @@ impl Link {
 pub(crate) fn is(identity: &Identity, target: &Target) -> bool {
     let is_named = target.rsa == ANYBODY || identity.rsa == target.rsa;
     is_named && target.ed25519.is_none_or(|key| key == identity.ed25519)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_named_by_its_carrier_and_its_number_there() {
+        let largest = (1 << LinkId::NUMBER) - 1;
+        for (carrier, number) in [(0, 1), (1, 1), (2, largest), (u8::MAX, 0)] {
+            let link = LinkId::new(carrier, number);
+            assert_eq!((link.carrier(), link.number()), (carrier, number));
+        }
+        assert!(LinkId::new(0, largest) < LinkId::new(1, 0), "no carrier's links are another's");
+        assert_eq!(size_of::<LinkId>(), size_of::<u64>());
+    }
 }

@@ -15,7 +15,7 @@ use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
 
 /// The link between client and guard.
-const FIRST: LinkId = LinkId(1);
+const FIRST: LinkId = LinkId::new(0, 1);
 const DELAY: Duration = Duration::from_millis(5);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 

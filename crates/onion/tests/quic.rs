@@ -285,7 +285,7 @@ fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
         world.run_for(Duration::from_millis(rng.random_range(0..most)));
     };
     for &link in links {
-        world.pipes.get_mut(&link).unwrap().swallow_to(usize::from(link.0 % 3 == 0));
+        world.pipes.get_mut(&link).unwrap().swallow_to(usize::from(link.number() % 3 == 0));
         wait(world, 60);
     }
     for &link in links {
@@ -294,7 +294,7 @@ fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
         wait(world, 3_000);
     }
     for &link in links {
-        let first = usize::from(link.0 % 2 == 0);
+        let first = usize::from(link.number() % 2 == 0);
         world.lose(link, first);
         wait(world, 20);
         world.lose(link, 1 - first);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
-use anabranch_onion::channel::{CellOutcome, Channel, LinkKind, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::ServiceParams;
@@ -69,16 +69,8 @@ impl Party {
         let peer = IpAddr::from([10, 66, node as u8, number]);
         let link = world.raw_link(node, peer);
         let start = Start {
-            now: world.now,
-            unix: world::UNIX,
-            peer,
-            own: Vec::new(),
             peer_certificate: Some(world.relays[node].tls_certificate),
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered: false,
-            beside: None,
+            ..Start::new(world.now, world::UNIX, peer)
         };
         let rng = seed::stream(u64::from(number), node as u64, "party");
         let channel = Channel::new(role, start);
@@ -106,7 +98,7 @@ impl Party {
         let mut came = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
             if let CellOutcome::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
-                let number = self.link.0.to_be_bytes();
+                let number = self.link.bits().to_be_bytes();
                 let secret = Sha256::new().chain_update(number).chain_update(context).finalize();
                 self.channel.exported(&mut self.rng, secret.into()).unwrap();
             }

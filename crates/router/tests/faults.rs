@@ -12,9 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_links::{Context, Link, State, Tls};
+use anabranch_links::{Context, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
-use anabranch_onion::channel::{Channel, LinkKind, Role, Start};
+use anabranch_onion::channel::{Capabilities, Channel, Role, Start};
 use anabranch_onion::handshake::fast;
 use anabranch_onion::wire::cell::{Cells, Command, put_fixed};
 use anabranch_onion::wire::keys::sha256;
@@ -107,16 +107,9 @@ impl Peer {
             exchange(&mut link, &mut socket);
         }
         let start = Start {
-            now: Time::ZERO,
-            unix: unix(),
-            peer: to.ip(),
-            own: Vec::new(),
             peer_certificate: link.peer_certificate().map(sha256),
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered,
-            beside: None,
+            capabilities: Capabilities { early: unordered, ..Capabilities::ORDERED },
+            ..Start::new(Time::ZERO, unix(), to.ip())
         };
         let channel = Channel::new(Role::Client, start);
         let mut peer = Peer { socket, link, channel, inbox: Vec::new() };
@@ -134,7 +127,7 @@ impl Peer {
         let said = std::mem::take(&mut self.channel.outbox);
         self.link.write(&said).unwrap();
         exchange(&mut self.link, &mut self.socket);
-        self.link.read(&mut self.inbox);
+        self.link.read(&mut self.inbox).unwrap();
         let mut rng = anabranch_os::entropy::generator().unwrap();
         let mut cells = Cells::new(&mut self.inbox, self.channel.width(), self.channel.longest());
         self.channel.frame(&mut cells);

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_links::{Context, Link, State};
+use anabranch_links::{Context, Link, State, StreamLink};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::newcomers::HALF_OPEN;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anabranch_links::{Context, Link, State, Tls};
+use anabranch_links::{Context, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 
 const NOW: u64 = 1_800_000_000;
@@ -53,7 +53,7 @@ fn carry(link: &mut Tls, socket: &mut TcpStream, mut done: impl FnMut(&mut Tls) 
 fn arrives(link: &mut Tls, socket: &mut TcpStream, wanted: &[u8]) {
     let mut plain = Vec::new();
     carry(link, socket, |link| {
-        link.read(&mut plain);
+        link.read(&mut plain).unwrap();
         plain.ends_with(wanted)
     });
 }

@@ -216,6 +216,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         dealing: None,
         trace: None,
         tap: None,
+        links: Default::default(),
         quic: None,
     })
 }

@@ -252,6 +252,7 @@ impl ClientArgs {
             design: args.design()?,
             dealing: args.dealing()?,
             tap: taps.into_iter().next(),
+            links: links.over_tcp,
             quic: links.quic,
             trace: args.trace()?,
         };

@@ -1,7 +1,7 @@
 //! `--link`: which kinds of links are wanted, the dearest first.
 
 use anabranch_router::onion::tap::{Tap, TapKind};
-use anabranch_router::onion::{QuicCongestion, QuicLinking};
+use anabranch_router::onion::{QuicCongestion, QuicLinking, StreamFamily};
 use clap::ValueEnum;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer};
 use crate::failure::Failure;
 use crate::split::forms::OneOrMany;
 
-/// Kinds of links to other relays, used if the neighbour supports them.
+/// Kinds of links to other relays, used if the neighbour supports them. A kind with the name of a
+/// [`StreamFamily`] is what links over TCP are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
     /// All bytes in order, as in any Tor.
@@ -44,6 +45,8 @@ impl From<QuicCongestionArg> for QuicCongestion {
 /// What is wanted of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkWishes {
+    /// What links over TCP are made of.
+    pub(super) over_tcp: &'static StreamFamily,
     /// TLS links may be unordered.
     unordered: bool,
     /// Beside which links QUIC ones are opened.
@@ -77,7 +80,10 @@ impl LinkWishes {
             unless_unordered: place(LinkKind::Utls).is_some_and(|utls| utls < quic),
             congestion: QuicCongestion::default(),
         });
-        Ok(LinkWishes { unordered: place(LinkKind::Utls).is_some(), quic, per_circuit })
+        let named = |kind: &LinkKind| StreamFamily::named(kind.to_possible_value()?.get_name());
+        let over_tcp = kinds.iter().find_map(named).unwrap_or_default();
+        let unordered = place(LinkKind::Utls).is_some();
+        Ok(LinkWishes { over_tcp, unordered, quic, per_circuit })
     }
 
     /// The same of a client, whose circuits share the link to their guard.
@@ -192,7 +198,8 @@ mod tests {
             ("quic,utls", true, quic_links(false)),
             ("utls,quic,tls", true, quic_links(true)),
         ] {
-            let wanted = LinkWishes { unordered, quic, per_circuit: false };
+            let over_tcp = StreamFamily::named("tls").unwrap_or_default();
+            let wanted = LinkWishes { over_tcp, unordered, quic, per_circuit: false };
             assert_eq!(wishes(text).ok(), Some(wanted), "{text}");
         }
         let alone = wishes("tls-per-circuit").ok();

@@ -238,6 +238,7 @@ impl RelayArgs {
             live,
             bridge,
             taps,
+            links: links.over_tcp,
             quic: links.quic,
             dedicated_links: links.per_circuit,
             mptcp,

@@ -18,9 +18,9 @@ use super::epoch::Epoch;
 use super::link::QuicLink;
 use super::place::{Place, first_id};
 use super::units::Units;
-use crate::State;
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
+use crate::{Link as _, State};
 
 /// Handshakes of others under way from which on a newcomer has to show by a Retry that it is at its
 /// address.
@@ -355,6 +355,7 @@ impl Endpoint {
         if entry.link.state() == State::Open {
             entry.link.flush();
         }
+        entry.link.say_goodbye(at);
         let transmit = entry.link.connection.poll_transmit(at, SEGMENTS, into);
         self.note_due(id);
         let transmit = transmit?;

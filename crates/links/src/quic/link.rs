@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use anabranch_multipath::LinkView;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::lanes::Lanes;
 use super::units::{Head, UnitReader, Units, fault};
-use crate::{Fault, State};
+use crate::{Fault, Link, Promises, State};
 
 mod reading;
 
@@ -38,6 +39,8 @@ pub struct QuicLink {
     peers: Option<CertificateDer<'static>>,
     dialled: bool,
     state: State,
+    /// The owner has closed it.
+    closed: bool,
     fault: Option<Fault>,
     /// The stream of lane 0, its reader, and whether we have said anything.
     own_lane: Option<StreamId>,
@@ -77,6 +80,7 @@ impl QuicLink {
             peers: None,
             dialled,
             state: State::Handshaking,
+            closed: false,
             fault: None,
             own_lane: None,
             own_reader: UnitReader::own(),
@@ -90,12 +94,6 @@ impl QuicLink {
             unopened: VecDeque::new(),
             refused: Vec::new(),
         }
-    }
-
-    /// Where the link is in its life.
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.state
     }
 
     /// Why it has ended, if that was not in order.
@@ -114,31 +112,6 @@ impl QuicLink {
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.connection.remote_address()
-    }
-
-    /// The DER form of the certificate that the peer showed, if we opened the link and it is open.
-    #[must_use]
-    pub fn peer_certificate(&self) -> Option<&[u8]> {
-        self.peers.as_deref()
-    }
-
-    /// The DER form of the certificate that we show to who opens a link.
-    #[must_use]
-    pub fn own_certificate(&self) -> &[u8] {
-        &self.own
-    }
-
-    /// Keying material of this connection (RFC 5705, RFC 8446 7.5), 32 bytes, the same on both
-    /// sides.
-    ///
-    /// # Errors
-    /// [`Fault::Misuse`] before the handshake is done.
-    pub fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
-        let mut secret = [0; 32];
-        let session = self.connection.crypto_session();
-        let exported = session.export_keying_material(&mut secret, label, context);
-        let early = Fault::Misuse("a link exports no keys before its handshake is done");
-        exported.map(|()| secret).map_err(|_| early)
     }
 
     /// From now on other lanes than the link's own are read: what made them is known to be whom it
@@ -178,47 +151,11 @@ impl QuicLink {
         }
     }
 
-    /// Appends the units that have arrived, of a lane in order: how many bytes that was.
-    ///
-    /// # Errors
-    /// [`Fault::Peer`]: the peer said what it must not, and the link is to be closed.
-    pub fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
-        let before = into.len();
-        into.append(&mut self.refused);
-        let mut readable = std::mem::take(&mut self.readable);
-        if let Some(own) = self.own_lane.filter(|own| readable.remove(own)) {
-            self.read_own(own, into)?;
+    /// Has the connection say goodbye, if the owner has closed the link.
+    pub(super) fn say_goodbye(&mut self, now: Instant) {
+        if self.closed && !self.connection.is_closed() {
+            self.connection.close(now, ENDED, Bytes::new());
         }
-        if !self.admits {
-            self.readable = readable;
-            return Ok(into.len() - before);
-        }
-        while let Some(stream) = readable.pop_first() {
-            readable.extend(self.read_lane(stream, into)?);
-        }
-        Ok(into.len() - before)
-    }
-
-    /// Takes whole units for the peer. Those of a lane that nobody has made, or that has ended, are
-    /// dropped.
-    ///
-    /// # Errors
-    /// [`Fault::Misuse`] before the link is open, and for what is no whole unit.
-    pub fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
-        if self.state != State::Open {
-            return Err(Fault::Misuse("units go by an open link"));
-        }
-        let mut rest = Bytes::copy_from_slice(plain);
-        while !rest.is_empty() {
-            let head = (self.units.head)(&rest, !self.said);
-            let Some(head) = head.filter(|head| head.length <= rest.len()) else {
-                return Err(Fault::Misuse("what is written is whole units"));
-            };
-            self.said = true;
-            let units = rest.split_to(self.run(head, &rest));
-            self.write_units(head, units);
-        }
-        Ok(())
     }
 
     /// Bytes of the unit at the beginning and of those of its lane that follow it at once: the
@@ -395,6 +332,90 @@ impl QuicLink {
             self.most_lanes *= 2;
             self.connection.set_max_concurrent_streams(Dir::Bi, self.most_lanes.into());
         }
+    }
+}
+
+/// What a link carries is *units*, of which each lane has its own order.
+impl Link for QuicLink {
+    fn promises(&self) -> Promises {
+        let record = usize::from(self.connection.stats().path.current_mtu);
+        Promises { whole: true, lanes: true, record }
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+
+    /// Appends the units that have arrived, of a lane in order: how many bytes that was.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the peer said what it must not, and the link is to be closed.
+    fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
+        let before = into.len();
+        into.append(&mut self.refused);
+        let mut readable = std::mem::take(&mut self.readable);
+        if let Some(own) = self.own_lane.filter(|own| readable.remove(own)) {
+            self.read_own(own, into)?;
+        }
+        if !self.admits {
+            self.readable = readable;
+            return Ok(into.len() - before);
+        }
+        while let Some(stream) = readable.pop_first() {
+            readable.extend(self.read_lane(stream, into)?);
+        }
+        Ok(into.len() - before)
+    }
+
+    /// Takes whole units for the peer. Those of a lane that nobody has made, or that has ended, are
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] unless the link is open, and for what is no whole unit.
+    fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+        if self.state != State::Open || self.closed {
+            return Err(Fault::Misuse("units go by an open link"));
+        }
+        let mut rest = Bytes::copy_from_slice(plain);
+        while !rest.is_empty() {
+            let head = (self.units.head)(&rest, !self.said);
+            let Some(head) = head.filter(|head| head.length <= rest.len()) else {
+                return Err(Fault::Misuse("what is written is whole units"));
+            };
+            self.said = true;
+            let units = rest.split_to(self.run(head, &rest));
+            self.write_units(head, units);
+        }
+        Ok(())
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        self.peers.as_deref()
+    }
+
+    fn own_certificate(&self) -> &[u8] {
+        &self.own
+    }
+
+    fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
+        let mut secret = [0; 32];
+        let session = self.connection.crypto_session();
+        let exported = session.export_keying_material(&mut secret, label, context);
+        let early = Fault::Misuse("a link exports no keys before its handshake is done");
+        exported.map(|()| secret).map_err(|_| early)
+    }
+
+    /// The connection's own buffers shrink by themselves.
+    fn rest(&mut self) -> usize {
+        let before = self.refused.capacity();
+        self.refused.shrink_to_fit();
+        before - self.refused.capacity()
+    }
+
+    /// The peer is told with what [`Endpoint::transmit`](super::Endpoint::transmit) gives next; it
+    /// does not wait for units.
+    fn close(&mut self) {
+        self.closed = true;
     }
 }
 

@@ -19,7 +19,9 @@ use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
 use crate::utls::EarlyCounts;
-use crate::{Fault, Link, PeerFault, PeerFaultKind, Promises, State};
+use crate::{
+    EarlyRecords, Fault, Link, PeerFault, PeerFaultKind, Promises, State, StreamFamily, StreamLink,
+};
 
 mod certificate;
 pub(crate) mod context;
@@ -42,6 +44,13 @@ use secrets::SecretKeeper;
 
 pub use context::Context;
 pub use setup::SetupError;
+
+/// TLS as a kind of link over a byte stream.
+pub const FAMILY: StreamFamily = StreamFamily {
+    name: "tls",
+    connect: |context| Ok(Box::new(context.connect()?)),
+    accept: |context| Ok(Box::new(context.accept()?)),
+};
 
 /// The least content of records of one size: a KeyUpdate's.
 const LEAST: usize = 5;
@@ -121,7 +130,7 @@ impl Tls {
     }
 
     /// From the peer's next record on all have so many bytes of content, as it has agreed: those
-    /// that [`Link::receive_early`] shows are opened before their turn, and the link is not
+    /// that [`EarlyRecords::receive_early`] shows are opened before their turn, and the link is not
     /// [whole](Promises::whole) any more. What came before has been read.
     ///
     /// # Errors
@@ -186,7 +195,8 @@ impl Link for Tls {
             Phase::Records(records) => records.early(),
             _ => None,
         };
-        Promises { whole: early.is_none(), record: self.fixed.unwrap_or(RECORD) }
+        let whole = early.is_none();
+        Promises { whole, lanes: false, record: self.fixed.unwrap_or(RECORD) }
     }
 
     fn state(&self) -> State {
@@ -196,56 +206,6 @@ impl Link for Tls {
             Phase::Library(_) | Phase::Records(_) => State::Open,
             Phase::Lost => State::Ended,
         }
-    }
-
-    fn receive(&mut self, _: Time, mut bytes: &[u8]) -> Result<(), Fault> {
-        while !bytes.is_empty() && !self.ended {
-            let handshaking = self.state() == State::Handshaking;
-            let outcome = match &mut self.phase {
-                Phase::Library(library) => {
-                    let received = library.receive(&mut bytes, &mut self.arrived);
-                    received.map_err(|error| PeerFault::of(&error))
-                }
-                Phase::Records(records) => {
-                    records.receive(std::mem::take(&mut bytes), &mut self.arrived)
-                }
-                Phase::Lost => Ok(true),
-            };
-            self.ended = outcome.map_err(|fault| self.end(fault))?;
-            if handshaking && self.state() != State::Handshaking {
-                self.open()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]) {
-        if let Phase::Records(records) = &mut self.phase
-            && !self.ended
-        {
-            records.receive_early(now, (offset, bytes), &mut self.arrived);
-        }
-    }
-
-    fn can_be_unordered(&self) -> bool {
-        matches!(self.phase, Phase::Records(_)) && !self.ended && !self.closed
-    }
-
-    fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault> {
-        self.send_fixed(content)?;
-        self.open_early(now, content)
-    }
-
-    fn early_counts(&self) -> Option<EarlyCounts> {
-        match &self.phase {
-            Phase::Records(records) => records.early().map(|early| early.counts()),
-            _ => None,
-        }
-    }
-
-    /// TLS over a stream waits for nothing but bytes.
-    fn next_timeout(&self) -> Option<Time> {
-        None
     }
 
     fn peer_certificate(&self) -> Option<&[u8]> {
@@ -265,11 +225,11 @@ impl Link for Tls {
         exported.ok_or(Fault::Misuse("a link exports no keys before its handshake is done"))
     }
 
-    fn read(&mut self, into: &mut Vec<u8>) -> usize {
+    fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let count = self.arrived.len();
         // Not swapped: a link that brings little would keep the room of one that brought much.
         into.append(&mut self.arrived);
-        count
+        Ok(count)
     }
 
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
@@ -284,16 +244,6 @@ impl Link for Tls {
             State::Open | State::Ended => self.pass(plain),
         }
         Ok(())
-    }
-
-    fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
-        let before = into.len();
-        match &mut self.phase {
-            Phase::Library(library) => library.transmit(into),
-            Phase::Records(records) => records.transmit(into),
-            Phase::Lost => {}
-        }
-        into.len() > before
     }
 
     fn rest(&mut self) -> usize {
@@ -315,6 +265,78 @@ impl Link for Tls {
                 Phase::Records(records) => records.close(),
                 Phase::Lost => {}
             }
+        }
+    }
+}
+
+impl StreamLink for Tls {
+    fn receive(&mut self, _: Time, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() && !self.ended {
+            let handshaking = self.state() == State::Handshaking;
+            let outcome = match &mut self.phase {
+                Phase::Library(library) => {
+                    let received = library.receive(&mut bytes, &mut self.arrived);
+                    received.map_err(|error| PeerFault::of(&error))
+                }
+                Phase::Records(records) => {
+                    records.receive(std::mem::take(&mut bytes), &mut self.arrived)
+                }
+                Phase::Lost => Ok(true),
+            };
+            self.ended = outcome.map_err(|fault| self.end(fault))?;
+            if handshaking && self.state() != State::Handshaking {
+                self.open()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+        let before = into.len();
+        match &mut self.phase {
+            Phase::Library(library) => library.transmit(into),
+            Phase::Records(records) => records.transmit(into),
+            Phase::Lost => {}
+        }
+        into.len() > before
+    }
+
+    /// TLS over a stream waits for nothing but bytes.
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn early_records(&self) -> Option<&dyn EarlyRecords> {
+        Some(self)
+    }
+
+    fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
+        Some(self)
+    }
+}
+
+impl EarlyRecords for Tls {
+    fn can_be_unordered(&self) -> bool {
+        matches!(self.phase, Phase::Records(_)) && !self.ended && !self.closed
+    }
+
+    fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault> {
+        self.send_fixed(content)?;
+        self.open_early(now, content)
+    }
+
+    fn early_counts(&self) -> Option<EarlyCounts> {
+        match &self.phase {
+            Phase::Records(records) => records.early().map(|early| early.counts()),
+            _ => None,
+        }
+    }
+
+    fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]) {
+        if let Phase::Records(records) = &mut self.phase
+            && !self.ended
+        {
+            records.receive_early(now, (offset, bytes), &mut self.arrived);
         }
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     use super::super::secrets::SecretKeeper;
     use super::super::{Context, Tls};
     use super::*;
-    use crate::{Fault, Link, State};
+    use crate::{Fault, Link, State, StreamLink};
 
     const NOW: u64 = 1_800_000_000;
 

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_links::{Fault, State};
+use anabranch_links::{Fault, Link as _, State};
 use anabranch_netem::{LinkSettings, Loss};
 
-use crate::world::{DATA, MAKES, World, line, unit, units_of};
+use anabranch_testkit::every_link::conforms;
+use anabranch_testkit::quic_pair::{DATA, MAKES, QuicPair as World, line, unit, units_of};
 
 const DELAY: Duration = Duration::from_millis(50);
 /// The lanes in use: either end has made five.
@@ -86,6 +87,23 @@ fn fronts(world: &World, end: usize, name: &str) -> Vec<u32> {
         next
     };
     by_lane.into_iter().map(front).collect()
+}
+
+#[test]
+fn quic_is_a_link() {
+    for carrier in carriers() {
+        let mut seed = 0;
+        conforms(carrier.name, || {
+            seed += 1;
+            let mut pair = World::open(&carrier.settings, seed);
+            (pair.doubles, pair.changed) = (carrier.doubles, carrier.changed);
+            // The link's own lane is made by its first unit.
+            pair.write(0, &unit(0, DATA, 0));
+            pair.run(Duration::from_secs(5));
+            pair.came = [Vec::new(), Vec::new()];
+            pair
+        });
+    }
 }
 
 #[test]

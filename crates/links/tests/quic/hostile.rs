@@ -4,12 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_links::quic::{Arrival, Congestion, Endpoint, Head, UnitReader, Units};
-use anabranch_links::{Context, Fault, State};
+use anabranch_links::{Context, Fault, Link as _, State};
 use anabranch_multipath::seed::stream;
 use anabranch_netem::LinkSettings;
 use rand::{Rng, RngExt};
 
-use crate::world::{self, DATA, ENDS, MAKES, NOW, UNIT, UNITS, World, head, line, unit, units_of};
+use anabranch_testkit::quic_pair::{
+    self as world, DATA, ENDS, MAKES, NOW, QuicPair as World, UNIT, UNITS, head, line, unit,
+    units_of,
+};
 
 const DELAY: Duration = Duration::from_millis(50);
 

@@ -5,17 +5,18 @@
 
 mod conformance;
 mod hostile;
-mod world;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anabranch_links::quic::Congestion;
-use anabranch_links::{Context, Fault, Link as _, State, Tls};
+use anabranch_links::{Context, Fault, Link as _, State, StreamLink as _, Tls};
 use anabranch_multipath::Time;
 use anabranch_netem::{LinkSettings, Loss};
 
-use world::{DATA, ENDS, MAKES, NOW, UNIT, World, line, unit, units_of};
+use anabranch_testkit::quic_pair::{
+    DATA, ENDS, MAKES, NOW, QuicPair as World, UNIT, address, line, unit, units_of,
+};
 
 const DELAY: Duration = Duration::from_millis(50);
 
@@ -66,10 +67,10 @@ fn over_tls_all_lanes_wait_for_a_lost_segment() {
     }
     // The first is lost: the kernel gives out no byte behind it, so nothing can be received.
     let mut came = Vec::new();
-    ends[1].read(&mut came);
+    ends[1].read(&mut came).unwrap();
     assert!(came.is_empty(), "nine lanes wait");
     segments.iter().for_each(|segment| ends[1].receive(Time::ZERO, segment).unwrap());
-    ends[1].read(&mut came);
+    ends[1].read(&mut came).unwrap();
     let lanes: Vec<u32> = units_of(&came).into_iter().map(|unit| unit.0).collect();
     assert_eq!(lanes, (1..=10).collect::<Vec<u32>>());
     assert!(ends[1].receive(Time::ZERO, &segments[1]).is_err(), "no record comes out of turn");
@@ -110,7 +111,7 @@ fn the_end_that_opens_a_link_is_shown_the_others_certificate() {
 #[test]
 fn what_a_link_says_before_others_are_admitted_waits() {
     let mut world = World::new(&line(DELAY), 1);
-    world.ids[0] = Some(world.ends[0].connect(world.now, world::address(1), None).unwrap());
+    world.ids[0] = Some(world.ends[0].connect(world.now, address(1), None).unwrap());
     assert!(matches!(world.link(0).write(&unit(0, DATA, 1)), Err(Fault::Misuse(_))));
     assert!(world.link(0).export(b"label", b"").is_err());
     world.run(Duration::from_secs(1));

@@ -249,7 +249,6 @@ impl Core for Reachability {
 
 #[cfg(test)]
 mod tests {
-    use crate::channel::LinkKind;
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
@@ -259,7 +258,7 @@ mod tests {
     use crate::wire::keys::{RelayKeys, private_key};
 
     const UNIX: u64 = 1_800_000_000;
-    const LINK: LinkId = LinkId(7);
+    const LINK: LinkId = LinkId::new(0, 7);
 
     fn keys(seed: u64) -> RelayKeys {
         RelayKeys::generate(&mut stream(seed, 0, "keys"), UNIX).unwrap()
@@ -280,21 +279,7 @@ mod tests {
 
     fn start(certificate: Option<[u8; 32]>) -> Start {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
-        let (now, own, own_certificate) = (Time::ZERO, Vec::new(), None);
-        let (peer_certificate, unordered) = (certificate, false);
-        let (kind, whole, beside) = (LinkKind::Tls, true, None);
-        Start {
-            now,
-            unix: UNIX,
-            peer,
-            own,
-            peer_certificate,
-            own_certificate,
-            kind,
-            whole,
-            unordered,
-            beside,
-        }
+        Start { peer_certificate: certificate, ..Start::new(Time::ZERO, UNIX, peer) }
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {
@@ -365,7 +350,7 @@ mod tests {
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
         assert_eq!(verdicts(&mut reachability), [false], "asked twice, probed once");
-        for (link, one) in [(LINK, cut), (LinkId(8), silent)] {
+        for (link, one) in [(LINK, cut), (LinkId::new(0, 8), silent)] {
             let start = start(None);
             reachability
                 .handle_link(Time::ZERO, LinkInput::Opened { link, target: Some(one), start });

@@ -522,37 +522,27 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
-    use crate::channel::{Channel, LinkKind, Role, Start};
+    use crate::channel::{Capabilities, Channel, Role, Start};
     use crate::circuitmux;
     use crate::wire::cell::{BODY, Cells, Width, put_variable};
 
-    const TLS: LinkId = LinkId(1);
-    const QUIC: LinkId = LinkId(2);
+    const TLS: LinkId = LinkId::new(0, 1);
+    const QUIC: LinkId = LinkId::new(0, 2);
     const LANE: Lane = Lane { link: QUIC, id: 0x8000_0007 };
     const OWNER: Owner = Owner { circuit: 3, outward: true };
 
     /// Two links, the second beside the first, with a circuit on it.
     fn links() -> Channels {
         let mut channels = Channels::new(circuitmux::Kind::Ewma);
-        for (id, kind) in [(TLS, LinkKind::Tls), (QUIC, LinkKind::Quic)] {
-            let start = Start {
-                now: Time::ZERO,
-                unix: 0,
-                peer: std::net::Ipv4Addr::LOCALHOST.into(),
-                own: Vec::new(),
-                peer_certificate: None,
-                own_certificate: None,
-                kind,
-                whole: true,
-                unordered: false,
-                beside: None,
-            };
+        for (id, capabilities) in [(TLS, Capabilities::ORDERED), (QUIC, Capabilities::LANES)] {
+            let start = Start::new(Time::ZERO, 0, std::net::Ipv4Addr::LOCALHOST.into());
+            let start = Start { capabilities, ..start };
             let mut channel = Channel::new(Role::Client, start);
             // Circuit IDs have four bytes from then on.
             let mut versions = Vec::new();
             put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5]);
             let cell = Cells::new(&mut versions, Width::Two, 9).next_cell().unwrap().unwrap();
-            channel.take(&mut stream(1, id.0, "link"), &cell).unwrap();
+            channel.take(&mut stream(1, id.bits(), "link"), &cell).unwrap();
             channel.outbox.clear();
             channels.open(id, channel, None);
         }

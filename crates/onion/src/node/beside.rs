@@ -9,7 +9,6 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer};
-use crate::channel::LinkKind;
 use crate::channels::{Beside, LinkId};
 use crate::io::LinkOutput;
 use crate::wire::extend::Target;
@@ -49,7 +48,7 @@ impl<R: NodeRole> Node<R> {
 
     fn has_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.channels.reaching(rsa);
-        links.any(|(_, link)| link.channel.kind() == LinkKind::Quic)
+        links.any(|(_, link)| link.channel.has_lanes())
     }
 
     /// Whether a QUIC link to this relay is being opened. One at a time: it names the TLS link that

@@ -3,7 +3,7 @@
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer, Why, dedicated};
-use crate::channel::{CellOutcome, Channel, LinkKind, Start};
+use crate::channel::{CellOutcome, Channel, Start};
 use crate::channels::{Lane, LinkId, is};
 use crate::event::{Event, LinkFault};
 use crate::io::LinkOutput;
@@ -17,9 +17,11 @@ impl<R: NodeRole> Node<R> {
     /// A new link.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
         // To put cells back into order, ours and the neighbour's would have to be numbered.
-        let role = R::channel_role(self, target.is_some(), &start).filter(|_| start.whole);
+        let role =
+            R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.whole);
         let Some(role) = role else {
-            let fault = if start.whole { LinkFault::TooManyHalfOpen } else { LinkFault::NotWhole };
+            let is_whole = start.capabilities.whole;
+            let fault = if is_whole { LinkFault::TooManyHalfOpen } else { LinkFault::NotWhole };
             self.violated(id, fault);
             return self.put(LinkOutput::Close { link: id });
         };
@@ -29,7 +31,7 @@ impl<R: NodeRole> Node<R> {
         let is_dedicated = target.is_some() && R::dedicates_links(self);
         self.channels.open(id, channel, target);
         if let Some(link) = self.channels.link(id) {
-            link.is_dedicated = is_dedicated && link.channel.kind() == LinkKind::Tls;
+            link.is_dedicated = is_dedicated && !link.channel.has_lanes();
         }
     }
 
@@ -188,8 +190,8 @@ impl<R: NodeRole> Node<R> {
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(LinkFault::WrongIdentity);
         }
-        let is_quic = link.channel.kind() == LinkKind::Quic;
-        match is_quic {
+        let has_lanes = link.channel.has_lanes();
+        match has_lanes {
             // Circuits wait until both know what stands beside it.
             true => self.quic_opened(id, identity),
             false => self.channels.opened(id),
@@ -198,7 +200,7 @@ impl<R: NodeRole> Node<R> {
         self.offer(id);
         self.fix_records(id);
         self.put(Event::LinkOpen { link: id, identity, skew, dialled });
-        if let Some(target) = wanted.filter(|_| !is_quic) {
+        if let Some(target) = wanted.filter(|_| !has_lanes) {
             self.found(now, &target, id);
         }
         Ok(())
@@ -229,7 +231,7 @@ impl<R: NodeRole> Node<R> {
     /// A link that broke the rules is closed, with what it still has to say.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
-        let link = self.channels.link(id).filter(|link| link.channel.kind() == LinkKind::Tls);
+        let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
         let wanted = link.and_then(|link| link.wanted.clone());
         if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
             self.unreachable(&target, Why::WrongIdentity);
@@ -243,17 +245,17 @@ impl<R: NodeRole> Node<R> {
         self.disarm(id);
         self.close_detours(now, id);
         let Some(link) = self.channels.link(id) else { return };
-        let (kind, wanted) = (link.channel.kind(), link.wanted.take());
+        let (has_lanes, wanted) = (link.channel.has_lanes(), link.wanted.take());
         let was_open = link.channel.is_open();
         // Whom we wanted, as one that breaks early has not said who it is, or was somebody else's.
         let proven = link.channel.identity().map(|identity| identity.rsa);
         let relay = wanted.as_ref().map(|target| target.rsa).or(proven);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
-        if let Some(rsa) = relay.filter(|_| kind == LinkKind::Quic) {
+        if let Some(rsa) = relay.filter(|_| has_lanes) {
             self.quic_gone(now, &rsa);
         }
         // Nobody waits for a QUIC link.
-        let wanted = wanted.filter(|_| !was_open && kind == LinkKind::Tls);
+        let wanted = wanted.filter(|_| !was_open && !has_lanes);
         if let Some(target) = wanted {
             self.unreachable(&target, Why::Unreached);
         }

@@ -46,6 +46,9 @@ impl Command {
     pub const BESIDE: Command = Command(73);
     /// On a QUIC link, of no circuit: so many cells of these circuits came.
     pub const ARRIVED: Command = Command(74);
+    /// Between two relays of ours, of no circuit, before NETINFO: what this end wants of the link
+    /// (`docs/spec/numbers.md`, "Capabilities").
+    pub const CAPABILITIES: Command = Command(75);
     /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
     /// says.
     pub const ONWARD: Command = Command(64);

@@ -39,6 +39,49 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
     versions.iter().flat_map(|version| version.to_be_bytes()).collect()
 }
 
+/// What an end wants of a link in addition to link protocol 5. Both ends do it if both want it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// Cells have numbers and records one size, so that they can be opened before their turn
+    /// (`docs/spec/unordered-links.md`).
+    pub early: bool,
+    /// The end that was reached may say where QUIC links come in (`docs/spec/quic-links.md`).
+    pub beside: bool,
+}
+
+impl Extensions {
+    /// Bits of the first byte of capabilities.
+    const EARLY: u8 = 1;
+    const BESIDE: u8 = 2;
+
+    /// Whether there is any.
+    pub fn any(self) -> bool {
+        self.early || self.beside
+    }
+
+    /// Those that both ends want.
+    #[must_use]
+    pub fn and(self, other: Extensions) -> Extensions {
+        Extensions { early: self.early && other.early, beside: self.beside && other.beside }
+    }
+}
+
+/// The body of a CAPABILITIES cell: the number of bytes, and the bytes.
+pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
+    let early = if wanted.early { Extensions::EARLY } else { 0 };
+    let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
+    [1, early | beside]
+}
+
+/// What a CAPABILITIES cell names; bits and bytes that are not known are ignored. `None` if it
+/// names no byte, or more than there are.
+pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
+    let (length, rest) = body.split_first()?;
+    let bits = *rest.get(..usize::from(*length))?.first()?;
+    let has = |bit| bits & bit != 0;
+    Some(Extensions { early: has(Extensions::EARLY), beside: has(Extensions::BESIDE) })
+}
+
 /// What names a TLS link on the QUIC link beside it.
 pub type BesideToken = [u8; 16];
 
@@ -407,6 +450,22 @@ pub fn put_padding(wanted: Padding) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn capabilities_are_read_as_far_as_they_are_known() {
+        for early in [false, true] {
+            for beside in [false, true] {
+                let wanted = Extensions { early, beside };
+                let body = put_capabilities(wanted);
+                assert_eq!(read_capabilities(&body), Some(wanted));
+                let later = [&[3, body[1] | 0xf0, 0xff, 0xff][..], &[0; 9]].concat();
+                assert_eq!(read_capabilities(&later), Some(wanted), "of a later build");
+            }
+        }
+        for cut in [&[][..], &[0], &[0, 3], &[1], &[3, 3, 3]] {
+            assert_eq!(read_capabilities(cut), None, "{cut:?}");
+        }
+    }
 
     #[test]
     fn the_highest_common_version_is_taken() {

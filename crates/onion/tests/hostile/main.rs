@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
-use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, LinkKind, Role, Start};
+use anabranch_onion::channel::{Capabilities, Channel, Fault, HANDSHAKE, Role, Start};
 use anabranch_onion::client::CircuitKey;
 use anabranch_onion::conflux::ConfluxFault;
 use anabranch_onion::congestion::Params;
@@ -37,8 +37,8 @@ use world::{Setting, World};
 
 /// The first circuit ID of a hostile neighbour.
 const ID: u32 = 0x8000_0007;
-/// The link protocol whose cells bear numbers.
-const UNORDERED: u16 = 100;
+/// The link protocol in which both ends may want that cells bear numbers.
+const UNORDERED: u16 = 103;
 
 /// A neighbour of relay 0 whose cells the test writes.
 struct Neighbour {
@@ -89,16 +89,9 @@ impl Neighbour {
         let unordered = versions.contains(&UNORDERED);
         let link = world.raw_link_that_is([true, unordered], 0, peer());
         let start = Start {
-            now: world.now,
-            unix: world::UNIX,
-            peer: peer(),
-            own: Vec::new(),
             peer_certificate: Some(world.relays[0].tls_certificate),
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole: true,
-            unordered,
-            beside: None,
+            capabilities: Capabilities { early: unordered, ..Capabilities::ORDERED },
+            ..Start::new(world.now, world::UNIX, peer())
         };
         let rng = seed::stream(1, 0, "neighbour");
         let channel = Channel::speaking(versions, Role::Client, start);
@@ -256,7 +249,8 @@ fn wrong_numbers_end_an_unordered_link_and_nothing_else() {
 #[test]
 fn cells_of_the_handshake_do_not_come_again_with_numbers() {
     let (mut world, _) = honest_world();
-    for command in [Command::NETINFO, Command::CERTS, Command::AUTHENTICATE] {
+    let handshake = [Command::NETINFO, Command::CERTS, Command::AUTHENTICATE];
+    for command in handshake.into_iter().chain([Command::CAPABILITIES]) {
         let mut neighbour = Neighbour::speaking(&[4, 5, UNORDERED], &mut world);
         let mut cell = numbered(0, Command::PADDING, 0, &[]);
         cell[4] = command.0;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::Event;
-use anabranch_onion::channel::{Credentials, LinkKind, QuicWish, Role, Start};
+use anabranch_onion::channel::{Capabilities, Credentials, QuicWish, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
@@ -296,7 +296,7 @@ impl World {
         let pairs = (1..=nodes).flat_map(|a| (a + 1..=nodes).map(move |b| [a, b]));
         for pair in pairs.filter(|&[a, b]| same(a, b)) {
             self.links += 1;
-            let link = LinkId(self.links);
+            let link = LinkId::new(0, self.links);
             self.pipes.insert(link, Pipe::sibling(&self.setting, self.links, pair));
             self.siblings.insert(pair, link);
             let [a, b] = pair;
@@ -475,32 +475,27 @@ impl World {
         let setting = &self.setting;
         let speaks = |node| setting.unordered && !setting.stock.contains(&node);
         let [opener_speaks, taker_speaks] = [from, to].map(speaks);
-        let kind = match self.quic.contains(&id) {
-            true => LinkKind::Quic,
-            false => LinkKind::Tls,
+        let made = match self.quic.contains(&id) {
+            true => Capabilities::LANES,
+            false => Capabilities::ORDERED,
         };
         let wants = |node| setting.quic && !setting.stock.contains(&node);
         let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
-        let beside = |node, port| {
-            let wish = QuicWish { port, begins: begins(node), unless_unordered: false };
-            wants(node).then_some(wish)
-        };
-        let [opener_wants, taker_wants] = [beside(from, 0), beside(to, ORPORT)];
-        let start =
-            |peer: Option<_>, own: Option<_>, peer_certificate, (unordered, beside)| Start {
-                now: self.now,
-                unix,
-                peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
+        let beside = |node, port| QuicWish { port, begins: begins(node), unless_unordered: false };
+        let start = |peer: Option<_>, own: Option<_>, (early, beside, wish)| {
+            let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
+            Start {
                 own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-                peer_certificate,
-                own_certificate: None,
-                kind,
-                whole: true,
-                unordered,
-                beside,
-            };
-        let ours = start(taker, opener, Some(certificate), (opener_speaks, opener_wants));
-        let theirs = start(opener, taker, None, (taker_speaks, taker_wants));
+                capabilities: Capabilities { early, beside, ..made },
+                beside: wish,
+                ..Start::new(self.now, unix, peer)
+            }
+        };
+        let ours = Start {
+            peer_certificate: Some(certificate),
+            ..start(taker, opener, (opener_speaks, wants(from), beside(from, 0)))
+        };
+        let theirs = start(opener, taker, (taker_speaks, wants(to), beside(to, ORPORT)));
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -570,7 +565,8 @@ impl World {
             LinkOutput::Transmit { link } => self.ready(node, link),
             LinkOutput::Close { link } => self.hang_up(node, link),
             LinkOutput::Export { link, context } => {
-                let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
+                let secret =
+                    Sha256::new().chain_update(link.bits().to_be_bytes()).chain_update(context);
                 let secret = secret.finalize().into();
                 self.tell(node, LinkInput::Exported { link, secret });
             }
@@ -582,7 +578,7 @@ impl World {
                 if let Some((relay, shard)) = self.shard(node) {
                     self.claims[relay].came(target.rsa, shard);
                 }
-                self.quic.insert(LinkId(self.links + 1));
+                self.quic.insert(LinkId::new(0, self.links + 1));
                 let begins = begins.filter(|_| self.setting.steered);
                 self.connect(node, target, begins);
             }
@@ -673,10 +669,10 @@ impl World {
 
     fn connect(&mut self, from: usize, target: Target, begins: Option<u8>) {
         self.links += 1;
-        self.reached.insert((LinkId(self.links), from), target.rsa);
+        self.reached.insert((LinkId::new(0, self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
         let Some(to) = found else {
-            self.forget(from, LinkId(self.links));
+            self.forget(from, LinkId::new(0, self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
         // Shards take the links that come in turn, but for QUIC links that say whose they are.
@@ -689,7 +685,7 @@ impl World {
         let (rate, delay) = self.setting.lines.get(&relay).copied().unwrap_or(usual);
         let line = Setting { rate, delay, ..self.setting.clone() };
         let pipe = Pipe::new(&line, self.links, nodes, self.now, target);
-        self.pipes.insert(LinkId(self.links), pipe);
+        self.pipes.insert(LinkId::new(0, self.links), pipe);
     }
 
     /// A link of a node does not count any more.
@@ -714,20 +710,9 @@ impl World {
         peer: IpAddr,
     ) -> LinkId {
         self.links += 1;
-        let id = LinkId(self.links);
-        let unix = UNIX;
-        let start = Start {
-            now: self.now,
-            unix,
-            peer,
-            own: Vec::new(),
-            peer_certificate: None,
-            own_certificate: None,
-            kind: LinkKind::Tls,
-            whole,
-            unordered,
-            beside: None,
-        };
+        let id = LinkId::new(0, self.links);
+        let capabilities = Capabilities { whole, early: unordered, ..Capabilities::ORDERED };
+        let start = Start { capabilities, ..Start::new(self.now, UNIX, peer) };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
     }

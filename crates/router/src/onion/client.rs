@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_links::Context;
+use anabranch_links::{Context, StreamFamily};
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
@@ -31,12 +31,12 @@ use sd_notify::NotifyState;
 
 use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
+use super::links::quic::QuicLinking;
 use super::mptcp::TcpKind;
-use super::quic::QuicLinking;
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
 use super::state::{ClientState, UnknownState};
-use super::station::{Station, TAP, TICK, Token};
+use super::station::{Station, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
 use dir_requests::{At, DirRequests, Done};
@@ -92,6 +92,8 @@ pub struct Settings {
     /// Tap that shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
     /// guard that knows such links sees that this client asks for them.
     pub tap: Option<Tap>,
+    /// The kind of links over TCP.
+    pub links: &'static StreamFamily,
     /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
     /// ones, too.
     pub quic: Option<QuicLinking>,
@@ -251,8 +253,9 @@ impl<'r> ClientLoop<'r> {
         let mut station =
             Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
+        station.carriers.tcp.family = settings.links;
         if let Some(linking) = settings.quic {
-            station.open_quic(linking, None);
+            station.open_quic(linking);
         }
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;
@@ -266,7 +269,7 @@ impl<'r> ClientLoop<'r> {
         if let Some(ways) = &settings.ways {
             circmgr.set_bridges(ways.bridges().iter().map(|bridge| bridge.rsa).collect());
             station.watch(ways.transports().waker(), TRANSPORTS)?;
-            station.links.set_ways(ways.clone());
+            station.carriers.tcp.set_ways(ways.clone());
         }
         Ok(ClientLoop {
             station,
@@ -352,13 +355,13 @@ impl<'r> ClientLoop<'r> {
             programs: self.programs.len(),
             streams: self.programs.streams(),
             links: self.station.link_count(),
-            wire: self.station.carried(),
+            wire: self.station.transferred(),
             padding: self.station.core.padding(),
             waiting: [waiting, reordered],
             most_reordered,
             memory: self.settings.memory,
-            tap: self.station.links.tap(),
-            early: self.station.links.early(),
+            tap: self.station.carriers.tcp.tap(),
+            early: self.station.carriers.tcp.early(),
             quic: self.station.quic_counts().map(|_| self.station.core.quic()),
         }
     }
@@ -416,7 +419,6 @@ impl<'r> ClientLoop<'r> {
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
             Token::File(HANGUP) => self.on_hangup(watch),
-            Token::File(TAP) => station.look_ahead(now),
             Token::File(TRANSPORTS) => self.on_transports(watch),
             Token::File(_) => {}
             Token::Listener(place) => {
@@ -424,8 +426,7 @@ impl<'r> ClientLoop<'r> {
                     watch(ClientEvent::Trouble(format!("a program was lost: {error}")));
                 }
             }
-            Token::Link(link) => station.take_link(now, link, ready),
-            Token::Quic(place) => station.take_quic(now, place),
+            Token::Carrier(carrier, file) => station.receive(now, (carrier, file), ready),
             Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
         }
         self.obey(now, watch);
@@ -763,6 +764,7 @@ mod tests {
         };
         let settings = Settings {
             tap: None,
+            links: Default::default(),
             quic: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap())
@@ -824,12 +826,12 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = vec![silent.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
-        desk.station.links.dial(&desk.station.poller, target).unwrap();
+        desk.station.carriers.tcp.dial(&desk.station.poller, target).unwrap();
         let begun = Time::from_secs(10);
         desk.station.resume(begun);
         desk.station.resume(begun + Duration::from_secs(59));
-        assert_eq!(desk.station.links.len(), 1);
+        assert_eq!(desk.station.link_count(), 1);
         desk.station.resume(begun + Duration::from_secs(61));
-        assert_eq!(desk.station.links.len(), 0);
+        assert_eq!(desk.station.link_count(), 0);
     }
 }

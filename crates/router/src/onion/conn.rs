@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use anabranch_links::utls::Origin;
-use anabranch_links::{Fault, Link, PeerFaultKind, State};
+use anabranch_links::{EarlyCounts, EarlyRecords, Fault, PeerFaultKind, State, StreamLink};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::CarrierFault;
 use anabranch_onion::circuitmux::kist;
@@ -33,7 +33,7 @@ const TRICKLE: usize = 4 << 10;
 /// A link and its socket.
 pub(super) struct Conn {
     socket: TcpStream,
-    link: Box<dyn Link + Send>,
+    link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
     /// Its place among those that others opened.
     pub(super) admitted: Option<ConnectionSlot>,
@@ -67,7 +67,7 @@ pub(super) struct Conn {
     pub(super) carried: [u64; 2],
     /// Both, when it was last asked whether it rests.
     asked: u64,
-    /// When the link wants to be called, as [`Links`](super::links::Links) has noted it.
+    /// When the link wants to be called, as [`TcpLinks`](super::links::tcp::TcpLinks) has noted it.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
@@ -102,7 +102,7 @@ impl Conn {
     pub(super) fn accepted(
         socket: TcpStream,
         peer: SocketAddr,
-        link: Box<dyn Link + Send>,
+        link: Box<dyn StreamLink + Send>,
         place: ConnectionSlot,
         tap: &mut Tap,
     ) -> io::Result<Conn> {
@@ -122,7 +122,7 @@ impl Conn {
     pub(super) fn dial(
         target: Target,
         place: usize,
-        link: Box<dyn Link + Send>,
+        link: Box<dyn StreamLink + Send>,
         (tap, ways, tcp): (&mut Tap, Option<&BridgeWays>, TcpKind),
     ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
@@ -146,7 +146,7 @@ impl Conn {
     fn new(
         socket: TcpStream,
         peer: SocketAddr,
-        link: Box<dyn Link + Send>,
+        link: Box<dyn StreamLink + Send>,
         target: Option<Target>,
     ) -> io::Result<Conn> {
         socket.set_nonblocking(true)?;
@@ -191,7 +191,7 @@ impl Conn {
     }
 
     /// What carries bytes over the socket.
-    pub(super) fn link(&self) -> &dyn Link {
+    pub(super) fn link(&self) -> &dyn StreamLink {
         &*self.link
     }
 
@@ -239,6 +239,11 @@ impl Conn {
         self.link.next_timeout().into_iter().chain(room).min()
     }
 
+    /// How many records were opened before their turn, if any may be.
+    pub(super) fn early_counts(&self) -> Option<EarlyCounts> {
+        self.link.early_records().and_then(EarlyRecords::early_counts)
+    }
+
     /// By which name the tap knows it.
     pub(super) fn cookie(&self) -> Option<Cookie> {
         self.tapped.map(|tapped| tapped.cookie)
@@ -254,7 +259,8 @@ impl Conn {
         content: usize,
         tap: &mut Tap,
     ) -> Result<(), Fault> {
-        self.link.unorder(now, content)?;
+        let early = self.link.early_records_mut();
+        early.ok_or(Fault::Misuse("such a link stays in order"))?.unorder(now, content)?;
         if let Some(tapped) = &mut self.tapped {
             tapped.wanted = true;
             tapped.keep_up(self.carried[0], tap);
@@ -271,8 +277,8 @@ impl Conn {
         };
         let origin = tapped.origin.filter(|_| tapped.wanted && !self.paused);
         let offset = origin.and_then(|origin| origin.offset(segment.number, self.carried[0]));
-        if let Some(offset) = offset {
-            self.link.receive_early(now, offset, bytes);
+        if let (Some(offset), Some(link)) = (offset, self.link.early_records_mut()) {
+            link.receive_early(now, offset, bytes);
         }
         offset.is_some()
     }
@@ -280,7 +286,8 @@ impl Conn {
     /// Appends the plain bytes that came before their turn.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
-        self.link.read(plain);
+        // What it finds wrong is told by the stream, which brings these records again.
+        let _ = self.link.read(plain);
     }
 
     /// Tells the tap how far the stream was read.
@@ -310,8 +317,8 @@ impl Conn {
             (self.greeting, came) = (None, &rest);
         }
         let received = self.link.receive(now, came);
-        self.link.read(plain);
-        match received {
+        let read = self.link.read(plain);
+        match received.and(read.map(drop)) {
             Err(Fault::Peer(fault)) => {
                 self.fault = carrier_fault(fault.kind);
                 SocketRead::End(Some(fault.what))

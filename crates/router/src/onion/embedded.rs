@@ -473,6 +473,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         design: Design::default(),
         dealing: None,
         tap: None,
+        links: Default::default(),
         quic: None,
         trace: None,
     })

@@ -115,7 +115,7 @@ impl LinkPair {
     /// Records that an end opened before their turn, and those that did not open.
     #[must_use]
     pub fn early_counts(&self, end: usize) -> EarlyCounts {
-        self.conns[end].link().early_counts().unwrap_or_default()
+        self.conns[end].early_counts().unwrap_or_default()
     }
 
     fn now(&self) -> Time {

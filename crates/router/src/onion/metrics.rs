@@ -14,8 +14,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::links::quic::QuicCounts;
 use super::mptcp::MptcpCounts;
-use super::quic::QuicCounts;
 use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;

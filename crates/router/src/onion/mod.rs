@@ -8,6 +8,8 @@
 //!   of a link come in large reads, and cells leave many to a record and many records to a write;
 //!   the kernel holds little that is not sent, so that the core's order among circuits counts. A
 //!   relay has as many as it is given threads, joined by rings.
+//! * `links`: the carriers of links (TCP, QUIC, rings of memory) behind one trait; `station` has a
+//!   core and its carriers.
 //! * `mptcp`: links over several paths of the kernel, where a relay wants them.
 //! * [`ways`]: how a client reaches its bridges, straight or through transports.
 //! * [`authority`]: a directory authority's thread beside its relay.
@@ -39,10 +41,8 @@ pub mod metrics;
 mod mptcp;
 mod newcomers;
 mod outside;
-mod quic;
 pub mod relay;
 pub mod reload;
-mod siblings;
 pub mod skew;
 pub mod state;
 mod station;
@@ -52,9 +52,10 @@ pub mod tap;
 mod tcp_info;
 pub mod ways;
 
+pub use anabranch_links::StreamFamily;
 pub use anabranch_links::quic::Congestion as QuicCongestion;
+pub use links::quic::{QuicCounts, QuicLinking};
 pub use mptcp::MptcpCounts;
-pub use quic::{QuicCounts, QuicLinking};
 
 pub(crate) use conn::{connecting_from, is_passing};
 

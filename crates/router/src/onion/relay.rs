@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
+use anabranch_links::{EarlyCounts, StreamFamily};
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::conflux::ConfluxParams;
@@ -24,12 +24,12 @@ use sd_notify::NotifyState;
 
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
+use super::links::quic::{self, QuicCounts, QuicLinking};
+use super::links::ring::{self, Siblings};
 use super::meter::Meter;
 use super::mptcp::{self, MptcpCounts, TcpKind};
 use super::newcomers::Entrance;
-use super::quic::{self, QuicCounts, QuicLinking};
 use super::reload::{Outcome, Reload, in_words};
-use super::siblings::{self, Siblings};
 use super::skew::Skew;
 use super::station::{TICK, Token};
 use super::tap::{Tap, TapKind};
@@ -95,6 +95,8 @@ pub struct Settings {
     /// For each event loop what shows segments before their turn ([`Tap::open_all`]); where there
     /// is none, links are in order.
     pub taps: Vec<Tap>,
+    /// The kind of links over TCP.
+    pub links: &'static StreamFamily,
     /// Whether there are QUIC links beside others, and if, whether beside unordered ones, too.
     pub quic: Option<QuicLinking>,
     /// Whether each circuit that goes on has a link of its own to the next relay.
@@ -127,6 +129,7 @@ impl Settings {
             dirclient,
             live: Live::new(description),
             taps: Vec::new(),
+            links: Default::default(),
             quic: None,
             dedicated_links: false,
             mptcp: false,
@@ -467,7 +470,7 @@ impl<'r> MainShard<'r> {
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
         self.workers.tell(|| WorkerOrder::Tls(context.clone()));
-        self.shard.station.set_context(context)
+        self.shard.station.set_context(&context)
     }
 
     /// Uses new keys where the present ones have grown old.
@@ -563,6 +566,7 @@ fn shards(
             siblings,
             hsdir: hsdir.clone(),
             tap: taps.next(),
+            links: settings.links,
             by_room: settings.circuitmux.waits_for_room(),
             tcp: if settings.mptcp { TcpKind::Multipath } else { TcpKind::Single },
             dedicated: settings.dedicated_links.then(|| shared_out(MOST_DEDICATED, settings)),
@@ -573,7 +577,7 @@ fn shards(
             }),
         })
     };
-    siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
+    ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
 /// All shards take QUIC links where the first takes others.

@@ -8,33 +8,28 @@ use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::channel::{LinkKind, Start};
+use anabranch_onion::channel::{Capabilities, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{CarrierFault, Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 use anabranch_os::clock::Clock;
 use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
 
 use super::dirclient::unix;
-use super::links::{LINKS, Links};
-use super::meter::Meter;
+use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
+use super::links::ring::{BELL, ShardClaims, SiblingLink, Siblings};
+use super::links::tcp::TAP;
+use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkNews, Opened, file};
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::outside::{Inside, Outside, OutsideEvent, Stir};
-use super::quic::{QUIC, QuicCounts, QuicEnd, QuicLinking, QuicLinks, QuicSockets, is_quic};
-use super::siblings::{SiblingLink, Siblings, is_sibling};
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
 /// The least token of a listener: its place added to this. Smaller ones are single files, of the
 /// role but for one.
 pub(super) const LISTENERS: u64 = 16;
-/// The token of the bell that siblings ring: then [`Station::take_siblings`] is to be called.
-pub(super) const BELL: u64 = LISTENERS - 1;
-/// The token of what shows segments before their turn: then [`Station::look_ahead`] is to be
-/// called.
-pub(super) const TAP: u64 = LISTENERS - 2;
 /// The least token of a stream's socket; what is added to it is for the role to say.
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Between two looks at what is not told by any file.
@@ -47,17 +42,13 @@ pub(super) struct Station<C> {
     pub(super) clock: Clock,
     pub(super) core: C,
     pub(super) poller: Poller,
-    pub(super) links: Links,
-    /// QUIC links, if there may be any.
-    pub(super) quic: Option<QuicLinks>,
+    pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
     /// The addresses that neighbours are told are ours; none for a client.
     pub(super) own: Vec<IpAddr>,
-    /// Bytes that a QUIC link brought.
-    plain: Vec<u8>,
-    /// The other shards of a relay that has any.
-    siblings: Option<Siblings>,
+    /// What the other shards of a relay that has any know of its links.
+    claims: Option<ShardClaims>,
     /// Links are opened for one circuit each, whatever siblings have.
     dedicates_links: bool,
     /// When links were last looked through for those that do not open, and for those that rest.
@@ -72,10 +63,8 @@ pub(super) enum Token {
     File(u64),
     /// The listener at this place.
     Listener(usize),
-    /// A link.
-    Link(LinkId),
-    /// The QUIC socket at this place.
-    Quic(usize),
+    /// A carrier's, and the file's number there: for [`Station::receive`].
+    Carrier(u8, u64),
     /// A stream's socket, by the role's number.
     Stream(u64),
 }
@@ -85,9 +74,11 @@ impl Token {
     pub(super) fn of(token: u64) -> Token {
         match token {
             0..LISTENERS => Token::File(token),
-            LISTENERS..QUIC => Token::Listener((token - LISTENERS) as usize),
-            QUIC..LINKS => Token::Quic((token - QUIC) as usize),
-            LINKS..STREAMS => Token::Link(LinkId(token - LINKS)),
+            LISTENERS..CARRIERS => Token::Listener((token - LISTENERS) as usize),
+            CARRIERS..STREAMS => {
+                let (carrier, file) = file(token);
+                Token::Carrier(carrier, file)
+            }
             _ => Token::Stream(token - STREAMS),
         }
     }
@@ -111,20 +102,18 @@ impl<C: Core> Station<C> {
         for (token, listener) in (LISTENERS..).zip(&listeners) {
             poller.add(listener, token)?;
         }
-        let (mut links, siblings) = (Links::new(context), None);
-        links.tcp = tcp;
+        let mut carriers = Carriers::new(context);
+        carriers.tcp.tcp = tcp;
         let (swept, rested) = (Time::ZERO, Time::ZERO);
         Ok(Station {
             clock,
             core,
             poller,
-            links,
-            quic: None,
+            carriers,
             listeners,
             spare: Spare::new(),
             own,
-            plain: Vec::new(),
-            siblings,
+            claims: None,
             dedicates_links: false,
             swept,
             rested,
@@ -136,19 +125,17 @@ impl<C: Core> Station<C> {
     /// # Errors
     /// The kernel's.
     pub(super) fn unorder(&mut self, tap: Tap) -> io::Result<()> {
-        tap.file().map(|file| self.watch(file, TAP)).transpose()?;
+        tap.file().map(|file| self.poller.add(file, TAP)).transpose()?;
         // Where a kernel keeps no SYNs, links that come stay in order.
         self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
-        self.links.set_tap(tap);
+        self.carriers.tcp.set_tap(tap);
         Ok(())
     }
 
-    /// QUIC links may be opened beside others from now on. They are held to the same meters as
-    /// others, if there are any.
-    pub(super) fn open_quic(&mut self, linking: QuicLinking, meters: Option<[Meter; 2]>) {
-        let mut quic = QuicLinks::new(self.links.context().clone(), linking);
-        meters.into_iter().for_each(|meters| quic.limit(meters));
-        self.quic = Some(quic);
+    /// QUIC links may be opened beside others from now on.
+    pub(super) fn open_quic(&mut self, linking: QuicLinking) {
+        let context = self.carriers.tcp.context().clone();
+        self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
     /// QUIC links come in at these sockets from now on, and are counted with others.
@@ -160,126 +147,84 @@ impl<C: Core> Station<C> {
         sockets: QuicSockets,
         entrance: Entrance,
     ) -> io::Result<()> {
-        let Some(quic) = &mut self.quic else { return Ok(()) };
+        let Some(quic) = &mut self.carriers.quic else { return Ok(()) };
         quic.listen(&self.poller, sockets, entrance)
     }
 
     /// Takes no QUIC links any more; those that there are go on.
     pub(super) fn refuse_quic(&mut self) {
-        self.quic.iter_mut().for_each(QuicLinks::refuse);
+        self.carriers.quic.iter_mut().for_each(QuicLinks::refuse);
     }
 
     /// Links that are opened from now on show another certificate.
     ///
     /// # Errors
     /// The TLS library's: QUIC links show the former one then.
-    pub(super) fn set_context(&mut self, context: Context) -> io::Result<()> {
-        let shown = self.quic.iter_mut().try_for_each(|quic| quic.set_context(&context));
-        self.links.set_context(context);
-        shown
+    pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
+        self.carriers.set_context(context)
     }
 
     /// Links that are there, open or not.
     pub(super) fn link_count(&self) -> usize {
-        self.links.len() + self.quic.as_ref().map_or(0, QuicLinks::len)
+        self.carriers.iter().map(Carrier::len).sum()
     }
 
     /// Bytes that links received and sent since the beginning.
-    pub(super) fn carried(&self) -> [u64; 2] {
-        let quic = self.quic.as_ref().map_or([0; 2], QuicLinks::carried);
-        let tls = self.links.carried();
-        [tls[0] + quic[0], tls[1] + quic[1]]
+    pub(super) fn transferred(&self) -> [u64; 2] {
+        let all = self.carriers.iter().map(Carrier::transferred);
+        all.fold([0; 2], |sum, some| [sum[0] + some[0], sum[1] + some[1]])
     }
 
     /// What came of QUIC links so far, if there may be any.
     pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
-        self.quic.as_ref().map(QuicLinks::counts)
+        self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Takes what a QUIC socket brought to the core.
-    pub(super) fn take_quic(&mut self, now: Time, place: usize) {
-        if let Some(quic) = &mut self.quic {
-            quic.receive(now, &self.poller, place);
+    /// Takes what a carrier's file has to the core, and what waits for its links to them.
+    pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
+        if let Some(links) = self.carriers.get_mut(carrier) {
+            links.receive(now, &self.poller, file, ready);
         }
-        self.look_at_quic(now);
+        self.take_news(now, carrier);
     }
 
-    /// Looks at all QUIC links at which something may have changed.
-    fn look_at_quic(&mut self, now: Time) {
-        while let Some(link) = self.quic.as_mut().and_then(|quic| quic.next_touched(now)) {
-            self.look_at(now, link);
-        }
-    }
-
-    /// Takes what a QUIC link brought to the core, and what waits for it to the socket.
-    fn look_at(&mut self, now: Time, link: LinkId) {
-        let Some(quic) = &mut self.quic else { return };
-        let mut plain = std::mem::take(&mut self.plain);
-        let news = quic.look(link, &mut plain);
-        if let Some(opened) = news.opened {
-            let start = Start {
-                now,
-                unix: self.unix(now),
-                peer: opened.peer.ip(),
-                own: self.own.clone(),
-                peer_certificate: opened.certificate,
-                own_certificate: opened.own,
-                kind: LinkKind::Quic,
-                whole: true,
-                unordered: false,
-                beside: None,
-            };
-            let target = opened.target;
-            self.core.handle_link(now, LinkInput::Opened { link, target, start });
-        }
-        if !plain.is_empty() {
-            self.core.handle_link(now, LinkInput::Bytes { link, bytes: &plain });
-        }
-        plain.clear();
-        self.plain = plain;
-        match news.ended {
-            true => self.quic_gone(now, link),
-            false => self.flush(now, link),
-        }
-    }
-
-    /// A QUIC link is over.
-    fn quic_gone(&mut self, now: Time, link: LinkId) {
-        let Some(quic) = &mut self.quic else { return };
-        let end = quic.close(now, link);
-        if let Some(siblings) = &mut self.siblings {
-            siblings.gone(link);
-        }
-        match end {
-            QuicEnd::Lost => self.core.handle_link(now, LinkInput::Lost { link }),
-            QuicEnd::Broken => {
-                let fault = CarrierFault::Stream;
-                self.core.handle_link(now, LinkInput::Broken { link, fault });
+    /// Takes news of a carrier's links to the core, and what waits for each of them to it.
+    fn take_news(&mut self, now: Time, carrier: u8) {
+        loop {
+            let Some(links) = self.carriers.get_mut(carrier) else { return };
+            let core = &mut self.core;
+            let mut give =
+                |link, bytes: &[u8]| core.handle_link(now, LinkInput::Bytes { link, bytes });
+            match links.next_news(now, &mut give) {
+                Some(LinkNews::Opened(link, opened)) => self.link_opened(now, link, opened),
+                Some(LinkNews::Served(link)) => self.flush(now, link),
+                Some(LinkNews::Ended(link)) => self.gone(now, link),
+                None => return,
             }
-            QuicEnd::Closed => self.core.handle_link(now, LinkInput::Closed { link }),
-            QuicEnd::Unopened(link) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
-            QuicEnd::Unknown => {}
         }
     }
 
-    /// Opens a QUIC link beside another.
+    /// A link's handshake is done.
+    fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
+        let (peer, can) = (opened.peer.ip(), opened.capabilities);
+        let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
+        let start = Start {
+            own: self.own.clone(),
+            peer_certificate: opened.certificate,
+            own_certificate: opened.own,
+            capabilities: Capabilities { beside: wish.is_some(), ..can },
+            beside: wish.unwrap_or_default(),
+            ..Start::new(now, self.unix(now), peer)
+        };
+        let target = opened.target;
+        self.core.handle_link(now, LinkInput::Opened { link, target, start });
+    }
+
+    /// Opens a link beside another.
     fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
-        let quic = self.quic.as_mut();
-        let opened = quic.map(|quic| quic.connect(now, &self.poller, link, target));
-        match opened {
-            Some(Ok(_)) => self.look_at_quic(now),
-            _ => self.core.handle_link(now, LinkInput::NoneBeside { link }),
-        }
-    }
-
-    /// Takes what came before its turn to the core.
-    pub(super) fn look_ahead(&mut self, now: Time) {
-        for link in self.links.look_ahead(now) {
-            let bytes = self.links.take_early(link);
-            if !bytes.is_empty() {
-                self.core.handle_link(now, LinkInput::Bytes { link, bytes });
-                self.flush(now, link);
-            }
+        match self.carriers.open_beside(now, &self.poller, link, target) {
+            Ok(carrier) => self.take_news(now, carrier),
+            Err(_) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
         }
     }
 
@@ -288,12 +233,13 @@ impl<C: Core> Station<C> {
     /// # Errors
     /// The kernel's.
     pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
-        self.watch(&**siblings.bell(), BELL)?;
-        for SiblingLink { link, first, shard } in siblings.links() {
+        let Siblings { rings, claims, .. } = siblings;
+        self.poller.add(rings.bell(), BELL)?;
+        for SiblingLink { link, first, shard } in rings.links() {
             let input = LinkInput::Sibling { link, first, shard };
             self.core.handle_link(self.clock.now(), input);
         }
-        self.siblings = Some(siblings);
+        (self.carriers.rings, self.claims) = (Some(rings), Some(claims));
         Ok(())
     }
 
@@ -342,9 +288,8 @@ impl<C: Core> Station<C> {
     /// The kernel's.
     pub(super) fn wait(&mut self, other: Option<Time>) -> io::Result<Vec<Ready>> {
         let now = self.clock.now();
-        let quic = self.quic.as_ref().and_then(QuicLinks::next_timeout);
-        let own = [self.core.next_timeout(), self.links.next_timeout(), quic, other];
-        let next = own.into_iter().flatten().min();
+        let links = self.carriers.iter().filter_map(Carrier::next_timeout).min();
+        let next = [self.core.next_timeout(), links, other].into_iter().flatten().min();
         let pause = next.map_or(TICK, |time| time.since(now).min(TICK));
         Ok(self.poller.wait(Some(pause))?.collect())
     }
@@ -354,65 +299,36 @@ impl<C: Core> Station<C> {
         self.core.next_timeout().is_some_and(|time| time <= now)
     }
 
-    /// Takes what a link's socket brought to the core, and what waits for it to the socket.
-    pub(super) fn take_link(&mut self, now: Time, link: LinkId, ready: Ready) {
-        let unix = self.unix(now);
-        let quic = self.quic.as_ref();
-        let news = self.links.read(now, &self.poller, link, ready);
-        if let Some(opened) = news.opened {
-            let start = Start {
-                now,
-                unix,
-                peer: opened.peer.ip(),
-                own: self.own.clone(),
-                peer_certificate: opened.certificate,
-                own_certificate: opened.own,
-                kind: LinkKind::Tls,
-                whole: opened.whole,
-                unordered: opened.unordered,
-                beside: quic.filter(|_| opened.straight).map(|quic| quic.wish(opened.peer.ip())),
-            };
-            let target = opened.target;
-            self.core.handle_link(now, LinkInput::Opened { link, target, start });
-        }
-        if !news.bytes.is_empty() {
-            self.core.handle_link(now, LinkInput::Bytes { link, bytes: news.bytes });
-        }
-        let (ended, fault) = (news.ended, news.fault);
-        if let Some(fault) = fault {
-            // The socket may be gone as well, which is found when the alert goes.
-            self.core.handle_link(now, LinkInput::Broken { link, fault });
-        }
-        self.flush(now, link);
-        if ended {
-            self.gone(now, link);
-        }
-    }
-
     /// Lets links go on that were held back, if they may, gives up those that do not open, and has
     /// those that rest take less room.
     pub(super) fn resume(&mut self, now: Time) {
-        if now.since(self.swept) >= TICK {
+        let sweeps = now.since(self.swept) >= TICK;
+        if sweeps {
             self.swept = now;
-            self.links.stale(now).into_iter().for_each(|link| self.gone(now, link));
-            let late = self.quic.as_ref().map(|quic| quic.stale(now)).unwrap_or_default();
-            late.into_iter().for_each(|link| self.quic_gone(now, link));
         }
-        if now.since(self.rested) >= REST {
+        let rests = now.since(self.rested) >= REST;
+        if rests {
             self.rested = now;
-            for link in self.links.rest() {
+        }
+        for carrier in 0..Carriers::COUNT {
+            self.resume_links(now, carrier, [sweeps, rests]);
+        }
+    }
+
+    fn resume_links(&mut self, now: Time, carrier: u8, [sweeps, rests]: [bool; 2]) {
+        let Some(links) = self.carriers.get_mut(carrier) else { return };
+        if rests {
+            for link in links.rest() {
                 self.core.rest(link);
             }
         }
-        let due = self.links.next_timeout().is_some_and(|time| time <= now);
-        let links = if due { self.links.resume(now, &self.poller) } else { Vec::new() };
-        links.into_iter().for_each(|link| self.flush(now, link));
-        if let Some(quic) = &mut self.quic
-            && quic.next_timeout().is_some_and(|time| time <= now)
-        {
-            let links = quic.resume(now, &self.poller);
-            links.into_iter().for_each(|link| self.flush(now, link));
-            self.look_at_quic(now);
+        let stale = if sweeps { links.stale(now) } else { Vec::new() };
+        let is_due = links.next_timeout().is_some_and(|time| time <= now);
+        let ready = if is_due { links.resume(now, &self.poller) } else { Vec::new() };
+        stale.into_iter().for_each(|link| self.gone(now, link));
+        ready.into_iter().for_each(|link| self.flush(now, link));
+        if is_due {
+            self.take_news(now, carrier);
         }
     }
 
@@ -420,56 +336,41 @@ impl<C: Core> Station<C> {
     pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
-            LinkOutput::Transmit { link } if is_sibling(link) => {
-                if let Some(siblings) = &mut self.siblings {
-                    siblings.wants(link);
-                }
-                self.flush_siblings(now);
-            }
             LinkOutput::Transmit { link } => {
-                match self.quic.as_mut().filter(|_| is_quic(link)) {
-                    Some(quic) => quic.wants(link),
-                    None => self.links.wants(link),
-                }
+                self.with(link, |links| links.wants(link));
                 self.flush(now, link);
             }
             LinkOutput::OpenBeside { link, target, begins } => {
                 self.open_beside(now, link, (target, begins));
             }
             LinkOutput::AdmitCircuits { link } => {
-                if let Some(quic) = &mut self.quic {
-                    quic.admit(link);
-                }
-                self.look_at(now, link);
-            }
-            LinkOutput::Close { link } if is_quic(link) => {
-                self.flush(now, link);
-                self.quic_gone(now, link);
+                self.with(link, |links| links.admit_circuits(link));
+                self.take_news(now, link.carrier());
             }
             LinkOutput::Close { link } => {
-                self.links.close(link);
+                self.with(link, |links| links.close(link));
                 self.flush(now, link);
             }
             LinkOutput::FixRecords { link, content } => {
-                match self.links.unorder(now, link, content) {
-                    true => self.core.handle_link(now, LinkInput::RecordsFixed { link }),
-                    false => self.gone(now, link),
+                match self.with(link, |links| links.fix_records(now, link, content)) {
+                    Some(true) => self.core.handle_link(now, LinkInput::RecordsFixed { link }),
+                    _ => self.gone(now, link),
                 }
             }
             LinkOutput::Export { link, context } => {
-                let secret = match self.quic.as_mut().filter(|_| is_quic(link)) {
-                    Some(quic) => quic.export(link, &context),
-                    None => self.links.export(link, &context),
-                };
-                match secret {
+                match self.with(link, |links| links.export(link, &context)).flatten() {
                     Some(secret) => {
                         self.core.handle_link(now, LinkInput::Exported { link, secret });
                     }
-                    None if is_quic(link) => self.quic_gone(now, link),
                     None => self.gone(now, link),
                 }
             }
         }
+    }
+
+    /// Does something with what carries a link.
+    fn with<T>(&mut self, link: LinkId, act: impl FnOnce(&mut dyn Carrier) -> T) -> Option<T> {
+        self.carriers.get_mut(link.carrier()).map(act)
     }
 
     /// Moves bytes between a stream in the core and its socket outside, which has this number; what
@@ -501,43 +402,29 @@ impl<C: Core> Station<C> {
     /// A link leads to this relay now.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
         // It may be gone before this is told.
-        let quic = self.quic.as_ref().is_some_and(|quic| quic.has(link));
-        if let Some(siblings) = self.siblings.as_mut().filter(|_| quic || self.links.has(link)) {
-            siblings.opened(link, identity.rsa);
+        let is_there = self.carriers.has(link);
+        if let Some(claims) = self.claims.as_mut().filter(|_| is_there) {
+            claims.opened(link, identity.rsa);
         }
-    }
-
-    /// Takes what siblings sent to the core, and sends what waited for room.
-    pub(super) fn take_siblings(&mut self, now: Time) {
-        let Some(siblings) = &mut self.siblings else { return };
-        let core = &mut self.core;
-        siblings.take(|link, bytes| core.handle_link(now, LinkInput::Bytes { link, bytes }));
-        self.flush_siblings(now);
-    }
-
-    fn flush_siblings(&mut self, now: Time) {
-        let Some(siblings) = &mut self.siblings else { return };
-        let core = &mut self.core;
-        siblings.flush(|link, out, limit| core.transmit(now, link, out, limit));
     }
 
     fn dial(&mut self, now: Time, target: Target) {
         if self.dedicates_links {
             // It counts with siblings once it is open.
-            if self.links.dial(&self.poller, target.clone()).is_err() {
+            if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
                 self.core.handle_link(now, LinkInput::Unreachable { target });
             }
             return;
         }
         let rsa = target.rsa;
-        if let Some(link) = self.siblings.as_ref().and_then(|siblings| siblings.claim(rsa)) {
+        if let Some(link) = self.claims.as_ref().and_then(|claims| claims.claim(rsa)) {
             return self.core.handle_link(now, LinkInput::Elsewhere { target, link });
         }
-        let dialled = self.links.dial(&self.poller, target.clone());
-        if let Some(siblings) = &mut self.siblings {
+        let dialled = self.carriers.tcp.dial(&self.poller, target.clone());
+        if let Some(claims) = &mut self.claims {
             match &dialled {
-                Ok(link) => siblings.count(*link, rsa),
-                Err(_) => siblings.failed(rsa),
+                Ok(link) => claims.count(*link, rsa),
+                Err(_) => claims.failed(rsa),
             }
         }
         if dialled.is_err() {
@@ -547,42 +434,35 @@ impl<C: Core> Station<C> {
 
     fn flush(&mut self, now: Time, link: LinkId) {
         let core = &mut self.core;
-        let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
-        if let Some(quic) = self.quic.as_mut().filter(|_| is_quic(link)) {
-            quic.flush(now, link, fetch);
-            if self.core.wants_look(link)
-                && let Some(view) = quic.view(link)
-            {
-                self.core.handle_link(now, LinkInput::Seen { link, view });
-            }
-            return;
-        }
-        if !self.links.flush(now, &self.poller, link, fetch) {
+        let mut fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
+        let Some(links) = self.carriers.get_mut(link.carrier()) else { return };
+        if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }
         // Behind a flush, when the queue in the kernel is as it will stay for a while.
         if self.core.wants_look(link)
-            && let Some(view) = self.links.look(link)
+            && let Some(view) = links.look(link)
         {
             self.core.handle_link(now, LinkInput::Seen { link, view });
         }
     }
 
     fn gone(&mut self, now: Time, link: LinkId) {
-        if let Some(again) = self.links.dial_again(&self.poller, link) {
-            if let Some(siblings) = &mut self.siblings {
-                siblings.replaced(link, again);
+        let Some(links) = self.carriers.get_mut(link.carrier()) else { return };
+        let input = match links.end(now, &self.poller, link) {
+            LinkEnd::Replaced(by) => {
+                self.claims.iter_mut().for_each(|claims| claims.replaced(link, by));
+                return;
             }
-            return;
-        }
-        if let Some(siblings) = &mut self.siblings {
-            siblings.gone(link);
-        }
-        let input = match self.links.remove(link) {
-            Some(target) => LinkInput::Unreachable { target },
-            None => LinkInput::Closed { link },
+            LinkEnd::Unreachable(target) => Some(LinkInput::Unreachable { target }),
+            LinkEnd::NoneBeside(link) => Some(LinkInput::NoneBeside { link }),
+            LinkEnd::Broken(fault) => Some(LinkInput::Broken { link, fault }),
+            LinkEnd::Lost => Some(LinkInput::Lost { link }),
+            LinkEnd::Closed => Some(LinkInput::Closed { link }),
+            LinkEnd::Unknown => None,
         };
-        self.core.handle_link(now, input);
+        self.claims.iter_mut().for_each(|claims| claims.gone(link));
+        input.into_iter().for_each(|input| self.core.handle_link(now, input));
     }
 }
 
@@ -619,13 +499,14 @@ fn listen(tcp: TcpKind, at: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onion::links;
 
     #[test]
     fn tokens_tell_their_owners_apart() {
         assert_eq!(Token::of(3), Token::File(3));
         assert_eq!(Token::of(LISTENERS + 2), Token::Listener(2));
-        assert_eq!(Token::of(QUIC + 1), Token::Quic(1));
-        assert_eq!(Token::of(LINKS + 5), Token::Link(LinkId(5)));
+        assert_eq!(Token::of(BELL), Token::Carrier(2, 0));
+        assert_eq!(Token::of(links::token(1, 5)), Token::Carrier(1, 5));
         assert_eq!(Token::of(STREAMS + 7), Token::Stream(7));
     }
 }

@@ -60,7 +60,7 @@ impl DirPort {
             (TcpKind::Single, listen),
             Vec::new(),
         )?;
-        station.links.patience = OPENING;
+        station.carriers.tcp.patience = OPENING;
         station.watch(news.waker(), BELL)?;
         let at = station.addresses()?;
         let (dir_connections, ticked) = (DirConnections::default(), Time::ZERO);
@@ -106,9 +106,7 @@ impl DirPort {
                 self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }
             Token::Listener(place) => self.accept(now, place),
-            Token::Link(link) => self.station.take_link(now, link, ready),
-            // Probes are made by TLS.
-            Token::Quic(_) => {}
+            Token::Carrier(carrier, file) => self.station.receive(now, (carrier, file), ready),
             Token::Stream(number) => {
                 self.dir_connections.serve(
                     now,

@@ -102,7 +102,7 @@ mod tests {
         let (mut kept, authority) = (Kept::default(), Authority::parse(&line).unwrap());
         let mut clocked = Clocked::new(&mut kept, &[authority]);
         let identity = Some(Identity { rsa: [0x22; 20], ed25519: [0; 32] });
-        let (link, dialled) = (LinkId(1), false);
+        let (link, dialled) = (LinkId::new(0, 1), false);
         for skew in [None, Some(2), Some(-7200)] {
             clocked.event(Time::ZERO, &Event::LinkOpen { link, identity, skew, dialled });
         }

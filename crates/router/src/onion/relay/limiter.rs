@@ -111,7 +111,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut limiter = Limiter::new(&mut lines);
         let mut met = |second, violation| {
-            let event = Event::Violation { link: LinkId(1), violation };
+            let event = Event::Violation { link: LinkId::new(0, 1), violation };
             limiter.event(Time::ZERO + Duration::from_secs(second), &event);
         };
         for second in 0..1000 {

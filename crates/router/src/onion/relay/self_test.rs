@@ -196,7 +196,7 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
     let core = Client::new(config, Box::new(parts.rng));
     let context = Context::new(unix()).map_err(io::Error::other)?;
     let mut station = Station::new(parts.clock, core, context, (TcpKind::Single, &[]), Vec::new())?;
-    station.links.limit(parts.meters);
+    station.carriers.limit(&parts.meters);
     Ok(station)
 }
 
@@ -217,7 +217,7 @@ impl Circuit {
         loop {
             self.turn()?;
             let Some(carried) = carried.upgrade() else { return Ok(()) };
-            let bytes = self.station.links.carried();
+            let bytes = self.station.transferred();
             (0..2).for_each(|way| carried[way].store(bytes[way], Ordering::Relaxed));
             let now = self.station.clock.now();
             let since = self.cells_since.unwrap_or(begun);
@@ -242,8 +242,8 @@ impl Circuit {
         let ready = self.station.wait(None).map_err(|error| error.to_string())?;
         let now = self.station.clock.now();
         for event in ready {
-            if let Token::Link(link) = Token::of(event.token) {
-                self.station.take_link(now, link, event);
+            if let Token::Carrier(carrier, file) = Token::of(event.token) {
+                self.station.receive(now, (carrier, file), event);
             }
         }
         self.station.resume(now);

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use anabranch_links::StreamFamily;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::policy::ExitPolicy;
@@ -16,16 +17,16 @@ use super::exits::Exits;
 use super::hsdir::SharedHsDir;
 use super::{Live, Numbers, SETS, Watch};
 use crate::onion::answers::Answers;
+use crate::onion::links::quic::{QuicLinking, QuicSockets};
+use crate::onion::links::ring::Siblings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::outside::Stir;
-use crate::onion::quic::{QuicLinking, QuicSockets};
-use crate::onion::siblings::Siblings;
-use crate::onion::station::{BELL, Station, TAP, Token};
+use crate::onion::station::{Station, Token};
 use crate::onion::tap::Tap;
 
-/// The token of names that were found. Others below [`TAP`] are the caller's.
+/// The token of names that were found. Other single files are the caller's.
 const NAMES: u64 = 1;
 
 /// What a shard is made of.
@@ -43,6 +44,8 @@ pub(super) struct Parts {
     pub(super) hsdir: SharedHsDir,
     /// Tap that shows segments before their turn, if links may be unordered.
     pub(super) tap: Option<Tap>,
+    /// The kind of links over TCP.
+    pub(super) links: &'static StreamFamily,
     /// Whether cells wait until the kernel has room for them.
     pub(super) by_room: bool,
     /// Of which kind sockets for links are.
@@ -81,7 +84,8 @@ impl Shard {
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
-        let Parts { policy, siblings, hsdir, tap, by_room, tcp, dedicated, quic, .. } = parts;
+        let Parts { policy, siblings, hsdir, tap, links, by_room, tcp, dedicated, quic, .. } =
+            parts;
         core.share(siblings.shard(), siblings.points(), siblings.sets());
         if let Some(most) = dedicated {
             core.dedicate_links(most);
@@ -90,14 +94,15 @@ impl Shard {
         if dedicated.is_some() {
             station.dedicate_links();
         }
-        station.links.limit(meters.clone());
-        station.links.wait_for_room(by_room);
+        station.carriers.tcp.family = links;
+        station.carriers.tcp.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
         if let Some(QuicSide { sockets, entrance, linking }) = quic {
-            station.open_quic(linking, Some(meters));
+            station.open_quic(linking);
             sockets.map(|sockets| station.listen_quic(sockets, entrance)).transpose()?;
         }
+        station.carriers.limit(&meters);
         let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
         Ok(Shard { station, exits })
@@ -128,10 +133,7 @@ impl Shard {
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
-            Token::File(TAP) => self.station.look_ahead(now),
-            Token::File(BELL) => self.station.take_siblings(now),
-            Token::Link(link) => self.station.take_link(now, link, ready),
-            Token::Quic(place) => self.station.take_quic(now, place),
+            Token::Carrier(carrier, file) => self.station.receive(now, (carrier, file), ready),
             Token::Stream(key) => {
                 self.exits.stir(now, &mut self.station, StreamKey(key), Stir::Socket(ready));
             }
@@ -164,9 +166,9 @@ impl Shard {
 
     /// Takes a connection that a neighbour opened.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
-        let Station { links, poller, .. } = &mut self.station;
+        let Station { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;
-        if let Err(error) = links.accept(poller, (socket, peer), place, by_transport) {
+        if let Err(error) = carriers.tcp.accept(poller, (socket, peer), place, by_transport) {
             watch.note(&format!("a link could not be taken: {error}"));
         }
     }
@@ -190,17 +192,17 @@ impl Shard {
 
     /// Numbers for people.
     pub(super) fn numbers(&self) -> Numbers {
-        let Station { core, links, .. } = &self.station;
+        let Station { core, carriers, .. } = &self.station;
         Numbers {
             stats: core.stats(),
             links: self.station.link_count(),
-            carried: self.station.carried(),
+            carried: self.station.transferred(),
             refused: 0,
             turned_away: self.station.turned_away(),
             quic: self.station.quic_counts(),
-            tap: links.tap(),
-            early: links.early(),
-            mptcp: links.mptcp(),
+            tap: carriers.tcp.tap(),
+            early: carriers.tcp.early(),
+            mptcp: carriers.tcp.mptcp(),
             dedicates_links: self.station.dedicates_links(),
             sets: core.fullest_sets(SETS),
         }

@@ -17,7 +17,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use super::shard::{Newcomer, Parts, Shard};
 use super::{Live, Numbers, Watch};
 use crate::onion::answers::Answers;
-use crate::onion::siblings::Bell;
+use crate::onion::links::ring::Bell;
 use crate::onion::station::TICK;
 
 /// What a further shard is told.
@@ -186,7 +186,7 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
         WorkerOrder::Cache(cache) => shard.set_cache(now, cache),
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
         WorkerOrder::Tls(context) => {
-            let shown = shard.station.set_context(context);
+            let shown = shard.station.set_context(&context);
             shown.unwrap_or_else(|error| teller.note(&format!("no new TLS key: {error}")));
         }
         WorkerOrder::Refuse => shard.station.refuse_quic(),

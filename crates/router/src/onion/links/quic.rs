@@ -11,32 +11,28 @@ use anabranch_links::quic::{
     Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, Place, QuicLink, Units,
 };
 use anabranch_links::tls::Context;
-use anabranch_links::{State, quic};
+use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::LinkId;
-use anabranch_onion::channel::QuicWish;
+use anabranch_onion::channel::{Capabilities, QuicWish};
 use anabranch_onion::wire::cell::{self, CELL, Command, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
-use anabranch_os::poller::{Interest, Poller};
+use anabranch_onion::{CarrierFault, LinkId};
+use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use libc::EAGAIN;
 use rand_core::Rng;
 
-use super::meter::Meter;
-use super::newcomers::{ConnectionSlot, Entrance};
-pub(super) use sockets::{QuicSockets, sockets};
+use super::{Carrier, Fetch, Fresh, LinkEnd, LinkNews, Opened, token};
+use crate::onion::meter::Meter;
+use crate::onion::newcomers::{ConnectionSlot, Entrance};
+pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// The least number of a QUIC link. Links with sockets of their own have smaller ones, and
-/// siblings' have larger ones.
-const FIRST: u64 = 1 << 58;
-/// The first number behind them.
-const END: u64 = 1 << 59;
-/// The least token of a QUIC socket: its place added to this.
-pub(super) const QUIC: u64 = 1 << 59;
+/// The carrier of these links.
+pub(in crate::onion) const CARRIER: u8 = 1;
 /// How long a QUIC handshake may take, after which circuits are no worse off without the link.
 const OPENING: Duration = Duration::from_secs(30);
 /// Bytes of cells that are written before datagrams are made of them: about what one segmented send
@@ -75,11 +71,6 @@ pub struct QuicLinking {
     pub unless_unordered: bool,
     /// How fast they send.
     pub congestion: Congestion,
-}
-
-/// Whether a link is one of these.
-pub(super) fn is_quic(link: LinkId) -> bool {
-    (FIRST..END).contains(&link.0)
 }
 
 /// What came of QUIC links so far.
@@ -152,45 +143,12 @@ struct QuicConn {
     lost: bool,
     /// The core has something to send.
     wants: bool,
-}
-
-/// What the core is to be told of a link.
-pub(super) struct QuicNews {
-    /// The QUIC handshake is done.
-    pub(super) opened: Option<QuicOpened>,
-    /// The link is gone.
-    pub(super) ended: bool,
-}
-
-/// A link whose QUIC handshake is done.
-pub(super) struct QuicOpened {
-    /// The neighbour's address.
-    pub(super) peer: SocketAddr,
-    /// Whom it was to lead to, if we opened it.
-    pub(super) target: Option<Target>,
-    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
-    pub(super) certificate: Option<[u8; 32]>,
-    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
-    pub(super) own: Option<[u8; 32]>,
-}
-
-/// What became of a link that is gone.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum QuicEnd {
-    /// The core knew of it.
-    Closed,
-    /// The same, and the neighbour broke the rules of streams.
-    Broken,
-    /// The same, and neither end has closed it.
-    Lost,
-    /// It was to be opened beside this one.
-    Unopened(LinkId),
-    /// Nobody knew of it.
-    Unknown,
+    /// To be closed once the core has said what it had to say.
+    closing: bool,
 }
 
 /// The links by their numbers.
-pub(super) struct QuicLinks {
+pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,
     /// Who comes in is counted with others.
@@ -206,6 +164,9 @@ pub(super) struct QuicLinks {
     queue: SendQueue,
     packets: Vec<u8>,
     plain: Vec<u8>,
+    /// Bytes that the link brought of which there are news.
+    arrived: Vec<u8>,
+    fresh: Option<Fresh>,
     limits: Option<[Meter; 2]>,
     /// Sockets are not read until bytes may pass again; links that wait for that to send.
     paused: bool,
@@ -213,7 +174,7 @@ pub(super) struct QuicLinks {
     /// What the poller is to tell of the sockets has changed.
     unwatched: bool,
     /// Bytes that went over the wire: received, sent.
-    carried: [u64; 2],
+    transferred: [u64; 2],
     failed: u64,
     /// Links whose neighbours broke the rules of streams.
     faults: u64,
@@ -221,7 +182,7 @@ pub(super) struct QuicLinks {
 
 impl QuicLinks {
     /// Without links.
-    pub(super) fn new(context: Context, linking: QuicLinking) -> QuicLinks {
+    pub(in crate::onion) fn new(context: Context, linking: QuicLinking) -> QuicLinks {
         QuicLinks {
             context,
             linking,
@@ -231,31 +192,28 @@ impl QuicLinks {
             links: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             slots: BTreeMap::new(),
-            last: FIRST,
+            last: 0,
             received: RecvBatch::new(MESSAGES),
             queue: SendQueue::new(),
             packets: Vec::new(),
             plain: Vec::new(),
+            arrived: Vec::new(),
+            fresh: None,
             limits: None,
             paused: false,
             held: BTreeSet::new(),
             unwatched: false,
-            carried: [0; 2],
+            transferred: [0; 2],
             failed: 0,
             faults: 0,
         }
-    }
-
-    /// Holds links to these meters, which others share: what is received, and what is sent.
-    pub(super) fn limit(&mut self, meters: [Meter; 2]) {
-        self.limits = Some(meters);
     }
 
     /// Takes links at these sockets.
     ///
     /// # Errors
     /// The kernel's: it has no randomness, say.
-    pub(super) fn listen(
+    pub(in crate::onion) fn listen(
         &mut self,
         poller: &Poller,
         sockets: QuicSockets,
@@ -273,19 +231,19 @@ impl QuicLinks {
         let endpoint = Endpoint::new(&self.context, CELLS, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
-        poller.add(&socket, QUIC + place as u64)?;
+        poller.add(&socket, token(CARRIER, place as u64))?;
         let (blocked, waiting) = (None, BTreeSet::new());
         self.ports.push(Port { socket, endpoint, at, takes, blocked, waiting });
         Ok(place)
     }
 
     /// Stops taking links; those that there are go on.
-    pub(super) fn refuse(&mut self) {
+    pub(in crate::onion) fn refuse(&mut self) {
         self.entrance = None;
     }
 
     /// What a neighbour of this address is to be told of us.
-    pub(super) fn wish(&self, peer: IpAddr) -> QuicWish {
+    pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicWish {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
@@ -304,22 +262,12 @@ impl QuicLinks {
         self.place.first(chance[0])
     }
 
-    /// Links that come or are opened from now on show another certificate.
-    ///
-    /// # Errors
-    /// The TLS library's.
-    pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
-        self.context = context.clone();
-        let mut ports = self.ports.iter_mut();
-        ports.try_for_each(|port| port.endpoint.set_context(context)).map_err(io::Error::other)
-    }
-
     /// Opens a link to a relay beside another, to a connection ID that begins with this byte, if
     /// that matters.
     ///
     /// # Errors
     /// The kernel's, or the library's.
-    pub(super) fn connect(
+    pub(in crate::onion) fn connect(
         &mut self,
         now: Time,
         poller: &Poller,
@@ -353,72 +301,32 @@ impl QuicLinks {
         target: Option<(Target, LinkId)>,
     ) -> LinkId {
         self.last += 1;
-        let id = LinkId(self.last);
+        let id = LinkId::new(CARRIER, self.last);
         let admitted = self.slots.remove(&(port, conn));
-        let (told, broken, lost, wants) = (false, false, false, false);
-        let link =
-            QuicConn { port, conn, peer, target, admitted, begun, told, broken, lost, wants };
+        let link = QuicConn {
+            port,
+            conn,
+            peer,
+            target,
+            admitted,
+            begun,
+            told: false,
+            broken: false,
+            lost: false,
+            wants: false,
+            closing: false,
+        };
         self.links.insert(id, link);
         self.by_conn.insert((port, conn), id);
         id
     }
 
-    /// Whether there is such a link.
-    pub(super) fn has(&self, link: LinkId) -> bool {
-        self.links.contains_key(&link)
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.links.len()
-    }
-
-    /// Bytes that went over the wire so far: received, sent.
-    pub(super) fn carried(&self) -> [u64; 2] {
-        self.carried
-    }
-
     /// What came of them so far.
-    pub(super) fn counts(&self) -> QuicCounts {
+    pub(in crate::onion) fn counts(&self) -> QuicCounts {
         let counts = self.ports.iter().map(|port| port.endpoint.counts());
         let mut endpoints = counts.fold(EndpointCounts::default(), EndpointCounts::with);
         endpoints.broken += self.faults;
         QuicCounts { endpoints, failed: self.failed }
-    }
-
-    /// Links whose handshake should have been done long ago; to be asked for about once a second.
-    pub(super) fn stale(&self, now: Time) -> Vec<LinkId> {
-        let late = |conn: &QuicConn| !conn.told && now.since(conn.begun) >= OPENING;
-        self.links.iter().filter(|(_, conn)| late(conn)).map(|(link, _)| *link).collect()
-    }
-
-    /// When a link wants to be called, or bytes may pass again.
-    pub(super) fn next_timeout(&self) -> Option<Time> {
-        let [receive, send] = self.limits.as_ref().map_or([None, None], |limits| {
-            let [receive, send] = limits.each_ref().map(Meter::some_at);
-            [self.paused.then_some(receive), (!self.held.is_empty()).then_some(send)]
-        });
-        let ends = self.ports.iter().filter_map(|port| port.endpoint.next_timeout());
-        let watch = self.unwatched.then_some(Time::ZERO);
-        ends.chain(receive).chain(send).chain(watch).min()
-    }
-
-    /// The time has come: the caller then looks at the links that were touched, and flushes those
-    /// that are given.
-    pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
-        self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
-        let has_room = |meter: &Meter| meter.left(now) > 0;
-        let [may_read, may_send] =
-            self.limits.as_ref().map_or([true; 2], |limits| limits.each_ref().map(has_room));
-        self.unwatched |= self.paused && may_read;
-        self.paused &= !may_read;
-        if self.unwatched {
-            self.watch(poller);
-        }
-        match may_send {
-            true => std::mem::take(&mut self.held).into_iter().collect(),
-            false => Vec::new(),
-        }
     }
 
     fn watch(&mut self, poller: &Poller) {
@@ -426,36 +334,7 @@ impl QuicLinks {
         for (place, port) in self.ports.iter().enumerate() {
             let interest = Interest { read: !self.paused, write: port.blocked.is_some() };
             // It is watched, as long as it is in the table.
-            let _ = poller.change(port.socket.as_fd(), QUIC + place as u64, interest);
-        }
-    }
-
-    /// Takes what a socket has, and gives it what waits for it; the caller then looks at the links
-    /// that were touched.
-    pub(super) fn receive(&mut self, now: Time, poller: &Poller, place: usize) {
-        self.unblock(now, poller, place);
-        if self.limits.as_ref().is_some_and(|[receive, _]| receive.left(now) == 0) {
-            self.paused = true;
-            return self.watch(poller);
-        }
-        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
-        // An error of an earlier datagram says nothing of those that wait.
-        let Ok(batch) = self.received.recv(socket) else { return };
-        let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
-        let mut admit = |conn: ConnId, peer: SocketAddr| {
-            let slot = entrance.as_ref().and_then(|entrance| entrance.admit(now, peer.ip()));
-            slot.map(|slot| slots.insert((place, conn), slot)).is_some()
-        };
-        for run in batch {
-            bytes += run.bytes.len() as u64;
-            for datagram in run.datagrams() {
-                let (from, to, ecn) = (run.from, run.to, run.ecn);
-                endpoint.receive(now, Arrival { from, to, ecn, bytes: datagram }, &mut admit);
-            }
-        }
-        self.carried[0] += bytes;
-        if let Some([receive, _]) = &self.limits {
-            receive.take(now, bytes);
+            let _ = poller.change(port.socket.as_fd(), token(CARRIER, place as u64), interest);
         }
     }
 
@@ -474,14 +353,14 @@ impl QuicLinks {
     }
 
     fn count_sent(&mut self, now: Time, sent: u64) {
-        self.carried[1] += sent;
+        self.transferred[1] += sent;
         if let Some([_, send]) = &self.limits {
             send.take(now, sent);
         }
     }
 
-    /// A link at which something may have changed, for [`QuicLinks::look`].
-    pub(super) fn next_touched(&mut self, now: Time) -> Option<LinkId> {
+    /// A link at which something may have changed, for [`QuicLinks::read`].
+    fn next_touched(&mut self, now: Time) -> Option<LinkId> {
         for place in 0..self.ports.len() {
             while let Some(conn) = self.ports[place].endpoint.next_touched() {
                 self.answer(now, place);
@@ -500,84 +379,14 @@ impl QuicLinks {
         None
     }
 
-    /// Looks at a link; its plain bytes are appended.
-    pub(super) fn look(&mut self, link: LinkId, plain: &mut Vec<u8>) -> QuicNews {
-        let Some(conn) = self.links.get_mut(&link) else {
-            return QuicNews { opened: None, ended: false };
-        };
-        let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
-            return QuicNews { opened: None, ended: true };
-        };
-        let is_at_fault = quic.read(plain).is_err();
-        self.faults += u64::from(is_at_fault);
-        let ended = is_at_fault || quic.state() == State::Ended;
-        conn.broken |= is_at_fault;
-        conn.lost = ended && !is_at_fault && quic.fault().is_some();
-        let is_open = quic.state() == State::Open;
-        let opened = (is_open && !conn.told).then(|| QuicOpened {
-            peer: conn.peer,
-            target: conn.target.as_ref().map(|(target, _)| target.clone()),
-            certificate: quic.peer_certificate().map(sha256),
-            own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
-        });
-        conn.told |= is_open;
-        if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
-            slot.opened();
-        }
-        QuicNews { opened, ended }
-    }
-
-    /// A link's neighbour is known: its circuits' cells are read from now on.
-    pub(super) fn admit(&mut self, link: LinkId) {
-        self.quic(link).into_iter().for_each(QuicLink::admit_lanes);
-    }
-
     fn quic(&mut self, link: LinkId) -> Option<&mut quic::QuicLink> {
         let conn = self.links.get(&link)?;
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// The core has something to send on a link.
-    pub(super) fn wants(&mut self, link: LinkId) {
-        if let Some(conn) = self.links.get_mut(&link) {
-            conn.wants = true;
-        }
-    }
-
-    /// The secret that AUTHENTICATE signs.
-    pub(super) fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
-        self.quic(link)?.export(EXPORT_LABEL, context).ok()
-    }
-
-    /// How a link's connection is doing.
-    pub(super) fn view(&mut self, link: LinkId) -> Option<LinkView> {
-        Some(self.quic(link)?.view())
-    }
-
-    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more),
-    /// as far as the congestion window lets it.
-    pub(super) fn flush(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
-    ) {
-        let Some(conn) = self.links.get(&link) else { return };
-        let (place, id) = (conn.port, conn.conn);
-        self.transmit(now, place, id);
-        while self.fill(now, link, &mut fetch) {
-            self.transmit(now, place, id);
-        }
-    }
-
     /// Writes what the core has for a link, at most about as much as leaves in one send: whether
     /// there was something.
-    fn fill(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
-    ) -> bool {
+    fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
             && let Port { endpoint, blocked: None, .. } = &mut self.ports[conn.port]
@@ -627,9 +436,164 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Says goodbye on a link, and forgets it: what became of it.
-    pub(super) fn close(&mut self, now: Time, link: LinkId) -> QuicEnd {
-        let Some(conn) = self.links.remove(&link) else { return QuicEnd::Unknown };
+    /// Reads a link, and keeps the news of it.
+    fn read(&mut self, link: LinkId) {
+        self.arrived.clear();
+        let Some(conn) = self.links.get_mut(&link) else { return };
+        let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
+            self.fresh = Some(Fresh::new(link, None, true));
+            return;
+        };
+        let is_at_fault = quic.read(&mut self.arrived).is_err();
+        self.faults += u64::from(is_at_fault);
+        let ended = is_at_fault || quic.state() == State::Ended;
+        conn.broken |= is_at_fault;
+        conn.lost = ended && !is_at_fault && quic.fault().is_some();
+        let is_open = quic.state() == State::Open;
+        let opened = (is_open && !conn.told).then(|| Opened {
+            peer: conn.peer,
+            target: conn.target.as_ref().map(|(target, _)| target.clone()),
+            certificate: quic.peer_certificate().map(sha256),
+            own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
+            capabilities: Capabilities::LANES,
+        });
+        conn.told |= is_open;
+        if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
+            slot.opened();
+        }
+        self.fresh = Some(Fresh::new(link, opened, ended));
+    }
+}
+
+impl Carrier for QuicLinks {
+    fn has(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    fn transferred(&self) -> [u64; 2] {
+        self.transferred
+    }
+
+    fn stale(&mut self, now: Time) -> Vec<LinkId> {
+        let late = |conn: &QuicConn| !conn.told && now.since(conn.begun) >= OPENING;
+        self.links.iter().filter(|(_, conn)| late(conn)).map(|(link, _)| *link).collect()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let [receive, send] = self.limits.as_ref().map_or([None, None], |limits| {
+            let [receive, send] = limits.each_ref().map(Meter::some_at);
+            [self.paused.then_some(receive), (!self.held.is_empty()).then_some(send)]
+        });
+        let ends = self.ports.iter().filter_map(|port| port.endpoint.next_timeout());
+        let watch = self.unwatched.then_some(Time::ZERO);
+        ends.chain(receive).chain(send).chain(watch).min()
+    }
+
+    fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
+        let has_room = |meter: &Meter| meter.left(now) > 0;
+        let [may_read, may_send] =
+            self.limits.as_ref().map_or([true; 2], |limits| limits.each_ref().map(has_room));
+        self.unwatched |= self.paused && may_read;
+        self.paused &= !may_read;
+        if self.unwatched {
+            self.watch(poller);
+        }
+        match may_send {
+            true => std::mem::take(&mut self.held).into_iter().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, now: Time, poller: &Poller, file: u64, _ready: Ready) {
+        let place = file as usize;
+        self.unblock(now, poller, place);
+        if self.limits.as_ref().is_some_and(|[receive, _]| receive.left(now) == 0) {
+            self.paused = true;
+            return self.watch(poller);
+        }
+        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
+        // An error of an earlier datagram says nothing of those that wait.
+        let Ok(batch) = self.received.recv(socket) else { return };
+        let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
+        let mut admit = |conn: ConnId, peer: SocketAddr| {
+            let slot = entrance.as_ref().and_then(|entrance| entrance.admit(now, peer.ip()));
+            slot.map(|slot| slots.insert((place, conn), slot)).is_some()
+        };
+        for run in batch {
+            bytes += run.bytes.len() as u64;
+            for datagram in run.datagrams() {
+                let (from, to, ecn) = (run.from, run.to, run.ecn);
+                endpoint.receive(now, Arrival { from, to, ecn, bytes: datagram }, &mut admit);
+            }
+        }
+        self.transferred[0] += bytes;
+        if let Some([receive, _]) = &self.limits {
+            receive.take(now, bytes);
+        }
+    }
+
+    fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
+        loop {
+            if let Some(news) = Fresh::next(&mut self.fresh, &mut self.arrived, give) {
+                return Some(news);
+            }
+            let link = self.next_touched(now)?;
+            self.read(link);
+        }
+    }
+
+    fn wants(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.get_mut(&link) {
+            conn.wants = true;
+        }
+    }
+
+    /// As far as the congestion window lets it.
+    fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
+        let Some(conn) = self.links.get(&link) else { return true };
+        if conn.broken {
+            return true;
+        }
+        let (place, id, closing) = (conn.port, conn.conn, conn.closing);
+        self.transmit(now, place, id);
+        while self.fill(now, link, fetch) {
+            self.transmit(now, place, id);
+        }
+        !closing
+    }
+
+    fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.quic(link)?.export(EXPORT_LABEL, context).ok()
+    }
+
+    fn look(&mut self, link: LinkId) -> Option<LinkView> {
+        Some(self.quic(link)?.view())
+    }
+
+    fn limit(&mut self, meters: [Meter; 2]) {
+        self.limits = Some(meters);
+    }
+
+    fn set_context(&mut self, context: &Context) -> io::Result<()> {
+        self.context = context.clone();
+        let mut ports = self.ports.iter_mut();
+        ports.try_for_each(|port| port.endpoint.set_context(context)).map_err(io::Error::other)
+    }
+
+    fn close(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.get_mut(&link) {
+            conn.closing = true;
+        }
+    }
+
+    /// Says goodbye, too.
+    fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
+        let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));
         self.held.remove(&link);
         self.ports[conn.port].endpoint.close(now, conn.conn);
@@ -637,13 +601,21 @@ impl QuicLinks {
         match conn.target {
             Some((_, beside)) if !conn.told => {
                 self.failed += 1;
-                QuicEnd::Unopened(beside)
+                LinkEnd::NoneBeside(beside)
             }
-            _ if conn.told && conn.broken => QuicEnd::Broken,
-            _ if conn.told && conn.lost => QuicEnd::Lost,
-            _ if conn.told => QuicEnd::Closed,
-            _ => QuicEnd::Unknown,
+            _ if conn.told && conn.broken => LinkEnd::Broken(CarrierFault::Stream),
+            _ if conn.told && conn.lost => LinkEnd::Lost,
+            _ if conn.told => LinkEnd::Closed,
+            _ => LinkEnd::Unknown,
         }
+    }
+
+    fn admit_circuits(&mut self, link: LinkId) {
+        let Some(conn) = self.links.get(&link) else { return };
+        let endpoint = &mut self.ports[conn.port].endpoint;
+        endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_lanes);
+        // What came of circuits has waited.
+        endpoint.touch(conn.conn);
     }
 }
 

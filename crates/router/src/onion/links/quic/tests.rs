@@ -6,6 +6,7 @@ use anabranch_onion::wire::cell::BODY;
 use anabranch_os::clock::Clock;
 use anabranch_os::namespace::Namespace;
 
+use super::super::file;
 use super::*;
 use crate::onion::dirclient::unix;
 
@@ -30,36 +31,42 @@ impl End {
     /// As an event loop turns, with cells of `rest` to be sent.
     fn turn(&mut self, clock: Clock, rest: &mut Vec<u8>) {
         let now = clock.now();
-        let ready: Vec<u64> = {
-            let ready = self.poller.wait(Some(Duration::from_millis(1))).unwrap();
-            ready.map(|event| event.token).collect()
-        };
-        for token in ready {
-            self.links.receive(now, &self.poller, (token - QUIC) as usize);
+        let ready: Vec<Ready> = self.poller.wait(Some(Duration::from_millis(1))).unwrap().collect();
+        for event in ready {
+            self.links.receive(now, &self.poller, file(event.token).1, event);
         }
         self.links.resume(now, &self.poller);
-        while let Some(link) = self.links.next_touched(now) {
-            self.link = Some(link);
-            if self.links.look(link, &mut self.came).opened.is_some() {
-                self.links.admit(link);
+        let came = &mut self.came;
+        while let Some(news) = self.links.next_news(now, &mut |_, bytes| came.extend(bytes)) {
+            match news {
+                LinkNews::Opened(link, _) => self.links.admit_circuits(link),
+                LinkNews::Served(link) => {
+                    self.link = Some(link);
+                    flush(&mut self.links, &self.poller, link, (clock, rest));
+                }
+                LinkNews::Ended(_) => {}
             }
-            self.flush(clock, rest);
         }
     }
+}
 
-    fn flush(&mut self, clock: Clock, rest: &mut Vec<u8>) {
-        let Some(link) = self.link else { return };
-        if !rest.is_empty() {
-            self.links.wants(link);
-        }
-        self.links.flush(clock.now(), link, |plain, room| {
-            // Whole cells, and what goes before all of them.
-            let odd = rest.len() % CELL;
-            let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
-            plain.extend(rest.drain(..some));
-            !rest.is_empty()
-        });
+/// Sends cells of `rest` on a link.
+fn flush(
+    links: &mut QuicLinks,
+    poller: &Poller,
+    link: LinkId,
+    (clock, rest): (Clock, &mut Vec<u8>),
+) {
+    if !rest.is_empty() {
+        links.wants(link);
     }
+    links.flush(clock.now(), poller, link, &mut |plain, room| {
+        // Whole cells, and what goes before all of them.
+        let odd = rest.len() % CELL;
+        let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
+        plain.extend(rest.drain(..some));
+        !rest.is_empty()
+    });
 }
 
 /// Loopback that carries 80 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
@@ -93,7 +100,8 @@ fn full_sockets() {
     let only = sockets(&[at], 1).unwrap().remove(0);
     far.links.listen(&far.poller, only, Entrance::default()).unwrap();
     let target = Target { addresses: vec![at], ..Target::default() };
-    let opened = near.links.connect(clock.now(), &near.poller, LinkId(1), (target, None)).unwrap();
+    let opened =
+        near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), (target, None)).unwrap();
     near.link = Some(opened);
     let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
     // VERSIONS: the first of a link, with a circuit ID of two bytes.
@@ -169,7 +177,8 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
         let mut near = End::new();
         let target = Target { addresses: vec![at], ..Target::default() };
         let to = (target, Some(begins));
-        near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+        near.link =
+            Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
         // VERSIONS, and more cells than leave before the shard's own connection ID is known.
         let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
         cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
@@ -190,7 +199,7 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
     let ([mut far], at) = shards::<1>();
     let (clock, mut near, mut none) = (Clock::start(), End::new(), Vec::new());
     let to = (Target { addresses: vec![at], ..Target::default() }, None);
-    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId(1), to).unwrap());
+    near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
     // VERSIONS, and a CERTS cell that is longer than any may be.
     let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
     cell::put_variable(&mut sending, Width::Four, Command::CERTS, &[0; 9_000]);
@@ -200,5 +209,6 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
         far.turn(clock, &mut none);
     }
     let link = far.link.unwrap();
-    assert_eq!(far.links.close(clock.now(), link), QuicEnd::Broken);
+    let end = far.links.end(clock.now(), &far.poller, link);
+    assert_eq!(end, LinkEnd::Broken(CarrierFault::Stream));
 }

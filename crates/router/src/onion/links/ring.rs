@@ -2,31 +2,36 @@
 //! and a bell for who sleeps. Nothing on the path of a cell is locked; what is known of links by
 //! all shards is asked for only when a circuit needs a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
 use anabranch_onion::claims::Claims;
 use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
 use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::conflux::SetNonce;
+use anabranch_os::poller::{Poller, Ready};
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The least number of a link to a sibling: the other shard's number added to this. Links with
-/// sockets have smaller ones.
-const FIRST: u64 = 1 << 59;
+use super::{Carrier, Fetch, LinkEnd, LinkNews, token};
+
+/// The carrier of links to siblings, whose numbers are the other shards'.
+pub(in crate::onion) const CARRIER: u8 = 2;
+/// The token of the bell that siblings ring.
+pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
 /// Bytes that wait between two shards, each way.
 const RING: usize = 256 * CELL;
 /// Bytes fetched at once.
 const BATCH: usize = 64 * CELL;
 
 /// Wakes a thread that waits for files.
-pub(super) struct Bell {
+pub(in crate::onion) struct Bell {
     file: OwnedFd,
     /// It was rung and not answered: once is enough.
     rung: AtomicBool,
@@ -39,7 +44,7 @@ impl Bell {
     }
 
     /// Wakes its owner.
-    pub(super) fn ring(&self) {
+    pub(in crate::onion) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             // A counter that is full is as good as one that was raised.
             let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
@@ -60,24 +65,37 @@ impl AsFd for Bell {
 }
 
 /// The others, as one shard sees them.
-pub(super) struct Siblings {
+pub(in crate::onion) struct Siblings {
+    pub(in crate::onion) rings: Rings,
+    pub(in crate::onion) claims: ShardClaims,
+    points: Arc<Mutex<Points>>,
+    sets: Arc<Mutex<Sets>>,
+}
+
+/// A shard's links to the others.
+pub(in crate::onion) struct Rings {
     shard: usize,
     bell: Arc<Bell>,
     others: BTreeMap<LinkId, Other>,
+    /// Links that may have brought something, and that may have room.
+    rung: VecDeque<LinkId>,
+}
+
+/// What all shards know of the relays that any of them has a link to.
+pub(in crate::onion) struct ShardClaims {
+    shard: usize,
     claims: Arc<Mutex<Claims>>,
-    points: Arc<Mutex<Points>>,
-    sets: Arc<Mutex<Sets>>,
-    /// Links with sockets that count in the claims, and to whom they lead.
+    /// Links that count in the claims, and the relays that they lead to.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
 /// A link to another shard.
-pub(super) struct SiblingLink {
-    pub(super) link: LinkId,
+pub(in crate::onion) struct SiblingLink {
+    pub(in crate::onion) link: LinkId,
     /// Whether ours is the first end of it.
-    pub(super) first: bool,
+    pub(in crate::onion) first: bool,
     /// The other shard's number.
-    pub(super) shard: usize,
+    pub(in crate::onion) shard: usize,
 }
 
 /// A table of all shards. It is locked for as long as it takes to look something up.
@@ -148,25 +166,27 @@ struct RingEnd<End> {
 ///
 /// # Errors
 /// The kernel's: no files are left.
-pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
+pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
     let mut shards: Vec<Siblings> = (0..count)
         .map(|shard| Siblings {
-            shard,
-            bell: Arc::clone(&bells[shard]),
-            others: BTreeMap::new(),
-            claims: Arc::clone(&claims),
+            rings: Rings {
+                shard,
+                bell: Arc::clone(&bells[shard]),
+                others: BTreeMap::new(),
+                rung: VecDeque::new(),
+            },
+            claims: ShardClaims { shard, claims: Arc::clone(&claims), counted: BTreeMap::new() },
             points: Arc::clone(&points),
             sets: Arc::clone(&sets),
-            counted: BTreeMap::new(),
         })
         .collect();
     for one in 0..count {
         for two in one + 1..count {
             let ((there, arrives), (back, returns)) = (way(), way());
-            shards[one].meet(two, &bells[two], there, returns);
-            shards[two].meet(one, &bells[one], back, arrives);
+            shards[one].rings.meet(two, &bells[two], there, returns);
+            shards[two].rings.meet(one, &bells[one], back, arrives);
         }
     }
     Ok(shards)
@@ -179,12 +199,34 @@ fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// Whether a link leads to a sibling.
-pub(super) fn is_sibling(link: LinkId) -> bool {
-    link.0 >= FIRST
+/// The link to this shard.
+fn sibling(shard: usize) -> LinkId {
+    LinkId::new(CARRIER, shard as u64)
 }
 
 impl Siblings {
+    /// What wakes this shard.
+    pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
+        &self.rings.bell
+    }
+
+    /// Which of the shards this is.
+    pub(in crate::onion) fn shard(&self) -> usize {
+        self.rings.shard
+    }
+
+    /// The introduction and rendezvous points of all shards.
+    pub(in crate::onion) fn points(&self) -> Box<dyn PointTable> {
+        Box::new(Shared(Arc::clone(&self.points)))
+    }
+
+    /// The sets of several circuits of all shards.
+    pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
+        Box::new(Shared(Arc::clone(&self.sets)))
+    }
+}
+
+impl Rings {
     fn meet(
         &mut self,
         shard: usize,
@@ -194,82 +236,106 @@ impl Siblings {
     ) {
         let bell = Arc::clone(bell);
         let other = Other { bell, out, into, rest: Vec::new(), wants: false };
-        self.others.insert(LinkId(FIRST + shard as u64), other);
+        self.others.insert(sibling(shard), other);
     }
 
     /// What wakes this shard.
-    pub(super) fn bell(&self) -> &Arc<Bell> {
+    pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Which of the shards this is.
-    pub(super) fn shard(&self) -> usize {
-        self.shard
-    }
-
-    /// The introduction and rendezvous points of all shards.
-    pub(super) fn points(&self) -> Box<dyn PointTable> {
-        Box::new(Shared(Arc::clone(&self.points)))
-    }
-
-    /// The sets of several circuits of all shards.
-    pub(super) fn sets(&self) -> Box<dyn SetTable> {
-        Box::new(Shared(Arc::clone(&self.sets)))
-    }
-
     /// The links to the others.
-    pub(super) fn links(&self) -> Vec<SiblingLink> {
-        let own = FIRST + self.shard as u64;
+    pub(in crate::onion) fn links(&self) -> Vec<SiblingLink> {
+        let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
             link: *link,
-            first: own < link.0,
-            shard: (link.0 - FIRST) as usize,
+            first: own < *link,
+            shard: link.number() as usize,
         };
         self.others.keys().map(link).collect()
     }
+}
 
-    /// The core has something to send to a sibling.
-    pub(super) fn wants(&mut self, link: LinkId) {
+impl Carrier for Rings {
+    fn has(&self, link: LinkId) -> bool {
+        self.others.contains_key(&link)
+    }
+
+    /// None of them is a neighbour's.
+    fn len(&self) -> usize {
+        0
+    }
+
+    /// Nothing goes over a wire.
+    fn transferred(&self) -> [u64; 2] {
+        [0; 2]
+    }
+
+    fn stale(&mut self, _now: Time) -> Vec<LinkId> {
+        Vec::new()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn resume(&mut self, _now: Time, _poller: &Poller) -> Vec<LinkId> {
+        Vec::new()
+    }
+
+    fn receive(&mut self, _now: Time, _poller: &Poller, _file: u64, _ready: Ready) {
+        self.bell.answer();
+        self.rung.clear();
+        self.rung.extend(self.others.keys());
+    }
+
+    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
+        let link = self.rung.pop_front()?;
+        self.others.get_mut(&link)?.take(|bytes| give(link, bytes));
+        Some(LinkNews::Served(link))
+    }
+
+    fn wants(&mut self, link: LinkId) {
         if let Some(other) = self.others.get_mut(&link) {
             other.wants = true;
         }
     }
 
-    /// Sends what the core has for siblings (`fetch` appends cells for a link, up to a length, and
-    /// says whether there are more), as far as the rings have room.
-    pub(super) fn flush(&mut self, mut fetch: impl FnMut(LinkId, &mut Vec<u8>, usize) -> bool) {
-        for (&link, other) in &mut self.others {
-            other.flush(|out, limit| fetch(link, out, limit));
+    fn flush(&mut self, _now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
+        if let Some(other) = self.others.get_mut(&link) {
+            other.flush(fetch);
         }
+        true
     }
 
-    /// Gives what siblings sent, in order, to the core.
-    pub(super) fn take(&mut self, mut give: impl FnMut(LinkId, &[u8])) {
-        self.bell.answer();
-        for (&link, other) in &mut self.others {
-            other.take(|bytes| give(link, bytes));
-        }
-    }
+    /// They stay as long as the shard.
+    fn close(&mut self, _link: LinkId) {}
 
+    fn end(&mut self, _now: Time, _poller: &Poller, _link: LinkId) -> LinkEnd {
+        LinkEnd::Unknown
+    }
+}
+
+impl ShardClaims {
     /// The link to the sibling that has a link to `neighbour`. `None` if this shard is to dial, and
-    /// then to call [`Siblings::count`] or [`Siblings::failed`].
-    pub(super) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
+    /// then to call [`ShardClaims::count`] or [`ShardClaims::failed`].
+    pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
-        (shard != self.shard).then_some(LinkId(FIRST + shard as u64))
+        (shard != self.shard).then_some(sibling(shard))
     }
 
     /// What was claimed is this link.
-    pub(super) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
+    pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
 
     /// What was claimed cannot be had.
-    pub(super) fn failed(&self, neighbour: [u8; 20]) {
+    pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }
 
     /// A link leads to this relay, whoever opened it.
-    pub(super) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
+    pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().came(neighbour, self.shard);
             self.counted.insert(link, neighbour);
@@ -277,14 +343,14 @@ impl Siblings {
     }
 
     /// Another link has taken the place of one.
-    pub(super) fn replaced(&mut self, link: LinkId, by: LinkId) {
+    pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
     /// A link is gone.
-    pub(super) fn gone(&mut self, link: LinkId) {
+    pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);
         }
@@ -362,36 +428,44 @@ mod tests {
     #[test]
     fn each_shard_has_a_link_to_each_other_and_the_ends_differ() {
         let shards = shards(3).unwrap();
-        let ends: Vec<_> = shards.iter().map(Siblings::links).collect();
-        assert!(ends.iter().flatten().all(|end| is_sibling(end.link)));
+        let ends: Vec<_> = shards.iter().map(|shard| shard.rings.links()).collect();
+        assert!(ends.iter().flatten().all(|end| end.link.carrier() == CARRIER));
         let first = |shard: usize| ends[shard].iter().filter(|end| end.first).count();
         assert_eq!([first(0), first(1), first(2)], [2, 1, 0]);
-        assert!(shards_alone().links().is_empty());
+        assert!(shards_alone().rings.links().is_empty());
     }
 
     fn shards_alone() -> Siblings {
         shards(1).unwrap().pop().unwrap()
     }
 
+    /// Waits until the bell rings, and gives what was brought.
+    fn hear(rings: &mut Rings, poller: &mut Poller, mut give: impl FnMut(&[u8])) {
+        let ready: Vec<Ready> = poller.wait(None).unwrap().collect();
+        for event in ready {
+            rings.receive(Time::ZERO, poller, 0, event);
+        }
+        while rings.next_news(Time::ZERO, &mut |_, bytes| give(bytes)).is_some() {}
+    }
+
     /// Sends so many bytes, more than a ring holds, and wakes when there is room.
-    fn send(mut shard: Siblings, bytes: u64) {
-        let mut poller = Poller::new(4).unwrap();
-        poller.add(&*shard.bell, 0).unwrap();
-        let link = shard.links()[0].link;
+    fn send(shard: Siblings, bytes: u64) {
+        let (mut rings, mut poller) = (shard.rings, Poller::new(4).unwrap());
+        poller.add(&*rings.bell, BELL).unwrap();
+        let link = rings.links()[0].link;
         let mut next = 0u64;
-        let mut fetch = |_: LinkId, out: &mut Vec<u8>, limit: usize| {
+        let mut fetch = |out: &mut Vec<u8>, limit: usize| {
             while out.len() < limit && next < bytes {
                 out.push(next as u8);
                 next += 1;
             }
             next < bytes
         };
-        shard.wants(link);
-        shard.flush(&mut fetch);
-        while shard.others[&link].wants || !shard.others[&link].rest.is_empty() {
-            poller.wait(None).unwrap().for_each(drop);
-            shard.take(|_, _| {});
-            shard.flush(&mut fetch);
+        rings.wants(link);
+        rings.flush(Time::ZERO, &poller, link, &mut fetch);
+        while rings.others[&link].wants || !rings.others[&link].rest.is_empty() {
+            hear(&mut rings, &mut poller, |_| ());
+            rings.flush(Time::ZERO, &poller, link, &mut fetch);
         }
     }
 
@@ -401,11 +475,10 @@ mod tests {
         let [from, mut to] = two();
         let sender = thread::spawn(move || send(from, BYTES));
         let mut poller = Poller::new(4).unwrap();
-        poller.add(&*to.bell, 0).unwrap();
+        poller.add(&*to.rings.bell, BELL).unwrap();
         let mut came = 0u64;
         while came < BYTES {
-            poller.wait(None).unwrap().for_each(drop);
-            to.take(|_, bytes| {
+            hear(&mut to.rings, &mut poller, |bytes| {
                 for byte in bytes {
                     assert_eq!(*byte, came as u8);
                     came += 1;
@@ -417,15 +490,15 @@ mod tests {
 
     #[test]
     fn a_shard_goes_by_the_link_that_another_has() {
-        let [mut one, mut two] = two();
+        let [Siblings { claims: mut one, .. }, Siblings { claims: mut two, .. }] = two();
         assert_eq!(one.claim(ANN), None);
-        one.count(LinkId(7), ANN);
-        assert_eq!(two.claim(ANN), Some(LinkId(FIRST)));
-        one.gone(LinkId(7));
+        one.count(LinkId::new(0, 7), ANN);
+        assert_eq!(two.claim(ANN), Some(sibling(0)));
+        one.gone(LinkId::new(0, 7));
         assert_eq!(two.claim(ANN), None, "and opens one when that is gone");
-        two.count(LinkId(3), ANN);
-        assert_eq!(one.claim(ANN), Some(LinkId(FIRST + 1)));
-        two.gone(LinkId(3));
+        two.count(LinkId::new(0, 3), ANN);
+        assert_eq!(one.claim(ANN), Some(sibling(1)));
+        two.gone(LinkId::new(0, 3));
         assert_eq!(one.claim(ANN), None);
     }
 }

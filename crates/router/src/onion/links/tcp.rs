@@ -1,34 +1,41 @@
-//! All links of one core.
+//! Links over TCP, each with a connection of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anabranch_links::EarlyCounts;
 use anabranch_links::tls::Context;
+use anabranch_links::{EarlyCounts, EarlyRecords, StreamFamily};
 use anabranch_multipath::{LinkView, Time};
+use anabranch_onion::LinkId;
+use anabranch_onion::channel::Capabilities;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
-use anabranch_onion::{CarrierFault, LinkId};
 use anabranch_os::poller::{Interest, Poller, Ready};
 
-use super::conn::{Conn, SocketRead};
-use super::meter::Meter;
-use super::mptcp::{MptcpCounts, TcpKind};
-use super::newcomers::ConnectionSlot;
-use super::tap::{Cookie, Tap, TapKind};
-use super::ways::BridgeWays;
+use super::{Carrier, Fetch, Fresh, LinkEnd, LinkNews, Opened, token};
+use crate::onion::conn::{Conn, SocketRead};
+use crate::onion::meter::Meter;
+use crate::onion::mptcp::{MptcpCounts, TcpKind};
+use crate::onion::newcomers::ConnectionSlot;
+use crate::onion::tap::{Cookie, Tap, TapKind};
+use crate::onion::ways::BridgeWays;
 
-/// The least token of a link: its number added to this.
-pub(super) const LINKS: u64 = 1 << 60;
+/// The carrier of these links.
+pub(in crate::onion) const CARRIER: u8 = 0;
+/// The token of the tap, which shows segments before their turn. A link's file has the link's
+/// number, which is larger.
+pub(in crate::onion) const TAP: u64 = token(CARRIER, 0);
 /// A link that is not open by then is given up.
 const OPENING: Duration = Duration::from_secs(60);
 
 /// The links by their numbers.
-pub(super) struct Links {
+pub(in crate::onion) struct TcpLinks {
     context: Context,
+    /// The kind of links that are opened and taken.
+    pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
     /// Tap that shows segments before their turn, and whether links may be unordered at all.
     tap: Tap,
@@ -40,20 +47,24 @@ pub(super) struct Links {
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
+    /// News of the link that was read last.
+    fresh: Option<Fresh>,
+    /// Links of which the tap showed something.
+    shown: BTreeSet<LinkId>,
     /// When links want to be called, besides when bytes come and go.
     timeouts: BTreeSet<(Time, LinkId)>,
     /// How much they may carry, all together.
     limits: Option<Limits>,
     /// Of which protocol the sockets are of those that are opened straight.
-    pub(super) tcp: TcpKind,
+    pub(in crate::onion) tcp: TcpKind,
     /// To whom alone they lead, and how, if not straight to everybody.
     ways: Option<BridgeWays>,
     /// Cells wait for room in the kernel.
     by_room: bool,
     /// Bytes that went over the wire: received, sent.
-    carried: [u64; 2],
+    transferred: [u64; 2],
     /// How long one may take to open, TCP and TLS together, and to take its last words.
-    pub(super) patience: Duration,
+    pub(in crate::onion) patience: Duration,
 }
 
 /// Bytes that links may receive and send, and the links that have more to do.
@@ -63,48 +74,17 @@ struct Limits {
     held: BTreeSet<LinkId>,
 }
 
-/// What the core is to be told.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct News<'a> {
-    /// The TLS handshake is done.
-    pub(super) opened: Option<Opened>,
-    /// Plain bytes that came.
-    pub(super) bytes: &'a [u8],
-    /// The link is gone.
-    pub(super) ended: bool,
-    /// What the neighbour did that ended it, if the core knows of the link.
-    pub(super) fault: Option<CarrierFault>,
-}
-
-/// A link whose TLS handshake is done.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Opened {
-    /// The neighbour's address.
-    pub(super) peer: SocketAddr,
-    /// Whom it was to lead to, if we opened it.
-    pub(super) target: Option<Target>,
-    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
-    pub(super) certificate: Option<[u8; 32]>,
-    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
-    pub(super) own: Option<[u8; 32]>,
-    /// Whether all bytes arrive by it, in order.
-    pub(super) whole: bool,
-    /// Whether its records can be opened before their turn, and we want that.
-    pub(super) unordered: bool,
-    /// Whether nothing stands between, so that the neighbour's address is the neighbour's.
-    pub(super) straight: bool,
-}
-
-impl Links {
+impl TcpLinks {
     /// Without links.
-    pub(super) fn new(context: Context) -> Links {
+    pub(in crate::onion) fn new(context: Context) -> TcpLinks {
         let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
-        let (conns, carried) = (BTreeMap::new(), [0; 2]);
+        let (conns, transferred) = (BTreeMap::new(), [0; 2]);
         let (limits, patience) = (None, OPENING);
         let timeouts = BTreeSet::new();
         let (tap, tapped, early) = (Tap::none(), BTreeMap::new(), EarlyCounts::default());
-        Links {
+        TcpLinks {
             context,
+            family: Default::default(),
             conns,
             tap,
             may_be_unordered: false,
@@ -113,33 +93,35 @@ impl Links {
             last: 0,
             buffer,
             plain,
+            fresh: None,
+            shown: BTreeSet::new(),
             timeouts,
             limits,
             tcp: TcpKind::default(),
             ways: None,
             by_room: false,
-            carried,
+            transferred,
             patience,
         }
     }
 
     /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
-    pub(super) fn set_tap(&mut self, tap: Tap) {
+    pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
 
     /// Links are opened to bridges alone, from now on.
-    pub(super) fn set_ways(&mut self, ways: BridgeWays) {
+    pub(in crate::onion) fn set_ways(&mut self, ways: BridgeWays) {
         self.ways = Some(ways);
     }
 
     /// Tap that shows segments before their turn, if links may be unordered.
-    pub(super) fn tap(&self) -> Option<TapKind> {
+    pub(in crate::onion) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }
 
     /// Over how many paths links go, if there may be several.
-    pub(super) fn mptcp(&self) -> Option<MptcpCounts> {
+    pub(in crate::onion) fn mptcp(&self) -> Option<MptcpCounts> {
         let counts = || {
             let mut counts = MptcpCounts::default();
             let open = self.conns.values().filter(|conn| conn.told && !conn.by_transport);
@@ -150,89 +132,19 @@ impl Links {
     }
 
     /// Records that came before their turn, and those that did not open then.
-    pub(super) fn early(&self) -> EarlyCounts {
-        let counts = self.conns.values().filter_map(|conn| conn.link().early_counts());
+    pub(in crate::onion) fn early(&self) -> EarlyCounts {
+        let counts = self.conns.values().filter_map(|conn| conn.early_counts());
         counts.fold(self.early, EarlyCounts::with)
     }
 
-    /// From now on a link's records have so many bytes of content; false if they cannot.
-    pub(super) fn unorder(&mut self, now: Time, link: LinkId, content: usize) -> bool {
-        let Some(conn) = self.conns.get_mut(&link) else { return false };
-        conn.unorder(now, content, &mut self.tap).is_ok()
-    }
-
-    /// Takes what the tap shows: the links that have bytes now, for [`Links::take_early`].
-    pub(super) fn look_ahead(&mut self, now: Time) -> BTreeSet<LinkId> {
-        let (conns, tapped, mut shown) = (&mut self.conns, &self.tapped, BTreeSet::new());
-        self.tap.drain(|segment| {
-            let link = tapped.get(&segment.cookie);
-            let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
-            else {
-                return;
-            };
-            if conn.show(now, segment) {
-                shown.insert(*link);
-            }
-        });
-        shown
-    }
-
-    /// The plain bytes of a link that came before their turn.
-    pub(super) fn take_early(&mut self, link: LinkId) -> &[u8] {
-        self.plain.clear();
-        if let Some(conn) = self.conns.get_mut(&link) {
-            conn.take_early(&mut self.plain, &mut self.tap);
-        }
-        &self.plain
-    }
-
     /// What links show now.
-    pub(super) fn context(&self) -> &Context {
+    pub(in crate::onion) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Links that are opened from now on show another certificate.
-    pub(super) fn set_context(&mut self, context: Context) {
-        self.context = context;
-    }
-
-    /// Holds all links that share these meters to them: what is received, and what is sent.
-    pub(super) fn limit(&mut self, [receive, send]: [Meter; 2]) {
-        self.limits = Some(Limits { receive, send, held: BTreeSet::new() });
-    }
-
     /// From now on cells wait in the core until the kernel has room for them, or not.
-    pub(super) fn wait_for_room(&mut self, by_room: bool) {
+    pub(in crate::onion) fn wait_for_room(&mut self, by_room: bool) {
         self.by_room = by_room;
-    }
-
-    /// Bytes that went over the wire so far: received, sent.
-    pub(super) fn carried(&self) -> [u64; 2] {
-        self.carried
-    }
-
-    /// When a link wants to be called, or those that are held back may go on: then call
-    /// [`Links::resume`].
-    pub(super) fn next_timeout(&self) -> Option<Time> {
-        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty());
-        let free = limits.map(|limits| limits.receive.some_at().max(limits.send.some_at()));
-        let due = self.timeouts.first().map(|&(time, _)| time);
-        free.into_iter().chain(due).min()
-    }
-
-    /// The links whose time has come, and those that were held back, once bytes may pass again and
-    /// they are read again: the caller flushes them.
-    pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
-        let mut links = self.released(now, poller);
-        while let Some((_, link)) = self.timeouts.first().filter(|(time, _)| *time <= now).copied()
-        {
-            self.timeouts.pop_first();
-            links.push(link);
-            if let Some(conn) = self.conns.get_mut(&link) {
-                conn.due = None;
-            }
-        }
-        links
     }
 
     fn released(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
@@ -245,49 +157,24 @@ impl Links {
             if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
                 conn.paused = false;
                 // It is watched, as long as it is in the table.
-                let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+                let _ = poller.change(conn.socket(), token(CARRIER, link.number()), interest(conn));
             }
         }
         held
-    }
-
-    /// Whether there is such a link.
-    pub(super) fn has(&self, link: LinkId) -> bool {
-        self.conns.contains_key(&link)
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.conns.len()
-    }
-
-    /// Links that should have opened long ago, or whose neighbour does not take the last words; to
-    /// be asked for about once a second.
-    pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
-        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
-        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
-        opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
-    }
-
-    /// Has links that carried next to nothing since the last call give back the room that bursts
-    /// took: which they are. A relay has thousands of links, few of which are busy at a time.
-    pub(super) fn rest(&mut self) -> Vec<LinkId> {
-        let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
-        self.conns.iter_mut().filter_map(resting).collect()
     }
 
     /// Takes a connection that a neighbour opened, or that a transport has brought.
     ///
     /// # Errors
     /// The kernel's, or the TLS library's.
-    pub(super) fn accept(
+    pub(in crate::onion) fn accept(
         &mut self,
         poller: &Poller,
         (socket, peer): (TcpStream, SocketAddr),
         place: ConnectionSlot,
         by_transport: bool,
     ) -> io::Result<()> {
-        let link = Box::new(self.context.accept().map_err(io::Error::other)?);
+        let link = (self.family.accept)(&self.context).map_err(io::Error::other)?;
         let mut none = Tap::none();
         let tap = if by_transport { &mut none } else { &mut self.tap };
         let mut conn = Conn::accepted(socket, peer, link, place, tap)?;
@@ -296,11 +183,11 @@ impl Links {
     }
 
     /// Opens a connection to a relay: its number. It leads to the first address, or to another if
-    /// that one fails ([`Links::dial_again`]).
+    /// that one fails ([`TcpLinks::dial_again`]).
     ///
     /// # Errors
     /// The kernel's, or the TLS library's; a relay without an address is not found.
-    pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
+    pub(in crate::onion) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
         self.dial_from(poller, &target, 0)
     }
 
@@ -308,7 +195,7 @@ impl Links {
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
-            let link = Box::new(self.context.connect().map_err(io::Error::other)?);
+            let link = (self.family.connect)(&self.context).map_err(io::Error::other)?;
             let how = (&mut self.tap, self.ways.as_ref(), self.tcp);
             match Conn::dial(target.clone(), place, link, how) {
                 Ok(mut conn) => {
@@ -321,35 +208,63 @@ impl Links {
         Err(failed)
     }
 
-    /// A link is over. If it led to an address of a relay that could not be reached, and the relay
-    /// has another, that is tried: under another number, as the core has not heard of this one.
-    pub(super) fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
-        let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
-        let (target, next) = (conn.target.clone()?, conn.place + 1);
-        let again = self.dial_from(poller, &target, next).ok()?;
-        self.forget(link);
-        Some(again)
-    }
-
     fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
         self.last += 1;
-        poller.add_for(conn.socket(), LINKS + self.last, interest)?;
-        self.tapped.extend(conn.cookie().map(|cookie| (cookie, LinkId(self.last))));
-        self.conns.insert(LinkId(self.last), conn);
-        Ok(LinkId(self.last))
+        let id = LinkId::new(CARRIER, self.last);
+        poller.add_for(conn.socket(), token(CARRIER, id.number()), interest)?;
+        self.tapped.extend(conn.cookie().map(|cookie| (cookie, id)));
+        self.conns.insert(id, conn);
+        Ok(id)
     }
 
-    /// Reads a link that is ready; the caller tells the core, then flushes.
-    pub(super) fn read(
-        &mut self,
-        now: Time,
-        poller: &Poller,
-        link: LinkId,
-        ready: Ready,
-    ) -> News<'_> {
+    fn forget(&mut self, link: LinkId) -> Option<Conn> {
+        let conn = self.conns.remove(&link)?;
+        if let Some(time) = conn.due {
+            self.timeouts.remove(&(time, link));
+        }
+        if let Some(cookie) = conn.cookie() {
+            self.tap.end(cookie);
+            self.tapped.remove(&cookie);
+        }
+        self.early = self.early.with(conn.early_counts().unwrap_or_default());
+        Some(conn)
+    }
+
+    /// Takes what the tap shows: the links that have bytes then are noted.
+    fn look_ahead(&mut self, now: Time) {
+        let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
+        self.tap.drain(|segment| {
+            let link = tapped.get(&segment.cookie);
+            let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
+            else {
+                return;
+            };
+            if conn.show(now, segment) {
+                shown.insert(*link);
+            }
+        });
+    }
+
+    /// Gives the plain bytes of the next link of which the tap showed something: whether there is
+    /// one that has any.
+    fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
+        while let Some(link) = self.shown.pop_first() {
+            let Some(conn) = self.conns.get_mut(&link) else { continue };
+            self.plain.clear();
+            conn.take_early(&mut self.plain, &mut self.tap);
+            if !self.plain.is_empty() {
+                give(link, &self.plain);
+                self.plain.clear();
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    /// Reads a link that is ready, and keeps the news of it.
+    fn read(&mut self, now: Time, poller: &Poller, link: LinkId, ready: Ready) {
         self.plain.clear();
-        let nothing = News { opened: None, bytes: &[], ended: false, fault: None };
-        let Some(conn) = self.conns.get_mut(&link) else { return nothing };
+        let Some(conn) = self.conns.get_mut(&link) else { return };
         let was_open = conn.told;
         let mut ended = false;
         let allowed = match &self.limits {
@@ -362,7 +277,7 @@ impl Links {
             ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
             let bytes = conn.carried[0] - before;
             conn.keep_up(&mut self.tap);
-            self.carried[0] += bytes;
+            self.transferred[0] += bytes;
             if let Some(limits) = &self.limits {
                 limits.receive.take(now, bytes);
             }
@@ -371,7 +286,7 @@ impl Links {
         {
             limits.held.insert(link);
             conn.paused = true;
-            let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+            let _ = poller.change(conn.socket(), token(CARRIER, link.number()), interest(conn));
         }
         conn.told |= conn.is_open();
         if let Some(place) = conn.admitted.as_mut().filter(|_| conn.told) {
@@ -382,32 +297,87 @@ impl Links {
             target: conn.target.clone(),
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
-            whole: conn.link().promises().whole,
-            unordered: self.may_be_unordered
-                && !conn.by_transport
-                && conn.link().can_be_unordered(),
-            straight: !conn.by_transport && self.ways.is_none(),
+            capabilities: Capabilities {
+                lanes: conn.link().promises().lanes,
+                whole: conn.link().promises().whole,
+                early: self.may_be_unordered
+                    && !conn.by_transport
+                    && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
+                beside: !conn.by_transport && self.ways.is_none(),
+            },
         });
-        let fault = conn.fault.filter(|_| conn.told);
-        News { opened, bytes: &self.plain, ended, fault }
+        self.fresh = Some(Fresh::new(link, opened, ended));
     }
 
-    /// The core has something to send on a link.
-    pub(super) fn wants(&mut self, link: LinkId) {
+    /// If a link led to an address of a relay that could not be reached, and the relay has another,
+    /// tries that one: under another number, as the core has not heard of this one.
+    fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
+        let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
+        let (target, next) = (conn.target.clone()?, conn.place + 1);
+        let again = self.dial_from(poller, &target, next).ok()?;
+        self.forget(link);
+        Some(again)
+    }
+}
+
+impl Carrier for TcpLinks {
+    fn has(&self, link: LinkId) -> bool {
+        self.conns.contains_key(&link)
+    }
+
+    fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    fn transferred(&self) -> [u64; 2] {
+        self.transferred
+    }
+
+    fn stale(&mut self, now: Time) -> Vec<LinkId> {
+        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
+        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
+        opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty());
+        let free = limits.map(|limits| limits.receive.some_at().max(limits.send.some_at()));
+        let due = self.timeouts.first().map(|&(time, _)| time);
+        free.into_iter().chain(due).min()
+    }
+
+    fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        let mut links = self.released(now, poller);
+        while let Some((_, link)) = self.timeouts.first().filter(|(time, _)| *time <= now).copied()
+        {
+            self.timeouts.pop_first();
+            links.push(link);
+            if let Some(conn) = self.conns.get_mut(&link) {
+                conn.due = None;
+            }
+        }
+        links
+    }
+
+    fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready) {
+        match token(CARRIER, file) {
+            TAP => self.look_ahead(now),
+            _ => self.read(now, poller, LinkId::new(CARRIER, file), ready),
+        }
+    }
+
+    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
+        Fresh::next(&mut self.fresh, &mut self.plain, give)
+            .or_else(|| self.take_early(give).map(LinkNews::Served))
+    }
+
+    fn wants(&mut self, link: LinkId) {
         if let Some(conn) = self.conns.get_mut(&link) {
             conn.wants = true;
         }
     }
 
-    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more),
-    /// as long as the socket takes it. False if the link is gone.
-    pub(super) fn flush(
-        &mut self,
-        now: Time,
-        poller: &Poller,
-        link: LinkId,
-        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
-    ) -> bool {
+    fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(&link) else { return true };
         let before = conn.carried[1];
         let done = loop {
@@ -438,7 +408,7 @@ impl Links {
                 limits.send.take(now, self.plain.len() as u64);
             }
         };
-        self.carried[1] += conn.carried[1] - before;
+        self.transferred[1] += conn.carried[1] - before;
         let due = conn.next_timeout();
         if due != conn.due {
             self.timeouts.extend(due.map(|time| (time, link)));
@@ -454,46 +424,57 @@ impl Links {
         let blocked = !done.unwrap_or(true);
         if conn.watched != blocked {
             conn.watched = blocked;
-            return poller.change(conn.socket(), LINKS + link.0, interest(conn)).is_ok();
+            let token = token(CARRIER, link.number());
+            return poller.change(conn.socket(), token, interest(conn)).is_ok();
         }
         true
     }
 
-    /// How a link's connection is doing, where the kernel tells.
-    pub(super) fn look(&self, link: LinkId) -> Option<LinkView> {
+    fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.conns.get(&link)?.link().export(EXPORT_LABEL, context).ok()
+    }
+
+    fn look(&mut self, link: LinkId) -> Option<LinkView> {
         self.conns.get(&link)?.view().ok()
     }
 
-    /// Closes a link once what is sealed has gone.
-    pub(super) fn close(&mut self, link: LinkId) {
+    fn limit(&mut self, [receive, send]: [Meter; 2]) {
+        self.limits = Some(Limits { receive, send, held: BTreeSet::new() });
+    }
+
+    fn set_context(&mut self, context: &Context) -> io::Result<()> {
+        self.context = context.clone();
+        Ok(())
+    }
+
+    fn close(&mut self, link: LinkId) {
         if let Some(conn) = self.conns.get_mut(&link) {
             conn.say_goodbye();
             (conn.closing, conn.opening) = (true, None);
         }
     }
 
-    /// Forgets a link; whom it was to lead to, if the core was never told of it.
-    pub(super) fn remove(&mut self, link: LinkId) -> Option<Target> {
-        let conn = self.forget(link)?;
-        conn.target.filter(|_| !conn.told)
+    fn end(&mut self, _now: Time, poller: &Poller, link: LinkId) -> LinkEnd {
+        if let Some(again) = self.dial_again(poller, link) {
+            return LinkEnd::Replaced(again);
+        }
+        let Some(conn) = self.forget(link) else { return LinkEnd::Unknown };
+        match (conn.told, conn.target, conn.fault) {
+            (false, Some(target), _) => LinkEnd::Unreachable(target),
+            (false, None, _) => LinkEnd::Unknown,
+            (true, _, Some(fault)) => LinkEnd::Broken(fault),
+            (true, _, None) => LinkEnd::Closed,
+        }
     }
 
-    fn forget(&mut self, link: LinkId) -> Option<Conn> {
-        let conn = self.conns.remove(&link)?;
-        if let Some(time) = conn.due {
-            self.timeouts.remove(&(time, link));
-        }
-        if let Some(cookie) = conn.cookie() {
-            self.tap.end(cookie);
-            self.tapped.remove(&cookie);
-        }
-        self.early = self.early.with(conn.link().early_counts().unwrap_or_default());
-        Some(conn)
+    fn rest(&mut self) -> Vec<LinkId> {
+        let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
+        self.conns.iter_mut().filter_map(resting).collect()
     }
 
-    /// The secret that AUTHENTICATE signs.
-    pub(super) fn export(&self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
-        self.conns.get(&link)?.link().export(EXPORT_LABEL, context).ok()
+    fn fix_records(&mut self, now: Time, link: LinkId, content: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(&link) else { return false };
+        conn.unorder(now, content, &mut self.tap).is_ok()
     }
 }
 
@@ -507,7 +488,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use anabranch_links::{Fault, Link, Promises, State};
+    use anabranch_links::{Fault, Link, Promises, State, StreamLink};
     use anabranch_onion::circuitmux::kist;
     use anabranch_pt::BridgeLine;
     use socket2::SockRef;
@@ -522,26 +503,42 @@ mod tests {
 
     impl Link for Late {
         fn promises(&self) -> Promises {
-            Promises { whole: true, record: 1 }
+            Promises { whole: true, lanes: false, record: 1 }
         }
 
         fn state(&self) -> State {
             State::Open
         }
 
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            self.0
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> usize {
-            0
+        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
+            Ok(0)
         }
 
         fn write(&mut self, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn peer_certificate(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn own_certificate(&self) -> &[u8] {
+            &[]
+        }
+
+        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+            Err(Fault::Misuse("it has no keys"))
+        }
+
+        fn rest(&mut self) -> usize {
+            0
+        }
+
+        fn close(&mut self) {}
+    }
+
+    impl StreamLink for Late {
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
             Ok(())
         }
 
@@ -551,23 +548,9 @@ mod tests {
             due
         }
 
-        fn peer_certificate(&self) -> Option<&[u8]> {
-            None
+        fn next_timeout(&self) -> Option<Time> {
+            self.0
         }
-
-        fn own_certificate(&self) -> &[u8] {
-            &[]
-        }
-
-        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
-            Err(Fault::Misuse("it has no keys"))
-        }
-
-        fn rest(&mut self) -> usize {
-            0
-        }
-
-        fn close(&mut self) {}
     }
 
     /// A link that changes nothing.
@@ -576,33 +559,20 @@ mod tests {
 
     impl Link for Pipe {
         fn promises(&self) -> Promises {
-            Promises { whole: true, record: 16_384 }
+            Promises { whole: true, lanes: false, record: 16_384 }
         }
 
         fn state(&self) -> State {
             State::Open
         }
 
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            None
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> usize {
-            0
+        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
+            Ok(0)
         }
 
         fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
             self.0.extend_from_slice(plain);
             Ok(())
-        }
-
-        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
-            into.append(&mut self.0);
-            !into.is_empty()
         }
 
         fn peer_certificate(&self) -> Option<&[u8]> {
@@ -624,10 +594,25 @@ mod tests {
         fn close(&mut self) {}
     }
 
+    impl StreamLink for Pipe {
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
+            into.append(&mut self.0);
+            !into.is_empty()
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
+    }
+
     #[test]
     fn a_link_that_has_a_clock_is_called_when_it_wants() {
         let poller = Poller::new(16).unwrap();
-        let mut links = Links::new(Context::new(unix()).unwrap());
+        let mut links = TcpLinks::new(Context::new(unix()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = vec![listener.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
@@ -641,11 +626,11 @@ mod tests {
         .unwrap();
         let link = links.add(&poller, conn, Interest::READ).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));
+        assert!(links.flush(Time::ZERO, &poller, link, &mut |_, _| false));
         assert_eq!(links.next_timeout(), Some(due));
         assert_eq!(links.resume(Time::ZERO, &poller), []);
         assert_eq!(links.resume(due, &poller), [link]);
-        assert!(links.flush(due, &poller, link, |_, _| false));
+        assert!(links.flush(due, &poller, link, &mut |_, _| false));
         let mut came = [0];
         far.read_exact(&mut came).unwrap();
         assert_eq!((came, links.next_timeout()), ([7], None));
@@ -654,7 +639,7 @@ mod tests {
     #[test]
     fn a_bridges_transport_is_greeted_before_the_links_first_byte_and_hears_nothing_else_before() {
         let mut poller = Poller::new(16).unwrap();
-        let mut links = Links::new(Context::new(unix()).unwrap());
+        let mut links = TcpLinks::new(Context::new(unix()).unwrap());
         let transport = TcpListener::bind("127.0.0.1:0").unwrap();
         let transports = Transports::new().unwrap();
         let lines = [BridgeLine::parse("x 192.0.2.1:443 k=v").unwrap()];
@@ -666,11 +651,17 @@ mod tests {
         assert!(links.dial(&poller, to("192.0.2.2:443")).is_err(), "no bridge is there");
         let link = links.dial(&poller, to("192.0.2.1:443")).unwrap();
         let (mut far, _) = transport.accept().unwrap();
-        let mut turn = |links: &mut Links| {
+        let mut turn = |links: &mut TcpLinks| {
             let ready: Vec<Ready> = poller.wait(Some(Duration::from_secs(10))).unwrap().collect();
-            let ready = ready.into_iter().find(|ready| ready.token == LINKS + link.0).unwrap();
-            let ended = links.read(Time::ZERO, &poller, link, ready).ended;
-            assert!(!ended && links.flush(Time::ZERO, &poller, link, |_, _| false));
+            let ready = ready
+                .into_iter()
+                .find(|ready| ready.token == token(CARRIER, link.number()))
+                .unwrap();
+            links.receive(Time::ZERO, &poller, link.number(), ready);
+            let ended = LinkNews::Ended(link);
+            let mut news = || links.next_news(Time::ZERO, &mut |_, _| ());
+            assert!(std::iter::from_fn(&mut news).all(|news| news != ended));
+            assert!(links.flush(Time::ZERO, &poller, link, &mut |_, _| false));
         };
         let mut heard = [0; 3];
         let mut login = [0; 7];
@@ -702,7 +693,7 @@ mod tests {
         const SEGMENT: u32 = 536;
         for by_room in [false, true] {
             let poller = Poller::new(16).unwrap();
-            let mut links = Links::new(Context::new(unix()).unwrap());
+            let mut links = TcpLinks::new(Context::new(unix()).unwrap());
             links.wait_for_room(by_room);
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             SockRef::from(&listener).set_tcp_mss(SEGMENT).unwrap();
@@ -720,8 +711,8 @@ mod tests {
             let window = links.look(link).map(|view| view.snd_cwnd * view.mss).unwrap() as usize;
             links.wants(link);
             let mut fetched = 0;
-            let mut flush = |links: &mut Links, now| {
-                links.flush(now, &poller, link, |into, most| {
+            let mut flush = |links: &mut TcpLinks, now| {
+                links.flush(now, &poller, link, &mut |into, most| {
                     fetched += most;
                     into.resize(into.len() + most, 0);
                     true
@@ -743,7 +734,7 @@ mod tests {
     #[test]
     fn a_relay_whose_first_address_fails_is_dialled_at_its_second() {
         let mut poller = Poller::new(16).unwrap();
-        let mut links = Links::new(Context::new(unix()).unwrap());
+        let mut links = TcpLinks::new(Context::new(unix()).unwrap());
         let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
         let nobody = SilentPort::new();
         let addresses = vec![nobody.at, somebody.local_addr().unwrap()];
@@ -751,12 +742,16 @@ mod tests {
         let first = links.dial(&poller, target.clone()).unwrap();
         let patience = Some(Duration::from_secs(10));
         let ready: Vec<Ready> = poller.wait(patience).unwrap().collect();
-        let refused = ready.into_iter().find(|ready| ready.token == LINKS + first.0).unwrap();
-        assert!(links.read(Time::ZERO, &poller, first, refused).ended);
-        let second = links.dial_again(&poller, first).unwrap();
+        let refused =
+            ready.into_iter().find(|ready| ready.token == token(CARRIER, first.number())).unwrap();
+        links.receive(Time::ZERO, &poller, first.number(), refused);
+        let mut news = || links.next_news(Time::ZERO, &mut |_, _| ());
+        assert!(std::iter::from_fn(&mut news).any(|news| news == LinkNews::Ended(first)));
+        let end = links.end(Time::ZERO, &poller, first);
+        let LinkEnd::Replaced(second) = end else { panic!("{end:?}") };
         somebody.accept().unwrap();
         assert_eq!((links.len(), links.conns[&second].peer), (1, target.addresses[1]));
-        assert_eq!(links.dial_again(&poller, second), None, "there is no third");
-        assert_eq!(links.remove(second), Some(target), "now it is out of reach");
+        let end = links.end(Time::ZERO, &poller, second);
+        assert_eq!(end, LinkEnd::Unreachable(target), "there is no third address");
     }
 }

@@ -1,24 +1,29 @@
-//! Two endpoints in memory, with a line each way.
+//! Two QUIC endpoints in memory, with a line each way. What they carry is units of [`UNIT`] bytes:
+//! a lane, a command, and a number.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, Place, QuicLink, Units};
-use anabranch_links::{Context, State};
+use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
-use anabranch_netem::{Link, LinkSettings};
+use anabranch_netem::{self as netem, LinkSettings};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-pub(crate) const NOW: u64 = 1_800_000_000;
-pub(crate) const UNIT: usize = 514;
-pub(crate) const MAKES: u8 = 10;
-pub(crate) const ENDS: u8 = 4;
-pub(crate) const DATA: u8 = 3;
+use crate::every_link::{self, LinkEnds};
+pub use crate::every_link::{DATA, MAKES};
 
-/// Cells: a lane, a command, and from 128 on a length.
-pub(crate) fn head(bytes: &[u8], _: bool) -> Option<Head> {
+/// When certificates are made, in seconds since 1970.
+pub const NOW: u64 = 1_800_000_000;
+/// Bytes of a unit.
+pub const UNIT: usize = 514;
+/// The command that ends a lane.
+pub const ENDS: u8 = 4;
+
+/// Reads a unit's head: a lane, a command, and from 128 on a length.
+pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     let (lane, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
     let length = match command {
@@ -29,23 +34,20 @@ pub(crate) fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
 }
 
-pub(crate) const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
+/// How such units are read.
+pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
 }
 
 /// A unit that tells itself from others.
-pub(crate) fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
-    let mut bytes = vec![(number % 251) as u8; UNIT];
-    bytes[..4].copy_from_slice(&lane.to_be_bytes());
-    bytes[4] = command;
-    bytes[5..9].copy_from_slice(&number.to_be_bytes());
-    bytes
+pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
+    every_link::unit(lane, command, number, UNIT)
 }
 
 /// Lane, command and number of each unit.
-pub(crate) fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
+pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     assert_eq!(came.len() % UNIT, 0, "units come whole");
     let read = |unit: &[u8]| {
         let number = |at: usize| u32::from_be_bytes(*unit[at..].first_chunk().unwrap());
@@ -58,49 +60,57 @@ pub(crate) fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
 }
 
 /// A datagram under way: from whom, and its bytes.
-type Way = Link<(SocketAddr, Vec<u8>)>;
+type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
 /// One opens a link to the other.
-pub(crate) struct World {
-    pub(crate) now: Time,
-    pub(crate) ends: [Endpoint; 2],
-    pub(crate) ways: [Way; 2],
+pub struct QuicPair {
+    /// The time of both.
+    pub now: Time,
+    /// The endpoints; links are opened by the first.
+    pub ends: [Endpoint; 2],
+    /// The lines, by the end that sends.
+    pub ways: [Way; 2],
     /// The link at either end, once it is there.
-    pub(crate) ids: [Option<ConnId>; 2],
+    pub ids: [Option<ConnId>; 2],
     /// What came to each.
-    pub(crate) came: [Vec<u8>; 2],
-    /// Datagrams that each has sent; those whose numbers are here were lost.
-    pub(crate) sent: [u64; 2],
-    pub(crate) lose: Vec<(usize, u64)>,
+    pub came: [Vec<u8>; 2],
+    /// Datagrams that each has sent.
+    pub sent: [u64; 2],
+    /// Datagrams to lose: the end, and the number.
+    pub lose: Vec<(usize, u64)>,
     /// Bytes that each has sent.
-    pub(crate) bytes: [u64; 2],
+    pub bytes: [u64; 2],
     /// Every datagram comes twice.
-    pub(crate) doubles: bool,
+    pub doubles: bool,
     /// Of a thousand datagrams, these come with a byte changed.
-    pub(crate) changed: u32,
+    pub changed: u32,
     dice: ChaCha8Rng,
 }
 
-pub(crate) fn address(end: usize) -> SocketAddr {
+/// The address of an end.
+pub fn address(end: usize) -> SocketAddr {
     (IpAddr::from(Ipv4Addr::new(192, 0, 2, 1 + end as u8)), 9001).into()
 }
 
-pub(crate) fn line(delay: Duration) -> LinkSettings {
+/// A line with this delay.
+pub fn line(delay: Duration) -> LinkSettings {
     LinkSettings { delay, ..LinkSettings::default() }
 }
 
-impl World {
-    pub(crate) fn new(settings: &LinkSettings, seed: u64) -> World {
-        World::with_units([UNITS, UNITS], settings, seed)
+impl QuicPair {
+    /// Two ends whose lines are like this.
+    pub fn new(settings: &LinkSettings, seed: u64) -> QuicPair {
+        QuicPair::with_units([UNITS, UNITS], settings, seed)
     }
 
     /// The same, and both send as fast as this says.
-    pub(crate) fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> World {
-        World::with([UNITS, UNITS], congestion, settings, seed)
+    pub fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> QuicPair {
+        QuicPair::with([UNITS, UNITS], congestion, settings, seed)
     }
 
-    pub(crate) fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> World {
-        World::with(units, Congestion::default(), settings, seed)
+    /// The same, of which each end reads units in its own way.
+    pub fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
+        QuicPair::with(units, Congestion::default(), settings, seed)
     }
 
     fn with(
@@ -108,14 +118,14 @@ impl World {
         congestion: Congestion,
         settings: &LinkSettings,
         seed: u64,
-    ) -> World {
+    ) -> QuicPair {
         let context = Context::new(NOW).unwrap();
         let make = |end: usize| {
             let (seed, takes) = ([seed as u8 + end as u8; 32], (end == 1).then_some(Place::ONLY));
             Endpoint::new(&context, units[end], seed, takes, congestion).unwrap()
         };
-        let ways = [0, 1].map(|way| Link::new(settings.clone(), seed, way));
-        World {
+        let ways = [0, 1].map(|way| netem::Link::new(settings.clone(), seed, way));
+        QuicPair {
             now: Time::from_secs(1),
             ends: [make(0), make(1)],
             ways,
@@ -131,11 +141,12 @@ impl World {
     }
 
     /// The same with a link that is open.
-    pub(crate) fn open(settings: &LinkSettings, seed: u64) -> World {
-        World::new(settings, seed).opened()
+    pub fn open(settings: &LinkSettings, seed: u64) -> QuicPair {
+        QuicPair::new(settings, seed).opened()
     }
 
-    pub(crate) fn opened(mut self) -> World {
+    /// The same with a link that is open.
+    pub fn opened(mut self) -> QuicPair {
         self.ids[0] = Some(self.ends[0].connect(self.now, address(1), None).unwrap());
         self.run(Duration::from_secs(5));
         for end in 0..2 {
@@ -145,22 +156,25 @@ impl World {
         self
     }
 
-    pub(crate) fn link(&mut self, end: usize) -> &mut QuicLink {
+    /// The link at an end.
+    pub fn link(&mut self, end: usize) -> &mut QuicLink {
         self.ends[end].link(self.ids[end].unwrap()).unwrap()
     }
 
-    pub(crate) fn state(&mut self, end: usize) -> Option<State> {
+    /// The state of the link at an end, if it is there.
+    pub fn state(&mut self, end: usize) -> Option<State> {
         let id = self.ids[end]?;
         self.ends[end].link(id).map(|link| link.state())
     }
 
-    pub(crate) fn write(&mut self, end: usize, units: &[u8]) {
+    /// Writes units at an end, and sends them.
+    pub fn write(&mut self, end: usize, units: &[u8]) {
         self.link(end).write(units).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
     /// Sends what a link has, and what answers strangers.
-    pub(crate) fn send(&mut self, end: usize, id: ConnId) {
+    pub fn send(&mut self, end: usize, id: ConnId) {
         let mut bytes = Vec::new();
         while let Some(packets) = self.ends[end].transmit(self.now, id, &mut bytes) {
             if packets.to != address(1 - end) {
@@ -193,11 +207,11 @@ impl World {
     }
 
     /// Lets time pass.
-    pub(crate) fn run(&mut self, span: Duration) {
+    pub fn run(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
             (0..2).for_each(|end| self.look(end));
-            let lines = self.ways.iter().map(Link::next_timeout);
+            let lines = self.ways.iter().map(netem::Link::next_timeout);
             let ends = self.ends.iter().map(Endpoint::next_timeout);
             let next = lines.chain(ends).flatten().min().filter(|next| *next <= until);
             let Some(next) = next else { break };
@@ -212,13 +226,14 @@ impl World {
         self.now = until;
     }
 
-    pub(crate) fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
+    /// Gives an end a datagram.
+    pub fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
         self.ends[end].receive(self.now, arrival, &mut |_, _| true);
     }
 
     /// Reads what came to the links of an end, and sends what they have.
-    pub(crate) fn look(&mut self, end: usize) {
+    pub fn look(&mut self, end: usize) {
         while let Some(id) = self.ends[end].next_touched() {
             self.ids[end].get_or_insert(id);
             let mut over = false;
@@ -232,6 +247,32 @@ impl World {
         }
         while let Some((_, bytes)) = self.ends[end].answer() {
             self.push(end, &bytes);
+        }
+    }
+}
+
+impl LinkEnds for QuicPair {
+    fn link(&mut self, end: usize) -> &mut dyn Link {
+        QuicPair::link(self, end)
+    }
+
+    fn unit(&self) -> usize {
+        UNIT
+    }
+
+    fn shakes_hands(&self) -> bool {
+        true
+    }
+
+    fn settle(&mut self, came: &mut [Vec<u8>; 2]) {
+        for end in 0..2 {
+            if let Some(id) = self.ids[end] {
+                self.send(end, id);
+            }
+        }
+        self.run(Duration::from_secs(60));
+        for (came, new) in came.iter_mut().zip(&mut self.came) {
+            came.append(new);
         }
     }
 }
