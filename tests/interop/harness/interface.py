@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,19 @@ def names(
     with host.start(words) as server:
         server.wait_bound(53)
         yield
+
+
+@dataclass(frozen=True)
+class WithNames(Host):
+    """A host whose programs ask the name servers of another file."""
+
+    resolver: Path = Path("/etc/resolv.conf")
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """``argv`` in a mount namespace of its own, where ``resolver`` is /etc/resolv.conf."""
+        script = f'mount --bind {self.resolver} /etc/resolv.conf && exec "$0" "$@"'
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *argv]
+        return super().command(words)
 
 
 def udp(
