@@ -75,6 +75,7 @@ def test_a_tunnel_follows_its_servers_name(network: Network, host: Host, results
         silence = event["time"] - event["last"]
         assert 9.5 < silence < 13, event
         back = splitter.wait_event("answered", 20)
+        assert back["server"] == f"{ELSEWHERE}:{PORT}"
         results.add(
             "WireGuard, the server's name moves, seconds",
             reported_after=silence,

@@ -15,14 +15,14 @@ import pytest
 
 from conftest import MakeNetwork, Results
 from harness import singbox
-from harness.interface import ECHO_PORT
+from harness.interface import ECHO_PORT, interface
 from harness.net import SERVER, Host, Network, links
 from harness.report import shares
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
-from harness.tools import INTEROP, MissingPeer, PeerFailed
+from harness.tools import INTEROP, MissingPeer, PeerFailed, wait_for
 from harness.transfer import site
-from harness.wireguard import PORT, Tunnel
+from harness.wireguard import PORT, Tunnel, fetch
 
 pytestmark = pytest.mark.programs
 
@@ -67,6 +67,52 @@ def test_boringtun_follows_at_once(
         assert min(carried_down(carried)) > 0.15
         assert splitter.of("session")[-1]["protocol"] == "wireguard"
         assert not splitter.of("skewed")
+
+
+def _tinc(host: Host, folder: Path, name: str, address: str, connect: str) -> list[str]:
+    """Writes the configuration and key of a node, and returns the words that start it."""
+    home = folder / name
+    (home / "hosts").mkdir(parents=True)
+    key = home / "rsa_key.priv"
+    host.must(["openssl", "genrsa", "-traditional", "-out", str(key), "2048"])
+    public = host.must(["openssl", "rsa", "-in", str(key), "-RSAPublicKey_out"])
+    (folder / f"{name}.host").write_text(f"Address = {SERVER}\nSubnet = {address}/32\n{public}")
+    (home / "tinc.conf").write_text(f"Name = {name}\nInterface = {name}\n{connect}")
+    up = home / "tinc-up"
+    lines = ["#!/bin/sh", f"ip address add {address}/24 dev $INTERFACE"]
+    up.write_text("\n".join([*lines, "ip link set $INTERFACE up", ""]))
+    up.chmod(0o755)
+    return ["tincd", "-D", "-c", str(home), f"--pidfile={home}/pid"]
+
+
+def test_tinc_drops_what_comes_from_other_addresses(
+    make_network: MakeNetwork, tmp_path: Path, results: Results
+) -> None:
+    """Version 1.0 by ``--tun``: its TCP connection is pinned, its UDP split, and most of it lost."""
+    network = make_network(links(3, **SLOW), default_routes=True)
+    server = _tinc(network.server, tmp_path, "tincs", "10.13.0.1", "")
+    client = _tinc(network.client, tmp_path, "tincc", "10.13.0.2", "ConnectTo = tincs\n")
+    for end in ("tincs", "tincc"):
+        for other in ("tincs", "tincc"):
+            text = (tmp_path / f"{other}.host").read_text()
+            (tmp_path / end / "hosts" / other).write_text(text)
+    root = site(tmp_path / "site", LENGTH)
+    with (
+        interface(network.client, interfaces(3), "--udp", "655") as splitter,
+        network.server.start(server),
+        network.client.start(client),
+    ):
+        once = ["ping", "-c", "1", "-W", "1", "10.13.0.1"]
+        wait_for("a ping", lambda: network.client.run(once).returncode == 0, 30)
+        with web(network.server, root, "10.13.0.1"):
+            transfer = fetch(network.client, LENGTH, 20.0, "10.13.0.1")
+        carried = shares(network.stats())
+        reports = [f"{each['path']} {each['state']}" for each in splitter.of("path")]
+        results.add(
+            "Programs", program="tinc", mbits=transfer.goodput_mbits, reports=", ".join(reports),
+            up=carried_up(carried), down=carried_down(carried),
+        )  # fmt: skip
+    assert transfer.goodput_mbits < 20
 
 
 @contextlib.contextmanager
