@@ -241,6 +241,7 @@ def test_srt_is_kept_to_one_path_and_split_the_first_alone_counts(
         assert max(carried_down(carried)) > 0.95
     else:
         assert kept is not None
+        assert [event["path"] for event in splitter.of("kept")] == ["p0"], "reported after 3 s"
         assert arrived > 1980
         assert max(carried_up(carried)) > 0.99
 
