@@ -86,8 +86,8 @@ def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network
         assert screen.shows("give a WireGuard tunnel the MTU 1420")
         for server in (SERVER, SERVER6):
             assert udp(network.client, server, [100] * 9) == [100] * 9
-        screen.wait_for(f"to {SERVER}:{ECHO_PORT}  mosh")
-        screen.wait_for(f"to [{SERVER6}]:{ECHO_PORT}  mosh")
+        screen.wait_for(f"to {SERVER}:{ECHO_PORT}  other")
+        screen.wait_for(f"to [{SERVER6}]:{ECHO_PORT}  other")
         network.client.must(["nft", "flush", "ruleset"])
         screen.wait_for("table inet anabranch_0: it is set again")
         assert screen.end() == 0

@@ -24,7 +24,7 @@ from harness.wireguard import fetch
 pytestmark = pytest.mark.wireguard
 
 LENGTH = 25 * MIB
-SHORT = MIB
+SHORT = 10 * MIB
 
 
 @contextlib.contextmanager
@@ -60,8 +60,10 @@ def test_a_server_follows_its_client_over_all_paths(
 def test_point_to_point_with_tls_takes_nothing_from_a_second_address_and_that_is_said(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """What comes by the other paths is dropped ("TLS keys are out of sync"): one path is left."""
-    network = make_network(links(3))
+    """What comes by the other paths is dropped ("TLS keys are out of sync"): the server is
+    reported, and one path is left.
+    """
+    network = make_network(links(3, rate="20mbit", queue="50kB"))
     with (
         Splitter(network.client, f"{SERVER}:{openvpn.PORT}", interfaces(3)) as splitter,
         openvpn.tunnel(
@@ -70,8 +72,10 @@ def test_point_to_point_with_tls_takes_nothing_from_a_second_address_and_that_is
         web(network.server, site(tmp_path / "site", SHORT)),
     ):
         before = network.stats()
-        fetch(network.client, SHORT, 20.0, openvpn.INSIDE_SERVER)
+        transfer = fetch(network.client, SHORT, 30.0, openvpn.INSIDE_SERVER)
+        assert not transfer.fault(SHORT)
         carried = difference(network.stats(), before)
         assert sum(each.down_packets > 0 for each in carried.values()) == 1, carried
-        splitter.wait_event("skewed", 20.0, percent=100)
+        assert splitter.of("skewed")[0]["percent"] == 100
+        assert [each["reason"] for each in splitter.of("path")] == ["never-answered"] * 2
         assert "TLS keys are out of sync" in server.output()

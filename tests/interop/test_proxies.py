@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from conftest import Results
 from harness import quic
 from harness.fair import difference, round_robin_bounds, unfair
-from harness.interface import ECHO_PORT, echo, names
+from harness.interface import ECHO_PORT, WithNames, echo, names
 from harness.net import SERVER, Counts, Host, Network, links, namespaces_allowed
 from harness.seeded import MIB
 from harness.socks import FAR, NEAR, PORT, PROXY, USER, Dante, path, proxied_topology
@@ -224,7 +223,7 @@ def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
         stack.enter_context(names(network.server, SERVER, PROXY, delay=1.5))
-        host = _WithNames(network.client.name, network.client.netns, tmp_path / "resolv.conf")
+        host = WithNames(network.client.name, network.client.netns, tmp_path / "resolv.conf")
         splitter = stack.enter_context(
             Splitter(host, f"{SERVER}:{ECHO_PORT}", [], every="1p", options=[str(file)])
         )
@@ -242,18 +241,6 @@ def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
         longest = float(pinger.output().split("longest")[1])
         assert longest < 1, f"{longest} s without an answer"
         assert splitter.counts()["prx"].down_packets > 0
-
-
-@dataclass(frozen=True)
-class _WithNames(Host):
-    """A host whose programs ask the name servers of another file."""
-
-    resolver: Path = Path("/etc/resolv.conf")
-
-    def command(self, argv: Sequence[str]) -> list[str]:
-        script = f'mount --bind {self.resolver} /etc/resolv.conf && exec "$0" "$@"'
-        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *argv]
-        return super().command(words)
 
 
 # Asks for an echo each 20 ms for six seconds; tells the longest time without one.

@@ -116,6 +116,41 @@ def test_a_server_that_answers_on_its_first_path_only_makes_no_path_look_dead(
     results.add("Caddy", goodput=transfer.goodput_mbits, downlink_on_one_path=max(down))
 
 
+@pytest.mark.parametrize("kind", ["quic-go 0.63", "caddy 2.11"])
+def test_a_server_that_follows_twice_and_stays_makes_no_path_look_dead(
+    make_network: MakeNetwork, web_root: Path, results: Results, kind: str
+) -> None:
+    """quic-go up to 0.64.1 with a client that has connection IDs: the uplink stays split over all
+    paths, and the splitter reports the server within 10 s as one that has followed before.
+    """
+    network = make_network(links(3, rate="20mbit"))
+    asked = quic.Request(LISTEN, "h3", LENGTH, LIMIT)
+    with (
+        quic.serving(kind, network.server, web_root),
+        Splitter(network.client, TO, interfaces(3)) as splitter,
+    ):
+        transfer = quic.CLIENTS["quic-go with IDs"](network.client, asked)
+        splitter.stop()
+    carried = network.stats()
+    assert not transfer.fault(LENGTH)
+    up, down = zip(*shares(carried).values(), strict=True)
+    (skewed,) = splitter.of("skewed")
+    reported = skewed["time"] - splitter.of("released")[0]["time"]
+    results.add(
+        "Servers that follow twice",
+        server=kind,
+        goodput=transfer.goodput_mbits,
+        uplink_on_one_path=max(up),
+        downlink_on_one_path=max(down),
+        reported_after_s=reported,
+    )
+    assert min(up) > 0.25, "the uplink goes by all paths alike"
+    assert max(down) > 0.8, "the downlink stays on one"
+    assert not any("down" in splitter.changes(path) for path in carried)
+    assert skewed["followed"]
+    assert reported < 10
+
+
 def test_paths_without_any_answer_are_left_while_nobody_knows_why(
     make_network: MakeNetwork, web_root: Path
 ) -> None:

@@ -2,7 +2,7 @@
 //! beside what `ip netns exec` leaves open.
 //!
 //! Everything happens in a mount namespace of its own. libnss_resolve, where it is not installed,
-//! is looked for in the folder `ANABRANCH_NSS_RESOLVE`.
+//! is looked for in the folder `ANABRANCH_NSS_RESOLVE`, and nscd is the program `ANABRANCH_NSCD`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -40,7 +40,19 @@ ip netns add t
 fn inside(launcher: &str, script: &str, sockets: &Path) -> Option<Output> {
     let text = format!("{MACHINE}\n{launcher} sh -c {}", shlex::try_quote(script).unwrap());
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--net", "sh", "-c", &text]).env("SOCKETS", sockets);
+    command
+        .args([
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            &text,
+        ])
+        .env("SOCKETS", sockets);
     command.env("PROGRAM", env!("CARGO_BIN_EXE_anabranch")).env_remove("SUDO_UID");
     let output = match command.output() {
         Ok(output) => output,
@@ -121,6 +133,39 @@ fn nss_resolve_reaches_the_machines_resolved_from_ip_netns_exec_alone() {
         assert!(output.status.success(), "{output:?}");
         let asked = asked.load(Ordering::SeqCst);
         assert_eq!(asked > 0, is_reached, "{launcher}: asked {asked} times; {output:?}");
+    }
+}
+
+/// A name that the machine's own files know, and the real nscd, which is asked before them.
+const NSCD: &str = r#"
+sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
+echo '198.51.100.7 of-the-machine.example' >> /etc/hosts
+echo '127.0.0.1 localhost' > /etc/netns/t/hosts
+mkdir -p /var/cache/nscd
+printf '%s\n' 'enable-cache hosts yes' 'persistent hosts no' 'shared hosts no' > /etc/nscd.conf
+rm /run/nscd/socket
+"#;
+
+#[test]
+fn the_machines_nscd_answers_from_ip_netns_exec_alone() {
+    let named = std::env::var_os("ANABRANCH_NSCD").map(PathBuf::from);
+    let installed = ["/usr/sbin/nscd", "/sbin/nscd"].map(PathBuf::from);
+    let Some(nscd) = named.into_iter().chain(installed).find(|nscd| nscd.exists()) else {
+        println!("skipped: no nscd (apt-get download nscd)");
+        return;
+    };
+    let nscd = nscd.display();
+    for (launcher, is_reached) in [(IP, true), (EXEC, false)] {
+        let folder = TempDir::new().unwrap();
+        let begun = format!(
+            "{NSCD}\n{nscd} -f /etc/nscd.conf\n\
+             for i in $(seq 50); do [ -S /run/nscd/socket ] && break; sleep 0.1; done\n{launcher}"
+        );
+        let script = "getent ahosts of-the-machine.example; true";
+        let Some(output) = inside(&begun, script, folder.path()) else { return };
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.contains("198.51.100.7"), is_reached, "{launcher}: {text}");
     }
 }
 

@@ -42,14 +42,23 @@ def make_keys(host: Host) -> Keys:
 
 
 @contextlib.contextmanager
-def interface(host: Host, address: str, private: str, inside: Host | None = None) -> Iterator[str]:
+def interface(
+    host: Host,
+    address: str,
+    private: str,
+    inside: Host | None = None,
+    program: str = "wireguard-go",
+) -> Iterator[str]:
     """A wireguard-go process on ``host`` and its interface; yields the interface's name.
 
-    The interface is on ``host`` too, or moved to ``inside``; the process keeps its UDP socket.
+    ``program`` may be another that ``wg`` sets up: boringtun-cli. The interface is on ``host`` too,
+    or moved to ``inside``; the process keeps its UDP socket.
     """
     name = unique("wg")
     socket = Path(f"/var/run/wireguard/{name}.sock")
-    with host.start(["wireguard-go", "-f", name], LOG_LEVEL="error") as process:
+    words = [program, "-f", name]
+    words += ["--disable-drop-privileges"] if program == "boringtun-cli" else []
+    with host.start(words, LOG_LEVEL="error") as process:
         process.wait_until(f"{name}'s control socket", socket.exists)
         host.must(["wg", "set", name, "private-key", "/dev/stdin"], text=private)
         if inside is not None and inside.netns is not None:
@@ -72,7 +81,12 @@ class ServerEnd:
     """The server's end of a tunnel: an interface that one client may speak to."""
 
     def __init__(
-        self, host: Host, client_public: str, port: int = PORT, inside: Host | None = None
+        self,
+        host: Host,
+        client_public: str,
+        port: int = PORT,
+        inside: Host | None = None,
+        program: str = "wireguard-go",
     ):
         """Listens on UDP ``port`` of ``host``; its interface and what it serves are ``inside``."""
         keys = make_keys(host)
@@ -80,7 +94,7 @@ class ServerEnd:
         self._stack = contextlib.ExitStack()
         with self._stack:
             self.name = self._stack.enter_context(
-                interface(host, INSIDE_SERVER, keys.private, inside)
+                interface(host, INSIDE_SERVER, keys.private, inside, program)
             )
             listen = ["wg", "set", self.name, "listen-port", str(port), "peer", client_public]
             host.must([*listen, "allowed-ips", f"{INSIDE_CLIENT}/32"])
@@ -109,7 +123,7 @@ class ServerEnd:
 
 
 class Tunnel:
-    """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go."""
+    """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go or ``program``."""
 
     def __init__(
         self,
@@ -118,6 +132,8 @@ class Tunnel:
         endpoint: str,
         inside: Host | None = None,
         port: int = PORT,
+        *,
+        program: str = "wireguard-go",
     ):
         """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter), the
         server listens on ``port``.
@@ -127,8 +143,9 @@ class Tunnel:
         self.client = client_host
         keys = make_keys(client_host)
         with contextlib.ExitStack() as stack:
-            self.server = stack.enter_context(ServerEnd(server, keys.public, port, inside))
-            self.name = stack.enter_context(interface(client_host, INSIDE_CLIENT, keys.private))
+            self.server = stack.enter_context(ServerEnd(server, keys.public, port, inside, program))
+            own = interface(client_host, INSIDE_CLIENT, keys.private, program=program)
+            self.name = stack.enter_context(own)
             peer = ["wg", "set", self.name, "peer", self.server.public]
             client_host.must([*peer, "allowed-ips", f"{INSIDE_SERVER}/32", "endpoint", endpoint])
             self._stack = stack.pop_all()

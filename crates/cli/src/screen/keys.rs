@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ratatui::crossterm::event::{Event, KeyCode, poll, read};
+use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
@@ -33,6 +33,9 @@ impl Key {
             _ => return None,
         };
         match key.code {
+            // The terminal sends SIGINT for it, but not while it is asked where its cursor is: for
+            // the answer it is in raw mode.
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::End),
             KeyCode::Char('q' | 'Q') => Some(Key::End),
             KeyCode::Char('p' | 'P') => Some(Key::Hold),
             KeyCode::Char('?' | 'h' | 'H') => Some(Key::Help),
@@ -74,7 +77,7 @@ pub(crate) fn end_run() {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::crossterm::event::{KeyEvent, KeyModifiers};
+    use ratatui::crossterm::event::KeyEvent;
 
     use super::*;
 
@@ -87,5 +90,12 @@ mod tests {
         );
         assert_eq!([key('x'), Key::of(&Event::FocusGained)], [None, None]);
         assert_eq!(Key::of(&Event::Resize(80, 24)), Some(Key::Resized));
+    }
+
+    #[test]
+    fn an_interrupt_that_came_as_a_key_ends_the_run() {
+        let key = |with| Key::of(&Event::Key(KeyEvent::new(KeyCode::Char('c'), with)));
+        assert_eq!(key(KeyModifiers::CONTROL), Some(Key::End));
+        assert_eq!(key(KeyModifiers::NONE), None);
     }
 }

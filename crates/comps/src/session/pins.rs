@@ -16,7 +16,10 @@
 //!
 //! Several connections may share a session (one client address). They are told apart by connection
 //! ID, so that a new connection's handshake does not pull an older one back. An ID that nobody has
-//! seen before belongs to a connection that is still pinned, if there is one.
+//! seen before belongs to a connection that is still pinned, if there is one. That holds for
+//! handshake packets as well: quic-go's client takes a new ID of the server's before its last
+//! flight. Only a client's first flight has an ID of its own invention, of 8 bytes or more (RFC
+//! 9000, section 7.2), and no Handshake packet.
 
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ const CONNECTIONS: usize = 16;
 /// Maximum IDs remembered of each end of a connection: twice the usual
 /// `active_connection_id_limit`.
 const IDS: usize = 8;
+/// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
+const INVENTED: usize = 8;
 /// Round-trip times after which a pin ends: after the client's first short header and after its
 /// last long one. A lost last flight is sent again after 3 and 9 round trips (RFC 9002, section
 /// 6.2.1, with the first sample's variation), which pins the connection again.
@@ -73,12 +78,23 @@ impl Ids {
     fn learn(&mut self, short_packet: &[u8]) {
         let length = self.first().bytes().len();
         let id = short_packet.get(1..1 + length).and_then(Cid::new);
-        let Some(id) = id.filter(|id| !self.0.contains(id)) else { return };
+        id.into_iter().for_each(|id| self.add(id));
+    }
+
+    fn add(&mut self, id: Cid) {
+        if self.0.contains(&id) {
+            return;
+        }
         if self.0.len() == IDS {
             self.0.remove(1);
         }
         self.0.push(id);
     }
+}
+
+/// Whether a client sends such a packet only once its server has answered.
+fn is_after_an_answer(packet: Long) -> bool {
+    packet.kind == Kind::Handshake || packet.destination.bytes().len() < INVENTED
 }
 
 #[derive(Debug)]
@@ -153,8 +169,9 @@ impl Pins {
     /// Says where a client's datagram belongs.
     pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> Lane {
         if quic::has_long_header(datagram) {
+            let is_last_flight = quic::packets(datagram).any(is_after_an_answer);
             for packet in quic::packets(datagram) {
-                self.pin(now, &packet);
+                self.pin(now, &packet, is_last_flight);
             }
             self.note_short_tail(now, datagram);
             return Lane::Pinned;
@@ -163,6 +180,7 @@ impl Pins {
         let Some(connection) = self.sender(datagram) else { return Lane::Free };
         connection.server.learn(datagram);
         connection.seen = now;
+        connection.answered = true;
         if !connection.pinned {
             return Lane::Free;
         }
@@ -235,10 +253,14 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// A client's packet with a long header: a new connection, or one whose handshake goes on.
-    fn pin(&mut self, now: Time, packet: &Long) {
+    /// A client's packet with a long header: a new connection, or one whose handshake goes on, as
+    /// it does in a datagram that `is_last_flight`, whatever its ID.
+    fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
         let early = packet.kind == Kind::ZeroRtt;
+        if is_last_flight {
+            self.learn_from_last_flight(packet);
+        }
         let same = |connection: &&mut Connection| {
             connection.client.first() == packet.source
                 && (connection.server.0.contains(&packet.destination)
@@ -255,6 +277,10 @@ impl Pins {
             return;
         }
         self.forget_one();
+        if packet.source.bytes().is_empty() {
+            // Without IDs a client can tell no two connections apart: it has given up the other.
+            self.connections.retain(|one| !one.pinned || !one.client.is_empty());
+        }
         self.connections.push(Connection {
             client: Ids(vec![packet.source]),
             server: Ids(vec![packet.destination]),
@@ -267,6 +293,19 @@ impl Pins {
             seen: now,
             pinned: true,
         });
+    }
+
+    /// A client without IDs calls the server by a new one while its handshake goes on.
+    fn learn_from_last_flight(&mut self, packet: &Long) {
+        let is_known =
+            |one: &Connection| one.server.0.contains(&packet.destination) && one.client.is_empty();
+        if self.connections.iter().any(is_known) || !packet.source.bytes().is_empty() {
+            return;
+        }
+        let waits = |one: &Connection| one.pinned && one.answered && one.client.is_empty();
+        if let Some(place) = self.connections.iter().rposition(waits) {
+            self.connections[place].server.add(packet.destination);
+        }
     }
 
     /// A packet with a short header may end a datagram that begins with long ones.
@@ -485,6 +524,30 @@ mod tests {
         pins.on_client(ms(21), &long(INITIAL, b"invented", b""));
         pins.on_client(ms(22), &short(b"server__"));
         assert!(hears(&mut pins, ms(42), &short(b"")));
+    }
+
+    #[test]
+    fn a_client_without_ids_may_take_a_new_id_of_the_server_before_its_last_flight() {
+        for (renewed, length) in [(&b"rene"[..], 4), (b"renewed_", 8)] {
+            let mut pins = Pins::default();
+            pins.on_client(ms(0), &long(INITIAL, b"invented", b""));
+            assert!(!hears(&mut pins, ms(20), &long(INITIAL, b"", &b"server__"[..length])));
+            let last_flight =
+                [long(INITIAL, renewed, b""), long(HANDSHAKE, renewed, b""), short(renewed)];
+            assert_eq!(pins.on_client(ms(21), &last_flight.concat()), Lane::Pinned);
+            assert_eq!(pins.connections.len(), 1, "no second connection");
+            assert_eq!(pins.on_client(ms(40), &short(renewed)), Lane::Pinned);
+            assert!(hears(&mut pins, ms(41), &short(b"")));
+            assert_eq!(pins.on_client(ms(42), &short(renewed)), Lane::Free);
+        }
+    }
+
+    #[test]
+    fn a_client_without_ids_has_one_handshake_at_a_time() {
+        let mut pins = after_first_flight(b"");
+        pins.on_client(ms(22), &long(INITIAL, b"renewed_", b""));
+        pins.on_client(ms(23), &short(b"renewed_"));
+        assert!(hears(&mut pins, ms(43), &short(b"")), "the IDs say no more");
     }
 
     #[test]

@@ -351,9 +351,9 @@ impl Driver<'_> {
                 }
                 Output::Resolve { session, .. } => self.resolve(now, session),
                 Output::Close { session } => self.close(now, session),
-                Output::Event(event) => {
+                Output::Event(mut event) => {
                     self.door.note(&event);
-                    self.follow_name(now, &event);
+                    self.follow_name(now, &mut event);
                     self.report.taps.note(&event);
                     self.report.screen.event(now, &event);
                 }

@@ -3,6 +3,7 @@
 //! Only WireGuard is moved. Its server knows its client by keys; those of QUIC and Mosh would find
 //! packets of a connection that they do not have, and their clients begin anew by themselves.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use anabranch_comps::{Event, Input, Protocol, SessionId};
@@ -34,9 +35,20 @@ fn judge(
     }
 }
 
+/// Names the server of a session in an event of one that named none: the address in use, which may
+/// not be that of the start any more.
+fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
+    if let Event::Unanswered { session, server, .. } | Event::Answered { session, server, .. } =
+        event
+    {
+        *server = server.or_else(|| servers.get(session).copied());
+    }
+}
+
 impl Driver<'_> {
-    /// Notes an event of the core: the protocol of a session, or that its server is silent.
-    pub(super) fn follow_name(&mut self, now: Time, event: &Event) {
+    /// Notes an event of the core: the protocol of a session, or that its server is silent. Names
+    /// the server in it.
+    pub(super) fn follow_name(&mut self, now: Time, event: &mut Event) {
         match *event {
             Event::Recognised { session, protocol, .. } => {
                 self.uplinks.protocols.insert(session, protocol);
@@ -48,6 +60,9 @@ impl Driver<'_> {
                 }
             }
             _ => {}
+        }
+        if self.tunnel.is_none() {
+            name_server(event, &self.uplinks.servers);
         }
     }
 
@@ -84,7 +99,25 @@ impl Driver<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_silent_server_is_named_by_the_address_in_use() {
+        let [first, now] = ["192.0.2.1:9", "192.0.2.2:9"].map(|at| at.parse().unwrap());
+        let servers = HashMap::from([(SessionId(7), now)]);
+        let waited = Duration::from_secs(10);
+        for (session, named, expected) in [
+            (SessionId(7), None, Some(now)),
+            (SessionId(7), Some(first), Some(first)),
+            (SessionId(8), None, None),
+        ] {
+            let mut event = Event::Answered { session, server: named, waited };
+            name_server(&mut event, &servers);
+            assert_eq!(event, Event::Answered { session, server: expected, waited });
+        }
+    }
 
     #[test]
     fn only_wireguard_moves_and_only_from_an_address_that_is_gone() {

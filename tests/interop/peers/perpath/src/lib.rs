@@ -1,5 +1,5 @@
-//! The bytes that every test server hands out, so that the harness knows the right hash without
-//! asking.
+//! The bytes that every test server sends, so that the harness knows the right hash without asking,
+//! and as much of HTTP/3 as a client's one request needs.
 
 use sha2::{Digest, Sha256};
 
@@ -31,4 +31,61 @@ fn digests(seed: u64, first: u64) -> Vec<u8> {
             Sha256::digest(input.concat())
         })
         .collect()
+}
+
+/// A HEADERS frame of a GET with static names and literal values alone (RFC 9204, 4.5 and appendix
+/// A). Authority and path together are shorter than 50 bytes.
+pub fn request(authority: &str, path: &str) -> Vec<u8> {
+    // Indexed: ":method: GET" is 17, ":scheme: https" 23; named: ":authority" is 0, ":path" 1.
+    let mut fields = vec![0, 0, 0xc0 | 17, 0xc0 | 23];
+    for (name, value) in [(0x50, authority), (0x51, path)] {
+        fields.extend([name, value.len() as u8]);
+        fields.extend(value.as_bytes());
+    }
+    assert!(fields.len() < 64, "a length of one byte");
+    [&[1, fields.len() as u8][..], &fields].concat()
+}
+
+/// Reads the frames of a response (RFC 9114, 7.1), however its bytes are cut.
+#[derive(Default)]
+pub struct Frames {
+    head: Vec<u8>,
+    is_data: bool,
+    left: u64,
+}
+
+impl Frames {
+    /// Takes the next bytes of the stream and gives those of DATA frames to `take`.
+    pub fn data(&mut self, mut piece: &[u8], mut take: impl FnMut(&[u8])) {
+        while !piece.is_empty() {
+            if self.left == 0 {
+                self.head.push(piece[0]);
+                piece = &piece[1..];
+                self.read_head();
+                continue;
+            }
+            let length = piece.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            let (payload, rest) = piece.split_at(length);
+            if self.is_data {
+                take(payload);
+            }
+            self.left -= length as u64;
+            piece = rest;
+        }
+    }
+
+    /// Type and length, once both are there.
+    fn read_head(&mut self) {
+        let Some((kind, after)) = varint(&self.head) else { return };
+        let Some((length, _)) = varint(after) else { return };
+        (self.is_data, self.left) = (kind == 0, length);
+        self.head.clear();
+    }
+}
+
+/// A variable-length integer (RFC 9000, section 16), and what follows it.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_at_checked(1 << (bytes.first()? >> 6))?;
+    let first = u64::from(number[0] & 0x3f);
+    Some((number[1..].iter().fold(first, |value, byte| value << 8 | u64::from(*byte)), rest))
 }
