@@ -139,6 +139,19 @@ def test_table_6_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
     assert len(sixth.rows) == 6
 
 
+def test_results_that_were_restored_are_marked(tmp_path: Path) -> None:
+    lost = result(0.3, **WR, observer="largest")
+    lost = replace(lost, facts=lost.facts | {"restored": True})
+    found = Collection.read([save_all([lost, result(0.97)], tmp_path / "some")])
+    assert {each.design.endswith("· restored"): each.setting.splits for each in found} == {
+        True: True,
+        False: False,
+    }
+    table = beyond.everything(found)
+    marked = [row for row in table.rows if any("restored" in cell.text for cell in row)]
+    assert len(marked) == 1
+
+
 def test_a_design_says_all_that_makes_numbers_differ() -> None:
     spec = Spec(attack="rf", loads=40, resplits=2, parameters={"epochs": 20, "width": 8}, **WR)
     assert design(spec) == "40 loads · R 2 · 20 epochs · width 8 · seed 0"

@@ -173,7 +173,8 @@ def _reading() -> tuple[str, ...]:
         "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
         "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load, of the "
         "runs that train, of every page. Parameters of the attack that are not as usual stand "
-        "there too; where there is no room for them, † says that there are some. Results of one "
+        "there too; where there is no room for them, † says that there are some. “Restored”: the "
+        "numbers of a result whose file is lost, as a report had printed them. Results of one "
         "setting in several designs stand together; none is chosen.",
         "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
         "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "
