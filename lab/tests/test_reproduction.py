@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app
+from anabranch.reproduction import advice, index
 from anabranch.reproduction import found as verdicts
-from anabranch.reproduction import index
 from anabranch.reproduction.claims import Claim, claims, papers
 from anabranch.reproduction.data import Data
 from anabranch.reproduction.found import ALIKE, FAILS, HOLDS, MISSING, OPEN, Found, Interval
@@ -96,12 +96,29 @@ def test_the_command_prints_the_page_and_refuses_a_folder_without_data(
     assert isinstance(empty.exception, TraceError)
 
 
+def test_the_table_of_designs_has_the_closed_forms_of_the_paper(data: Data) -> None:
+    table = {row[0]: row for row in advice.rows(data)}
+    # Footnote 14: 4 % with one circuit, 9.8 % with three.
+    assert table["Tor × 1"][5:] == ("4.0 %", "4 %")
+    assert table["mTor × 3"][5] == "9.8 %"
+    assert table["MORE, 10 circuits"][1] == "not measured"
+    circuits = data.page("circuits.md")
+    row = next(
+        line for line in circuits.splitlines() if line.startswith("| lines | mTor × 3 | 5 |")
+    )
+    for cell in table["mTor × 3"][2:4]:
+        assert cell in row
+
+
 def test_verdicts_follow_from_whole_intervals() -> None:
     assert verdicts.below(Interval(0.8, 0.7, 0.9), 1) == HOLDS
     assert verdicts.below(Interval(1.0, 0.95, 1.05), 1) == ALIKE
     assert verdicts.below(Interval(1.3, 1.2, 1.4), 1) == FAILS
     assert verdicts.below(Interval(1.0, 0.8, 1.2), 1) == OPEN
     assert verdicts.below(Interval(0.5, None, None), 1) == OPEN
+    assert verdicts.above(Interval(1.3, 1.2, 1.4), 1) == HOLDS
+    assert verdicts.above(Interval(1.02, 0.97, 1.07), 1) == ALIKE
+    assert verdicts.above(Interval(0.7, 0.6, 0.8), 1) == FAILS
     assert verdicts.at_most(Interval(2, 1, 3), 3) == HOLDS
     assert verdicts.at_most(Interval(4, 3.5, 5), 3) == FAILS
     assert verdicts.at_least(Interval(4, 3, 5), 3) == HOLDS

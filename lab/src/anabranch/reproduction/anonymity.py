@@ -58,6 +58,20 @@ def negligible(data: Data, legs: int) -> Found:
     return Found(text, within(ratio, 0.1), "", (f"{ratio.value:.1f} times",))
 
 
+def more(data: Data, circuits: int, share: float = 0.2) -> Found:
+    """The closed form of all entries of MORE and the exit, against one circuit's chance.
+
+    Args:
+        data: not used: the form holds in every network (`formula`).
+        circuits: that a client has used.
+        share: of entries and exits that are hostile.
+    """
+    one, many = share * share, share * share**circuits
+    verdict = HOLDS if many < one else FAILS
+    text = f"{100 * many:.1g} % with {circuits} circuits, {100 * one:.0f} % with one"
+    return Found(text, verdict, "closed form")
+
+
 def model(data: Data, measure: str, least: float, most: float) -> Found:
     """How the chance of compromise grows or falls with entries after a year, at a moment.
 

@@ -69,11 +69,18 @@ def below(found: Interval, bound: float) -> str:
     """Whether a ratio is below `bound`, or within `SAME` of 1."""
     if found.low is None or found.high is None:
         return OPEN
-    if found.high < bound:
-        return HOLDS
     if found.low >= 1 - SAME and found.high <= 1 + SAME:
         return ALIKE
-    return FAILS if found.low > bound else OPEN
+    return HOLDS if found.high < bound else FAILS if found.low > bound else OPEN
+
+
+def above(found: Interval, bound: float) -> str:
+    """Whether a ratio is above `bound`, or within `SAME` of 1."""
+    if found.low is None or found.high is None:
+        return OPEN
+    if found.low >= 1 - SAME and found.high <= 1 + SAME:
+        return ALIKE
+    return HOLDS if found.low > bound else FAILS if found.high < bound else OPEN
 
 
 def within(found: Interval, most: float) -> str:

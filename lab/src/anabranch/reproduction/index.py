@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from anabranch.reproduction import anonymity, attacks, camouflage, onions, splitting
+from anabranch.reproduction import advice, anonymity, attacks, camouflage, onions, splitting
 from anabranch.reproduction.claims import Claim, Paper, claims, papers
 from anabranch.reproduction.data import Data
 from anabranch.reproduction.found import MISSING, OPEN, VERDICTS, Found
@@ -70,6 +70,8 @@ def page(data: Data) -> str:
         lines += ["", f"## {paper.name}", "", *_wrapped(f"{paper.title}."), ""]
         lines += _table(of)
         lines += ["", *_made(paper, of)]
+        if paper.key == "multipath":
+            lines += ["", *_advice(data)]
     return "\n".join(lines) + "\n"
 
 
@@ -135,6 +137,25 @@ def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
         link = f"[{name.removesuffix('.md')}](results/{name})"
         cells = ("; ".join(places), link, f"`{command}`", time, settings)
         yield "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _advice(data: Data) -> Iterator[str]:
+    yield "### What each design costs and hides (section 5.3)"
+    yield ""
+    yield from _wrapped(
+        "For fast downloads the paper advises TCP with a congestion-based scheduler, round robin "
+        "to relieve relays, UDP for the first byte, and MORE where speed does not matter. Here is "
+        "what the designs cost behind lines (`circuits.parquet`, means over rounds with 95 % "
+        "intervals), and the closed forms of what "
+        f"{100 * advice.HOSTILE:.0f} % of hostile entries and exits see. Of MORE, whose packets "
+        "may each have a circuit of their own, there is the closed form alone: with more circuits "
+        "one hostile entry becomes certain, and all of them impossible."
+    )
+    yield ""
+    yield "| " + " | ".join(advice.HEADER) + " |"
+    yield "|" + "---|" * len(advice.HEADER)
+    for row in advice.rows(data):
+        yield "| " + " | ".join(map(_cell, row)) + " |"
 
 
 def _cell(text: str) -> str:

@@ -15,6 +15,7 @@ from anabranch.reproduction.found import (
     OPEN,
     Found,
     Interval,
+    above,
     all_of,
     at_most,
     below,
@@ -37,8 +38,19 @@ _VALUES: dict[str, Callable[[Row], float]] = {
     "the first byte comes sooner": lambda row: float(row["first_byte"]),
     "320 KiB come sooner": lambda row: float(row["web"]),
     "1 MiB comes sooner": lambda row: float(row["bulk"]),
-    "a guard has less to do": lambda row: float(row["guards_percent"]),
+    "a guard has less to do": lambda row: float(row["guards_ms_per_mb"]),
+    "a middle has less to do": lambda row: float(row["middles_ms_per_mb"]),
     "the exit has as much to do": lambda row: float(row["exit_ms_per_mb"]),
+}
+
+
+_POSITIONS: dict[str, Callable[[Row], float]] = {
+    "entries cost more than middles": lambda row: (
+        row["guards_ms_per_mb"] / row["middles_ms_per_mb"]
+    ),
+    "the exit costs less than all middles": lambda row: (
+        row["exit_ms_per_mb"] / row["middles_ms_per_mb"]
+    ),
 }
 
 
@@ -61,35 +73,31 @@ def circuits(data: Data, place: str, claim: str) -> Found:
             quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
             verdicts.append(within(ratio, EXIT) if "exit" in claim else below(ratio, 1))
     verdict, why = all_of(verdicts)
-    if "guard" in claim:
+    if "guard" in claim or "middle" in claim:
         verdict = OPEN
         why = "clients use all three guards, so that several circuits cannot relieve one"
     return Found("of one circuit's: " + ", ".join(texts), verdict, why, tuple(quotes))
 
 
-def costs(data: Data, place: str, first: str, second: str) -> Found:
-    """Whether one position of a circuit costs more CPU than another, in every design of ours.
+def costs(data: Data, place: str, claim: str) -> Found:
+    """Whether positions of a circuit differ in CPU as the paper says, in every design of ours.
 
     Args:
         data: of `circuits.parquet`.
         place: `loopback` or `lines`.
-        first: `guards`, `middles` or `exit`.
-        second: the same.
+        claim: as the page words it.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
-    texts, verdicts = [], []
+    texts, verdicts, quotes = [], [], []
     for design, name, legs in (("tor", "Tor", 1), *((d, n, m) for d, n in DESIGNS for m in LEGS)):
         of = [row for row in rows if (row["design"], row["legs"]) == (design, legs)]
-        values = by_round(
-            of, lambda row: row[f"{first}_ms_per_mb"] / row[f"{second}_ms_per_mb"], mean
-        )
-        ratio = mean_interval(list(values.values()))
-        half = ratio.value - (ratio.low or 0)
-        texts.append(f"{name} × {legs}: {ratio.value:.2f} ± {half:.2f}")
-        flipped = Interval(-ratio.value, -(ratio.high or 0), -(ratio.low or 0))
-        verdicts.append(at_most(flipped, -1))
+        ratio = mean_interval(list(by_round(of, _POSITIONS[claim], mean).values()))
+        number = f"{ratio.value:.2f} ± {ratio.value - (ratio.low or 0):.2f}"
+        texts.append(f"{name} × {legs}: {number}")
+        quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
+        verdicts.append(below(ratio, 1) if "less" in claim else above(ratio, 1))
     verdict, why = all_of(verdicts)
-    return Found(", ".join(texts), verdict, why)
+    return Found("of middles': " + ", ".join(texts), verdict, why, tuple(quotes))
 
 
 def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], float]) -> Interval:
@@ -141,10 +149,9 @@ def unordered_slowest(data: Data, file: str, congestion: str) -> Found:
         ratios.append(mean(sorted(unordered)[-slow:]) / mean(sorted(ordered)[-slow:]))
     found = median_interval(ratios)
     verdict = at_most(found, QUARTER_LESS)
-    text = (
-        f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] of the time, {len(rounds)} rounds"
-    )
-    return Found(text, verdict, _why(verdict))
+    number = _median(found)
+    text = f"{number} of the time, {len(rounds)} rounds"
+    return Found(text, verdict, _why(verdict), (number.replace("0.", "."),))
 
 
 def unordered_alike(data: Data, file: str, congestion: str) -> Found:
@@ -158,10 +165,9 @@ def unordered_alike(data: Data, file: str, congestion: str) -> Found:
         ratios.append(mean(sorted(unordered)[:fast]) / mean(sorted(ordered)[:fast]))
     found = median_interval(ratios)
     verdict = within(found, 0.1)
-    text = (
-        f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] of the time, {len(rounds)} rounds"
-    )
-    return Found(text, verdict, _why(verdict))
+    number = _median(found)
+    text = f"{number} of the time, {len(rounds)} rounds"
+    return Found(text, verdict, _why(verdict), (number.replace("0.", "."),))
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
@@ -204,6 +210,10 @@ def _rounds(
             arms[row["arm"]].setdefault(row["round"], []).append(time)
     both = arms["tls"].keys() & arms["utls"].keys()
     return [(arms["tls"][each], arms["utls"][each]) for each in sorted(both)]
+
+
+def _median(found: Interval) -> str:
+    return f"{found.value:.2f} [{found.low or 0:.2f}, {found.high or 0:.2f}]"
 
 
 def _why(verdict: str) -> str:

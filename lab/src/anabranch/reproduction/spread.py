@@ -18,7 +18,9 @@ def mean_interval(rounds: Sequence[float]) -> Interval:
     value = mean(rounds)
     if len(rounds) < 2:
         return Interval(value, None, None)
-    half = float(stats.sem(rounds) * stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1))
+    # Three digits, as in the table of the experiments: else some last digits differ.
+    student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
+    half = float(stats.sem(rounds)) * student
     return Interval(value, value - half, value + half)
 
 
