@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import mean
+from typing import Any
 
 from anabranch.reproduction.data import Data, Row
 from anabranch.reproduction.found import (
@@ -110,7 +112,9 @@ def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], flo
     return mean_interval([ours[each] / tor[each] for each in ours if each in tor])
 
 
-def unordered_done(data: Data, file: str, direction: str, congestion: str) -> Found:
+def unordered_done(
+    data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
     """The share of unordered downloads that are done when `ORDERED` of the ordered ones are.
 
     Args:
@@ -118,8 +122,11 @@ def unordered_done(data: Data, file: str, direction: str, congestion: str) -> Fo
         file: which.
         direction: of the loss, `to-exit` or `from-exit`.
         congestion: of the links' TCP.
+        deviation: of each line's delay in ms.
+        doubt: why the run judges nothing, whatever its interval says.
     """
-    rounds = _rounds(data, file, loss=5, deviation=0, direction=direction, congestion=congestion)
+    line = {"direction": direction, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=5, **line)
     if not rounds:
         return Found("", MISSING, "this line has not been measured")
     shares = []
@@ -135,12 +142,16 @@ def unordered_done(data: Data, file: str, direction: str, congestion: str) -> Fo
     value, low, high = (f"{one or 0:.2f}" for one in (share.value, share.low, share.high))
     whole, least, most = (f"{100 * float(one):.0f}" for one in (value, low, high))
     quote = f"{whole} % [{least}, {most}]"
-    return Found(f"{value} [{low}, {high}], {len(rounds)} rounds", verdict, _why(verdict), (quote,))
+    text = f"{value} [{low}, {high}], {len(rounds)} rounds"
+    return _doubted(Found(text, verdict, _why(verdict), (quote,)), doubt)
 
 
-def unordered_slowest(data: Data, file: str, congestion: str) -> Found:
+def unordered_slowest(
+    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
     """Without loss, how long the slowest downloads take over unordered links, over ordered ones."""
-    rounds = _rounds(data, file, loss=0, deviation=0, direction=None, congestion=congestion)
+    line = {"direction": None, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=0, **line)
     if not rounds:
         return Found("", MISSING, "this line has not been measured")
     ratios = []
@@ -151,12 +162,15 @@ def unordered_slowest(data: Data, file: str, congestion: str) -> Found:
     verdict = at_most(found, QUARTER_LESS)
     number = _median(found)
     text = f"{number} of the time, {len(rounds)} rounds"
-    return Found(text, verdict, _why(verdict), (number.replace("0.", "."),))
+    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
 
 
-def unordered_alike(data: Data, file: str, congestion: str) -> Found:
+def unordered_alike(
+    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
     """Without loss, whether the other downloads take alike."""
-    rounds = _rounds(data, file, loss=0, deviation=0, direction=None, congestion=congestion)
+    line = {"direction": None, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=0, **line)
     if not rounds:
         return Found("", MISSING, "this line has not been measured")
     ratios = []
@@ -167,7 +181,7 @@ def unordered_alike(data: Data, file: str, congestion: str) -> Found:
     verdict = within(found, 0.1)
     number = _median(found)
     text = f"{number} of the time, {len(rounds)} rounds"
-    return Found(text, verdict, _why(verdict), (number.replace("0.", "."),))
+    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
@@ -199,7 +213,7 @@ def code_size(data: Data, part: str, most: float) -> Found:
 
 
 def _rounds(
-    data: Data, file: str, *, loss: int, deviation: int, direction: str | None, congestion: str
+    data: Data, file: str, *, loss: int, deviation: Any, direction: Any, congestion: Any
 ) -> list[tuple[list[float], list[float]]]:
     """Times of ordered and unordered downloads, round by round; one that was cut is endless."""
     arms: dict[str, dict[int, list[float]]] = {"tls": {}, "utls": {}}
@@ -210,6 +224,15 @@ def _rounds(
             arms[row["arm"]].setdefault(row["round"], []).append(time)
     both = arms["tls"].keys() & arms["utls"].keys()
     return [(arms["tls"][each], arms["utls"][each]) for each in sorted(both)]
+
+
+def _doubted(found: Found, doubt: str) -> Found:
+    return replace(found, verdict=OPEN, why=doubt) if doubt else found
+
+
+def _page_style(number: str) -> str:
+    """Without the zero before the point, as the page's text has ratios."""
+    return re.sub(r"\b0\.", ".", number)
 
 
 def _median(found: Interval) -> str:
