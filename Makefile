@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-pages results lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -214,6 +214,13 @@ experiment-camouflage:  ## many hours, FOLDER=… ARGS=--short twenty minutes: w
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment camouflage $(or $(FOLDER),$(CACHE)/experiments/camouflage) $(ARGS)
 
+experiment-anonymity:  ## hours: what hostile relays learn of circuits over several legs; CONSENSUSES="2015-10-10.tsv 2017-03-10.tsv", goes on where it stopped (FOLDER=, ARGS=)
+	@test -n "$(CONSENSUSES)" || { echo 'make experiment-anonymity CONSENSUSES="FILE FILE": consensuses of the public network' >&2; exit 2; }
+	@scripts/need build
+	scripts/build-release -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment anonymity $(or $(FOLDER),$(CACHE)/experiments/anonymity) $(addprefix --consensus ,$(CONSENSUSES)) $(ARGS)
+
 experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
 	@scripts/need interop
 	tests/interop/setup --area experiments
@@ -234,6 +241,10 @@ results:  ## prints all tables of docs/results/PAGE.jsonl (PAGE=fingerprinting o
 	@$(CACHE)/venv-lab/bin/anabranch-lab report docs/results/$(PAGE).jsonl --out $(CACHE)/results/$(PAGE) \
 		--markdown $(CACHE)/results/$(PAGE).md >&2
 	@cat $(CACHE)/results/$(PAGE).md
+
+reproduce-index:  ## docs/reproduction.md from the committed data: the papers' tables, figures and claims, with our numbers and verdicts
+	lab/run-tests --install
+	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --into docs/reproduction.md
 
 lab-guards:  ## what each guard of a circuit with several legs learns: loads played by cores, then attacked; DATA=shadow_tor_wikipedia98.parquet (ARGS="PAGES LOADS")
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }

@@ -25,6 +25,7 @@ from anabranch.defences.command import defend
 from anabranch.io.headers import End, end
 from anabranch.io.parquet import Writer
 from anabranch.outside import OutsideError
+from anabranch.reproduction import reproduction
 from anabranch.splitting import (
     DEFAULT_EVERY,
     DEFAULT_SCHEDULE,
@@ -248,6 +249,7 @@ def split(
 
 
 app.command()(defend)
+app.command()(reproduction)
 
 
 def _described(traces: Traces) -> dict[str, Any]:

@@ -111,6 +111,47 @@ def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
     )
 
 
+def test_table_6_takes_splits_that_were_recorded_and_no_others() -> None:
+    ours = "weighted:4 --every 100ms"
+    assert Setting.of(Spec(), ours).like(comparison.COLLECTED)
+    assert Setting.of(Spec(), "weighted --every 100ms").like(comparison.COLLECTED)
+    for other in ("weighted --every 1s", "uniform --every 100ms", None):
+        assert not Setting.of(Spec(), other).like(comparison.COLLECTED)
+    assert not Setting.of(Spec(schedule="weighted", every="100ms")).like(comparison.COLLECTED)
+
+
+def test_table_6_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
+    opened: dict[str, Any] = {"world": "open", "monitored": 5, "attack": "df"}
+    simulated = result(0.9, **opened, **WR)
+    split = result(0.4, **opened)
+    split = replace(split, facts=split.facts | {"recorded_split": "weighted:4 --every 100ms"})
+    found = Collection.read([save_all([split, simulated], tmp_path / "some")], paper=True)
+    *_, sixth = comparison.tables(found)
+    rows = {(row[1].text, row[2].text): row for row in sixth.rows}
+    assert [cell.values[0].text for cell in rows["DF", "CoMPS, Table 6"][4:]] == [
+        "12.4 %",
+        "34.9 %",
+        "18.3 %",
+    ]
+    (entry,) = (each for each in found if each.setting.recorded)
+    assert rows["DF", "ours"][5].values[0].text == percent(entry.estimate("recall")["value"])
+    assert all(cell.text == NOT_RUN for cell in rows["Var-CNN", "ours"][4:])
+    assert len(sixth.rows) == 6
+
+
+def test_results_that_were_restored_are_marked(tmp_path: Path) -> None:
+    lost = result(0.3, **WR, observer="largest")
+    lost = replace(lost, facts=lost.facts | {"restored": True})
+    found = Collection.read([save_all([lost, result(0.97)], tmp_path / "some")])
+    assert {each.design.endswith("· restored"): each.setting.splits for each in found} == {
+        True: True,
+        False: False,
+    }
+    table = beyond.everything(found)
+    marked = [row for row in table.rows if any("restored" in cell.text for cell in row)]
+    assert len(marked) == 1
+
+
 def test_a_design_says_all_that_makes_numbers_differ() -> None:
     spec = Spec(attack="rf", loads=40, resplits=2, parameters={"epochs": 20, "width": 8}, **WR)
     assert design(spec) == "40 loads · R 2 · 20 epochs · width 8 · seed 0"
@@ -125,7 +166,7 @@ def test_a_design_says_all_that_makes_numbers_differ() -> None:
 
 def test_published_numbers_are_those_of_the_paper() -> None:
     rows = {(point.attack, str(point.setting)): point for point in published.points()}
-    assert len(rows) == len(published.points()) == 15
+    assert len(rows) == len(published.points()) == 18
     point = rows["df", "RR 50p × 3"]
     assert (point.r_precision, point.recall, point.f1) == (0.743, 0.774, 0.758)
     for point in published.points():
@@ -137,7 +178,7 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 
 def test_missing_places_are_told_and_never_filled(folder: Path) -> None:
     found = Collection.read([folder], paper=True)
-    third, _, _ = comparison.tables(found)
+    third, _, _, _ = comparison.tables(found)
     rows = {(row[0].text, row[1].text, row[2].text): row for row in third.rows}
     ours = rows["WR 50p × 3", "DF", "ours"]
     assert all(cell.missing and cell.text == NOT_RUN and not cell.values for cell in ours[4:])

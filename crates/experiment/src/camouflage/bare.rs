@@ -43,7 +43,7 @@ impl<'a> Bare<'a> {
 /// What a server is told of an arm's profile.
 fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
-    let options = options(arm, kit.pictures).into_iter();
+    let options = options(arm, kit).into_iter();
     let options = options.flat_map(|(name, value)| [format!("--{name}"), value]);
     ["--to".to_owned(), to].into_iter().chain(options).collect()
 }

@@ -37,8 +37,17 @@ pub struct Bench {
     programs: Programs,
     tor: PathBuf,
     anabranch: PathBuf,
-    pictures: Option<PathBuf>,
+    folders: Folders,
     settings: Settings,
+}
+
+/// Files that profiles hide in.
+#[derive(Clone, Debug, Default)]
+pub struct Folders {
+    /// JPEGs of [`Arm::Image`].
+    pub pictures: Option<PathBuf>,
+    /// Covers of [`Arm::Site`], as `anabranch pt crawl` writes them.
+    pub covers: Option<PathBuf>,
 }
 
 /// The relays and the web server of all measurements, on a [`Place`]. They are started when the
@@ -62,7 +71,7 @@ struct Outcome {
 
 impl Bench {
     /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
-    /// hold others, `pictures` one of JPEGs for [`Arm::Image`].
+    /// hold others, `folders` what profiles hide in.
     ///
     /// # Errors
     /// A program of an arm is nowhere.
@@ -70,13 +79,13 @@ impl Bench {
         settings: &Settings,
         anabranch: PathBuf,
         programs: Option<&Path>,
-        pictures: Option<PathBuf>,
+        folders: Folders,
     ) -> Result<Bench, Missing> {
         let mut found = Programs::new(programs);
         let needs = settings.arms.iter().flat_map(|arm| needs(*arm));
         found.find(&needs.copied().collect::<Vec<_>>())?;
         let tor = found.path(TOR.0);
-        Ok(Bench { programs: found, tor, anabranch, pictures, settings: settings.clone() })
+        Ok(Bench { programs: found, tor, anabranch, folders, settings: settings.clone() })
     }
 
     /// What an arm lacks of programs, if it does.
@@ -282,8 +291,9 @@ impl<'a> Town<'a> {
 
 impl Bench {
     fn kit(&self) -> Kit<'_> {
-        let pictures = self.pictures.as_deref();
-        Kit { programs: &self.programs, anabranch: &self.anabranch, pictures }
+        let [pictures, covers] =
+            [&self.folders.pictures, &self.folders.covers].map(|folder| folder.as_deref());
+        Kit { programs: &self.programs, anabranch: &self.anabranch, pictures, covers }
     }
 }
 

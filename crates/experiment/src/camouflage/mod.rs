@@ -26,7 +26,7 @@ pub mod summary;
 mod way;
 mod webtunnel;
 
-pub use bench::{Bench, Town};
+pub use bench::{Bench, Folders, Town};
 pub use measured::{Download, Measured, Stream, columns, stream_columns};
 pub use place::{DOWN_KBIT, Place, QUEUE_KB, UP_KBIT};
 pub use plan::{Arm, DOWNLOADS, LENGTHS, LONGEST, RTT, Settings, Unit, What, plan};

@@ -52,6 +52,10 @@ pub enum Arm {
     TextShort,
     /// Ours, HTTP with JPEGs down.
     Image,
+    /// Ours, HTTP with the objects of a site, which keep their meaning.
+    Site,
+    /// Ours, connections with the sizes and pauses of recorded ones.
+    Embed,
 }
 
 /// What a measurement is of.
@@ -69,7 +73,7 @@ pub enum What {
 named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", Nosteg "nosteg",
     NostegRr "nosteg-rr", NostegShort "nosteg-short", Opaque "http-opaque",
     OpaqueShort "http-opaque-short", Text "http-text", TextShort "http-text-short",
-    Image "http-image");
+    Image "http-image", Site "http-site", Embed "embed");
 named!(What: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
@@ -82,8 +86,15 @@ impl Arm {
     /// Whether it is one of our HTTP profiles.
     #[must_use]
     pub fn is_http(self) -> bool {
-        let arms = [Arm::Opaque, Arm::OpaqueShort, Arm::Text, Arm::TextShort, Arm::Image];
+        let arms =
+            [Arm::Opaque, Arm::OpaqueShort, Arm::Text, Arm::TextShort, Arm::Image, Arm::Site];
         arms.contains(&self)
+    }
+
+    /// Whether its downloads take several times as long as the others': it sends few bytes of the
+    /// payload in many of a cover.
+    fn is_slow(self) -> bool {
+        matches!(self, Arm::Image | Arm::Site | Arm::Embed)
     }
 }
 
@@ -108,6 +119,8 @@ pub struct Settings {
     pub cut: u32,
     /// JPEG files of `http-image`, and their bytes.
     pub pictures: Option<[u64; 2]>,
+    /// Files of `http-site`'s covers, and their bytes.
+    pub covers: Option<[u64; 2]>,
     /// Of all orders.
     pub seed: u64,
 }
@@ -130,7 +143,7 @@ impl Settings {
     /// What must not change when a run goes on; the rest may grow.
     #[must_use]
     pub fn header(&self) -> Value {
-        json!({
+        let mut header = json!({
             "experiment": "camouflage",
             "version": 1,
             "seed": self.seed,
@@ -138,16 +151,21 @@ impl Settings {
             "seconds": self.seconds,
             "cut": self.cut,
             "pictures": self.pictures,
-        })
+        });
+        // Journals from before there were covers go on without them.
+        if let Some(covers) = self.covers {
+            header["covers"] = json!(covers);
+        }
+        header
     }
 
     fn unit(&self, what: What, arm: Arm, rtt: u32, round: u32) -> Unit {
         let is_tor = arm != Arm::Direct && what != What::Bare;
         let starting = if is_tor { STARTING } else { Duration::ZERO };
         let lasts = match what {
-            What::Downloads if arm == Arm::Image => Duration::from_secs(60),
+            What::Downloads if arm.is_slow() => Duration::from_secs(60),
             What::Downloads => Duration::from_secs(25),
-            What::Bare if arm == Arm::Image => Duration::from_secs(24),
+            What::Bare if arm.is_slow() => Duration::from_secs(24),
             What::Bare => Duration::from_secs(10),
             What::Streams => Duration::from_secs(u64::from(self.seconds) + 1)
                 .saturating_mul(self.rates.len() as u32),
@@ -248,6 +266,7 @@ pub(super) mod tests {
             seconds: 20,
             cut: 120,
             pictures: None,
+            covers: None,
             seed: 1,
         }
     }
@@ -256,7 +275,7 @@ pub(super) mod tests {
     fn each_arm_has_32_long_downloads_and_three_streams_at_each_round_trip() {
         let settings = settings();
         let units = plan(&settings);
-        assert_eq!(units.len(), 12 * (8 + 3 * 8) + 8 * 8, "those of ours once more without Tor");
+        assert_eq!(units.len(), 14 * (8 + 3 * 8) + 10 * 8, "those of ours once more without Tor");
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
@@ -277,6 +296,14 @@ pub(super) mod tests {
         let mut all = units;
         all.retain(|unit| unit.arm == Arm::Opaque);
         assert_eq!(all, plan(&few), "further arms leave the others in their order");
+    }
+
+    #[test]
+    fn other_covers_are_another_journal_and_none_are_the_old_one() {
+        let none = settings().header();
+        assert!(none.get("covers").is_none());
+        let some = Settings { covers: Some([3, 9]), ..settings() }.header();
+        assert_eq!(some["covers"], json!([3, 9]));
     }
 
     #[test]

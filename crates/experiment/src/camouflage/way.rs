@@ -24,7 +24,10 @@ const CLIENT_RULES: &str =
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
     pub(super) anabranch: &'a Path,
+    /// JPEGs of [`Arm::Image`].
     pub(super) pictures: Option<&'a Path>,
+    /// Covers of [`Arm::Site`], as `anabranch pt crawl` writes them.
+    pub(super) covers: Option<&'a Path>,
 }
 
 /// A bridge and a client that are up. Dropped, they end, the client first.
@@ -91,14 +94,17 @@ pub(super) fn proxy() -> SocketAddr {
 }
 
 /// What a server of ours is told of an arm's profile: options and their values.
-pub(super) fn options(arm: Arm, pictures: Option<&Path>) -> Vec<(&'static str, String)> {
+pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     let mut options = vec![("profile", arm.to_string())];
     if arm.is_http() {
         options.push(("site", NO_SITE.to_owned()));
     }
-    if let (Some(folder), Arm::Image) = (pictures, arm) {
-        options.push(("pictures", folder.display().to_string()));
-    }
+    let folder = match arm {
+        Arm::Image => kit.pictures.map(|folder| ("pictures", folder)),
+        Arm::Site => kit.covers.map(|folder| ("covers", folder)),
+        _ => None,
+    };
+    options.extend(folder.map(|(name, folder)| (name, folder.display().to_string())));
     options
 }
 
@@ -127,7 +133,7 @@ enum Line {
 impl Transport {
     /// An arm's; `tunnel` is that of webtunnel. None of C tor alone.
     fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
-        let Kit { programs, anabranch, pictures } = kit;
+        let Kit { programs, anabranch, .. } = kit;
         let listen = SocketAddrV4::new(ip, PORT);
         match arm {
             Arm::Direct | Arm::Tor => None,
@@ -151,7 +157,7 @@ impl Transport {
                 line: Line::Known(tunnel.option()),
             }),
             _ => {
-                let options = options(arm, pictures).into_iter();
+                let options = options(arm, kit).into_iter();
                 let words: Vec<_> =
                     options.map(|(name, value)| format!("{name}={value}")).collect();
                 Some(Transport {
@@ -229,7 +235,9 @@ mod tests {
     #[test]
     fn a_bridge_is_told_what_its_profile_wants() {
         let (programs, folder) = (Programs::new(None), Path::new("/photos"));
-        let kit = Kit { programs: &programs, anabranch: Path::new("/a"), pictures: Some(folder) };
+        let covers = Some(Path::new("/covers"));
+        let anabranch = Path::new("/a");
+        let kit = Kit { programs: &programs, anabranch, pictures: Some(folder), covers };
         let tunnel = Tunnel { url: "U".to_owned(), trust: "/t.pem".into() };
         let transport = |arm| Transport::of(arm, kit, Ipv4Addr::new(10, 0, 0, 1), Some(&tunnel));
         let rules = |arm| transport(arm).unwrap().bridge_rules();
@@ -239,6 +247,9 @@ mod tests {
                      ServerTransportOptions anabranch profile=http-image site=127.0.0.1:9 \
                      pictures=/photos\n";
         assert_eq!(rules(Arm::Image), image);
+        let site = rules(Arm::Site);
+        assert!(site.ends_with("profile=http-site site=127.0.0.1:9 covers=/covers\n"), "{site}");
+        assert!(rules(Arm::Embed).ends_with("profile=embed\n"));
         assert!(rules(Arm::NostegShort).ends_with("profile=nosteg-short\n"));
         assert!(!rules(Arm::Obfs4).contains("Options"));
         let webtunnel = rules(Arm::Webtunnel);

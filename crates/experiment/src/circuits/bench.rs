@@ -17,10 +17,10 @@ use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::load::{LoadCounters, Loader};
-use super::measured::{MIB, Measured, Repetition, WEB};
+use super::measured::{MIB, Measured, Repetition};
 use super::nodes::Nodes;
 use super::place::{self, Role};
-use super::plan::{Settings, Unit};
+use super::plan::{Settings, Unit, WEB};
 
 const SERVERS: u16 = 4;
 /// Between two repetitions, in seconds.
@@ -81,10 +81,11 @@ impl Bench {
         let at: Vec<_> = servers.iter().map(|server| server.address).collect();
         let roles = (0..self.settings.clients).map(|number| Role::Load(number as u8));
         let roles: Vec<Role> = std::iter::once(Role::Client).chain(roles).collect();
-        let start = |role: &Role| nodes.client(*role, unit.design, unit.legs);
+        let load = self.settings.load;
+        let start = |role: &Role| nodes.client(*role, unit, load);
         let mut clients = roles.iter().map(start).collect::<io::Result<Vec<_>>>()?;
         for (role, client) in roles.iter().zip(&mut clients) {
-            nodes.wait_ready(*role, client, unit.design)?;
+            nodes.wait_ready(*role, client, unit, load)?;
         }
         Measurement { bench: self, stage: &stage, nodes: &nodes, servers: &at, unit, stop }
             .under_load(&roles[1..])
@@ -117,7 +118,8 @@ impl Measurement<'_> {
             for role in load {
                 let Role::Load(number) = *role else { continue };
                 let (host, proxy) = (role.host(place, self.stage), self.nodes.proxy(*role));
-                let loader = Loader { host, proxy, number, seed, pause: settings.pause(place) };
+                let Some(pace) = settings.pace(self.unit) else { continue };
+                let loader = Loader { host, proxy, number, seed, pace };
                 let (servers, done, end) = (self.servers, &done, &end);
                 scope.spawn(move || loader.run(servers, done, end));
             }
@@ -153,12 +155,14 @@ impl Measurement<'_> {
         let own = repetitions.len() as u64 * (WEB + self.bulk()) as u64;
         let mut spent = self.nodes.cpu();
         spent.iter_mut().zip(cpu).for_each(|(now, then)| *now -= then);
-        let Unit { design, legs, place, round, .. } = *self.unit;
+        let Unit { design, legs, place, level, round, .. } = *self.unit;
         Ok(Measured {
             unit: self.unit.id(),
             design,
             legs,
             place,
+            load: settings.load,
+            level,
             round,
             started: started.as_secs_f64(),
             repetitions,

@@ -10,7 +10,7 @@ use anabranch_multipath::seed;
 use rand::RngExt;
 
 use super::super::onions::fetch::Fetch;
-use super::measured::WEB;
+use super::plan::{Pace, WEB};
 
 /// How often one that pauses looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -22,34 +22,48 @@ pub(super) struct LoadCounters {
     pub(super) failures: AtomicU64,
 }
 
-/// One client: where its proxy is, which number it has, and the seed of its pauses.
+/// One client: where its proxy is, which number it has, and the seed of its times.
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Namespace,
     pub(super) proxy: SocketAddr,
     pub(super) number: u8,
     pub(super) seed: u64,
-    /// Seconds between the end of a fetch and the next one, in the mean (exponential).
-    pub(super) pause: f64,
+    /// When it fetches.
+    pub(super) pace: Pace,
+}
+
+impl Pace {
+    /// The time to the next fetch, if the last one took `fetched`.
+    fn next(self, dice: &mut impl RngExt, fetched: Duration) -> Duration {
+        let (Pace::Pause(mean) | Pace::Period(mean)) = self;
+        let drawn = Duration::from_secs_f64(-mean * (1.0 - dice.random::<f64>()).ln());
+        match self {
+            Pace::Pause(_) => drawn,
+            Pace::Period(_) => drawn.saturating_sub(fetched),
+        }
+    }
 }
 
 impl Loader<'_> {
-    /// Fetches a web page, pauses, and again, until `stop` is set.
+    /// Fetches a web page at each of its times, until `stop` is set.
     pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);
+        let mut fetched = Duration::ZERO;
         let looped = self.host.run(|| {
             while !stop.load(Ordering::Relaxed) {
-                let pause = -self.pause * (1.0 - dice.random::<f64>()).ln();
-                sleep(Duration::from_secs_f64(pause), stop);
+                sleep(self.pace.next(&mut dice, fetched), stop);
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 let server = servers[turn % servers.len()];
                 turn += 1;
+                let began = Instant::now();
                 let count = match Fetch::new(self.proxy, server, WEB).run() {
                     Ok(_) => &done.fetches,
                     Err(_) => &done.failures,
                 };
+                fetched = began.elapsed();
                 count.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -64,5 +78,24 @@ fn sleep(time: Duration, stop: &AtomicBool) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Relaxed) && Instant::now() < until {
         thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_counts_the_fetch_and_a_pause_does_not() {
+        let mean = |pace: Pace, fetched: f64| {
+            let mut dice = seed::stream(1, 0, "times");
+            let fetched = Duration::from_secs_f64(fetched);
+            let times = (0..4000).map(|_| pace.next(&mut dice, fetched).as_secs_f64());
+            times.sum::<f64>() / 4000.0
+        };
+        assert!((mean(Pace::Pause(6.0), 2.0) - 6.0).abs() < 0.4);
+        // Of exponential times of 6 s in the mean, those above 2 s have 6 exp(-1/3) s above it.
+        assert!((mean(Pace::Period(6.0), 2.0) - 4.3).abs() < 0.4);
+        assert!(mean(Pace::Period(6.0), 1e3) == 0.0);
     }
 }

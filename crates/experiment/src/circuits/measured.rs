@@ -4,10 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
-use super::plan::{Design, Place};
+use super::plan::{Design, Load, Place};
 
-/// Bytes of a web page, as in the paper.
-pub const WEB: usize = 320 << 10;
 /// A bulk download is of so many times as many bytes as there are to be MiB.
 pub const MIB: usize = 1 << 20;
 
@@ -35,6 +33,12 @@ pub struct Measured {
     pub legs: u32,
     /// Where.
     pub place: Place,
+    /// The circuits of the clients that loaded the network.
+    #[serde(default)]
+    pub load: Load,
+    /// Load in per cent of one guard's line, in [`Place::Line`].
+    #[serde(default)]
+    pub level: Option<u32>,
     /// The round, from 0.
     pub round: u32,
     /// When it began, in seconds since 1970.
@@ -77,6 +81,14 @@ impl Measured {
         [a + b + c, d + e + f, exit].map(|seconds| seconds * 1e3 / self.megabytes().max(1e-9))
     }
 
+    /// CPU of one employed guard, of one employed middle and of the exit in ms for each MB that the
+    /// network carried; `None` where clients use all guards, so that none is employed.
+    pub fn of_one(&self) -> Option<[f64; 3]> {
+        let employed = f64::from(self.legs);
+        let [guards, middles, exit] = self.per_megabyte();
+        (self.load == Load::Employed).then_some([guards / employed, middles / employed, exit])
+    }
+
     /// CPU in per cent of one core, as the paper has it: of a guard, of a middle, of the exit.
     pub fn percent(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
@@ -96,6 +108,8 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
         rows.text("design", |(r, _)| r.design.to_string()),
         rows.int("legs", |(r, _)| r.legs),
         rows.text("place", |(r, _)| r.place.name().to_owned()),
+        rows.text("circuits", |(r, _)| r.load.name().to_owned()),
+        rows.double("level", |(r, _)| r.level.map_or(f64::NAN, f64::from)),
         rows.int("round", |(r, _)| r.round),
         rows.double("started", |(r, _)| r.started),
         rows.bool("optimistic", |(_, one)| one.optimistic),
@@ -130,6 +144,8 @@ pub(super) mod tests {
             design,
             legs,
             place: Place::Loopback,
+            load: Load::Spread,
+            level: None,
             round,
             started: 1.7e9,
             repetitions: vec![one(false), one(true)],

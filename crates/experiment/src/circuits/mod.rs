@@ -22,6 +22,6 @@ mod plan;
 pub mod summary;
 
 pub use bench::Bench;
-pub use measured::{MIB, Measured, Repetition, WEB, columns};
+pub use measured::{MIB, Measured, Repetition, columns};
 pub use place::LINES;
-pub use plan::{Design, Place, Settings, Unit, plan};
+pub use plan::{Design, LOADED, Load, Place, Settings, Unit, WEB, plan};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS};
 use super::place::Role;
-use super::plan::{Design, Place};
+use super::plan::{Design, Load, Place, Unit};
 
 /// A network that clients can use.
 pub(super) struct Nodes<'a> {
@@ -30,25 +30,28 @@ impl<'a> Nodes<'a> {
         Ok(Nodes { makers, place, network })
     }
 
-    /// The relays that may be at each of the three places of a circuit.
-    fn pins(&self) -> [String; 3] {
-        let of = |from: usize, to: usize| self.network.fingerprints[from..to].join(",");
-        [of(0, 3), of(3, 6), of(6, 7)]
+    /// The relays that may be at each of the three positions of a client's circuits.
+    fn pins(&self, role: Role, unit: &Unit, load: Load) -> [String; 3] {
+        let of = |relays: &[usize]| -> String {
+            let names = relays.iter().map(|&relay| &*self.network.fingerprints[relay]);
+            names.collect::<Vec<_>>().join(",")
+        };
+        positions(role, unit, load).map(|relays| of(&relays))
     }
 
     /// Starts a client; it is ready by [`Nodes::wait_ready`].
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(super) fn client(&self, role: Role, design: Design, legs: u32) -> io::Result<Node<'a>> {
+    pub(super) fn client(&self, role: Role, unit: &Unit, load: Load) -> io::Result<Node<'a>> {
         let seat = role.seat(self.place, self.makers.stage);
-        if design.is_stock() {
-            return self.network.stock_client(&seat, &self.rules(role, design));
+        if unit.design.is_stock() {
+            return self.network.stock_client(&seat, &self.rules(role, unit.design));
         }
-        let legs = legs.to_string();
+        let legs = unit.legs.to_string();
         let mut words = vec!["--legs", &legs];
-        words.extend(words_of(design));
-        self.network.our_client(&seat, self.proxy(role), &self.pins(), &words)
+        words.extend(words_of(unit.design));
+        self.network.our_client(&seat, self.proxy(role), &self.pins(role, unit, load), &words)
     }
 
     /// Waits until a client can fetch, by circuits of the relays that belong to each place.
@@ -59,9 +62,11 @@ impl<'a> Nodes<'a> {
         &self,
         role: Role,
         node: &mut Node<'a>,
-        design: Design,
+        unit: &Unit,
+        load: Load,
     ) -> io::Result<()> {
-        self.network.wait_ready(node, &self.pins(), &self.rules(role, design))
+        let pins = self.pins(role, unit, load);
+        self.network.wait_ready(node, &pins, &self.rules(role, unit.design))
     }
 
     /// Where a client's SOCKS port is.
@@ -87,6 +92,16 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// Indices among [`Role::RELAYS`] of the guards, the middles and the exit of a client's circuits:
+/// as many guards and middles as the design has circuits, or all if the load is spread.
+fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
+    let spread = load == Load::Spread && role != Role::Client;
+    let count = if spread { 3 } else { unit.legs as usize };
+    let guards: Vec<usize> = unit.order()[..count].to_vec();
+    let middles = guards.iter().map(|guard| guard + 3).collect();
+    [guards, middles, vec![6]]
+}
+
 /// What a client of ours is told of a design.
 fn words_of(design: Design) -> &'static [&'static str] {
     match design {
@@ -101,5 +116,40 @@ fn words_of(design: Design) -> &'static [&'static str] {
             &["--multipath", "merged", "--schedule", "weighted:4", "--every", "50-70p"]
         }
         Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Settings, plan};
+    use super::*;
+
+    #[test]
+    fn employed_circuits_are_those_of_the_client_that_measures() {
+        let settings = Settings {
+            designs: vec![Design::Tor, Design::MTor],
+            legs: vec![2],
+            places: vec![Place::Line],
+            rounds: 2,
+            repetitions: 1,
+            bulk: 1,
+            clients: 30,
+            pauses: [6.0, 12.0],
+            load: Load::Employed,
+            levels: vec![58],
+            seed: 1,
+        };
+        let units = plan(&settings);
+        for unit in &units {
+            let client = positions(Role::Client, unit, Load::Employed);
+            assert_eq!(client[0].len(), unit.legs as usize);
+            assert_eq!(positions(Role::Load(7), unit, Load::Employed), client);
+            assert_eq!(positions(Role::Client, unit, Load::Spread), client);
+            let spread = positions(Role::Load(7), unit, Load::Spread);
+            assert_eq!(spread.map(|relays| relays.len()), [3, 3, 1]);
+        }
+        let second = units.iter().find(|unit| (unit.round, unit.legs) == (1, 2)).unwrap();
+        let expected = [vec![1, 2], vec![4, 5], vec![6]];
+        assert_eq!(positions(Role::Client, second, Load::Employed), expected);
     }
 }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::super::onions::Seat;
 use super::super::stage::Stage;
-use super::plan::Place;
+use super::plan::{LOADED, Place};
 use anabranch_emulator::Namespace;
 
 /// The guards' lines: Mbit/s each way, and what one adds to the round trip between the measuring
@@ -82,16 +82,17 @@ impl Role {
     pub(super) fn address(self, place: Place) -> Ipv4Addr {
         match (place, self) {
             (Place::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
-            (Place::Lines, Role::Client | Role::Load(_)) => Ipv4Addr::LOCALHOST,
-            (Place::Lines, _) => Ipv4Addr::new(10, self.network(), 0, 1),
+            (_, Role::Client | Role::Load(_)) => Ipv4Addr::LOCALHOST,
+            _ => Ipv4Addr::new(10, self.network(), 0, 1),
         }
     }
 
     /// Where it runs.
     pub(super) fn host(self, place: Place, stage: &Stage) -> &Namespace {
         match (place, self) {
-            (Place::Lines, Role::Guard(number)) => stage.host(&format!("guard{number}")),
-            (Place::Lines, Role::Client) => stage.client(),
+            (Place::Loopback, _) => stage.server(),
+            (_, Role::Guard(number)) => stage.host(&format!("guard{number}")),
+            (_, Role::Client) => stage.client(),
             _ => stage.server(),
         }
     }
@@ -139,7 +140,8 @@ fn topology(place: Place) -> String {
     let more = format!("address = ['10.99.0.2/24'], {to_core}");
     let back = format!("routes = ['10.99.0.0/24'], prefsrc = ['{}']", core[0]);
     link("core", ("client", &more), ("server", &back), 100, 10.0);
-    for (number, (rate, rtt)) in (0..).zip(LINES) {
+    let lines = if place == Place::Line { [LOADED; 3] } else { LINES };
+    for (number, (rate, rtt)) in (0..).zip(lines) {
         let (guard, own) = (format!("guard{number}"), Role::Guard(number).address(place));
         let delay = f64::from(rtt) / 4.0;
         let more = format!("address = ['10.98.{number}.2/24'], routes = ['{own}/32']");
@@ -177,6 +179,17 @@ mod tests {
             );
         }
         assert!(Topology::parse(&super::topology(Place::Loopback), "t").unwrap().links.is_empty());
+    }
+
+    #[test]
+    fn the_lines_that_are_loaded_are_equal() {
+        let topology = Topology::parse(&topology(Place::Line), "t").unwrap();
+        let of_guards: Vec<_> = topology.links.iter().filter(|link| link.name != "core").collect();
+        assert_eq!(of_guards.len(), 6);
+        for link in of_guards {
+            assert_eq!(link.forward.rate.unwrap().get(), 20_000_000, "{}", link.name);
+            assert!((link.forward.delay.as_secs_f64() * 4e3 - 20.0).abs() < 1e-9);
+        }
     }
 
     #[test]

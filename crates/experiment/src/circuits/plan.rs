@@ -11,6 +11,14 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
+/// Bytes of a web page, as in the paper.
+pub const WEB: usize = 320 << 10;
+/// Each guard's line in [`Place::Line`]: Mbit/s each way, and what it adds to the round trip in ms.
+pub const LOADED: (u32, u32) = (20, 20);
+/// Bytes on a guard's line for each byte of a page: cells of 514 bytes carry 498, and each has its
+/// share of TLS records, TCP and IP headers.
+const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
+
 /// About what starting a network and its clients takes, of ours and of stock tors.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
@@ -54,6 +62,19 @@ pub enum Place {
     Loopback,
     /// Guards behind lines of their own, of different rates and delays.
     Lines,
+    /// Guards behind equal lines, which clients load to a share of their rate ([`Load`]).
+    Line,
+}
+
+/// The circuits that the loading clients use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Load {
+    /// Circuits of all relays: each client draws its own guards.
+    #[default]
+    Spread,
+    /// Circuits of the relays that the measuring client uses (DBSec 2019, section 5.1).
+    Employed,
 }
 
 /// Which measurements to make, and how.
@@ -74,10 +95,24 @@ pub struct Settings {
     pub bulk: u32,
     /// Clients that load the network.
     pub clients: u32,
-    /// Seconds that one of them pauses between two fetches, in the mean: on loopback, over lines.
+    /// Mean pause of a client between two fetches in seconds: on loopback, over [`Place::Lines`].
     pub pauses: [f64; 2],
+    /// The circuits of the clients that load the network.
+    pub load: Load,
+    /// Loads of [`Place::Line`], in per cent of the rate of one guard's line.
+    pub levels: Vec<u32>,
     /// Of the order, and of the pauses.
     pub seed: u64,
+}
+
+/// When a loading client begins its next fetch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// Seconds from the end of one fetch to the next, in the mean (exponential).
+    Pause(f64),
+    /// Seconds from the start of one fetch to the next, in the mean (exponential); at once where a
+    /// fetch takes longer.
+    Period(f64),
 }
 
 /// One network in which a design is measured.
@@ -89,6 +124,8 @@ pub struct Unit {
     pub legs: u32,
     /// Where.
     pub place: Place,
+    /// Load in per cent of one guard's line, in [`Place::Line`].
+    pub level: Option<u32>,
     /// The round, from 0.
     pub round: u32,
     lasts: Duration,
@@ -175,15 +212,40 @@ impl From<Design> for String {
 }
 
 impl Place {
-    /// Both.
-    pub const ALL: [Place; 2] = [Place::Loopback, Place::Lines];
+    /// All there are.
+    pub const ALL: [Place; 3] = [Place::Loopback, Place::Lines, Place::Line];
+    /// Those that are measured unless others are named.
+    pub const USUAL: [Place; 2] = [Place::Loopback, Place::Lines];
 
     /// Its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Place::Loopback => "loopback",
             Place::Lines => "lines",
+            Place::Line => "line",
         }
+    }
+}
+
+impl Load {
+    /// All there are.
+    pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Spread => "spread",
+            Load::Employed => "employed",
+        }
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        let found = Load::ALL.into_iter().find(|load| load.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of spread, employed"))
     }
 }
 
@@ -192,7 +254,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         let found = Place::ALL.into_iter().find(|place| place.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of loopback, lines"))
+        found.ok_or_else(|| format!("`{text}` is none of loopback, lines, line"))
     }
 }
 
@@ -201,22 +263,45 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
-            "version": 2,
+            "version": 3,
             "seed": self.seed,
             "repetitions": self.repetitions,
             "clients": self.clients,
             "bulk": self.bulk,
             "pauses": self.pauses,
+            "load": self.load.name(),
         })
     }
 
-    /// Seconds that a client pauses in the mean.
-    pub(super) fn pause(&self, place: Place) -> f64 {
-        self.pauses[usize::from(place == Place::Lines)]
+    /// When the loading clients fetch; `None` if they do not.
+    pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
+        match unit.level {
+            None => Some(Pace::Pause(self.pauses[usize::from(unit.place == Place::Lines)])),
+            Some(0) => None,
+            Some(level) => {
+                let bytes = f64::from(self.clients) * WEB as f64 * ON_THE_LINE;
+                let rate = f64::from(LOADED.0) * 1e6 / 8.0 * f64::from(level) / 100.0;
+                Some(Pace::Period(bytes / rate))
+            }
+        }
+    }
+
+    /// Loads of a place.
+    fn levels(&self, place: Place) -> Vec<Option<u32>> {
+        match place {
+            Place::Line => self.levels.iter().copied().map(Some).collect(),
+            Place::Loopback | Place::Lines => vec![None],
+        }
     }
 }
 
 impl Unit {
+    /// The order in which clients take guards and middles: another one in each round, and the same
+    /// one for all designs of a round, so that their ratios are paired.
+    pub(super) fn order(&self) -> [usize; 3] {
+        [0, 1, 2].map(|place| (place + self.round as usize) % 3)
+    }
+
     /// The seed of its dice: another for each unit.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
@@ -225,7 +310,8 @@ impl Unit {
 
 impl runner::Unit for Unit {
     fn id(&self) -> String {
-        format!("{}/{}/{}/{}", self.design, self.legs, self.place.name(), self.round)
+        let level = self.level.map(|level| format!("/{level}")).unwrap_or_default();
+        format!("{}/{}/{}{level}/{}", self.design, self.legs, self.place.name(), self.round)
     }
 
     fn lasts(&self) -> Duration {
@@ -246,8 +332,11 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
             let starting = STARTING[usize::from(design.is_stock())];
             let one = Duration::from_millis(1_000 + u64::from(settings.bulk) * 500);
             let lasts = starting + settings.repetitions * one;
-            let legs = design.legs(&settings.legs).into_iter();
-            of_round.extend(legs.map(|legs| Unit { design, legs, place, round, lasts }));
+            for level in settings.levels(place) {
+                let legs = design.legs(&settings.legs).into_iter();
+                let unit = |legs| Unit { design, legs, place, level, round, lasts };
+                of_round.extend(legs.map(unit));
+            }
         }
         // By dice of each unit's own, so that further settings do not change the order of the
         // others.
@@ -268,12 +357,14 @@ mod tests {
         Settings {
             designs: Design::ALL.to_vec(),
             legs: vec![2, 3],
-            places: Place::ALL.to_vec(),
+            places: Place::USUAL.to_vec(),
             rounds: 10,
             repetitions: 20,
             bulk: 1,
             clients: 30,
             pauses: [2.0, 4.0],
+            load: Load::Spread,
+            levels: vec![58],
             seed: 1,
         }
     }
@@ -300,6 +391,49 @@ mod tests {
         for place in Place::ALL {
             assert_eq!(place.name().parse(), Ok(place));
         }
+        for load in Load::ALL {
+            assert_eq!(load.name().parse(), Ok(load));
+        }
         assert!("tors".parse::<Design>().unwrap_err().contains("conflux-2013"));
+        assert!("moon".parse::<Place>().is_err() && "all".parse::<Load>().is_err());
+    }
+
+    #[test]
+    fn a_line_is_measured_at_every_level_and_other_places_at_none() {
+        let levels = vec![0, 30, 58, 90];
+        let places = vec![Place::Loopback, Place::Line];
+        let units = plan(&Settings { levels, places, rounds: 1, ..settings() });
+        assert_eq!(units.len(), 21 * 5);
+        assert!(units.iter().all(|unit| unit.level.is_some() == (unit.place == Place::Line)));
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert!(ids.contains("mtor/2/line/58/0") && ids.contains("mtor/2/loopback/0"));
+        assert_eq!(ids.len(), units.len());
+    }
+
+    #[test]
+    fn clients_load_a_line_to_the_share_that_is_asked_for() {
+        let settings = settings();
+        let at = |place, level| {
+            let lasts = Duration::ZERO;
+            let unit = Unit { design: Design::Tor, legs: 1, place, level, round: 0, lasts };
+            settings.pace(&unit)
+        };
+        assert_eq!(at(Place::Loopback, None), Some(Pace::Pause(2.0)));
+        assert_eq!(at(Place::Lines, None), Some(Pace::Pause(4.0)));
+        assert_eq!(at(Place::Line, Some(0)), None);
+        let Some(Pace::Period(period)) = at(Place::Line, Some(58)) else { panic!("no period") };
+        // 30 pages of 320 KiB take 4.2 s of the line's 20 Mbit/s, of 58 % of it 7.3 s.
+        assert!((7.0..7.6).contains(&period), "{period} s");
+    }
+
+    #[test]
+    fn all_designs_of_a_round_use_the_same_guards_and_rounds_take_turns() {
+        let units = plan(&settings());
+        let orders = |round: u32| -> BTreeSet<[usize; 3]> {
+            units.iter().filter(|unit| unit.round == round).map(Unit::order).collect()
+        };
+        assert_eq!(orders(0), BTreeSet::from([[0, 1, 2]]));
+        assert_eq!(orders(1), BTreeSet::from([[1, 2, 0]]));
+        assert_eq!(orders(3), orders(0));
     }
 }

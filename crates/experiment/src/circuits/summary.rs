@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{Mean, average};
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
-use super::plan::{Design, Place};
+use super::plan::{Design, Load, Place};
 
 /// A design over so many circuits in one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,8 @@ pub struct Cell {
     pub design: Design,
     /// Its circuits.
     pub legs: u32,
-    /// The place.
-    pub place: Place,
+    /// The place, and its load in per cent of a guard's line.
+    pub place: (Place, Option<u32>),
     /// Rounds, and repetitions in all of them.
     pub counts: (usize, usize),
     /// Fetches that failed.
@@ -43,10 +43,16 @@ pub enum Claim {
     Web,
     /// A bulk download does.
     Bulk,
-    /// A guard has less to do.
+    /// A guard has less to do for each byte that the network carries.
     Guard,
+    /// A middle has less to do.
+    Middle,
     /// The exit has as much to do: within 6 %.
     Exit,
+    /// Within a design, entries cost more than middles.
+    EntriesCostMore,
+    /// Within a design, the exit costs less than all middles together.
+    ExitCostsLess,
 }
 
 /// Whether a claim holds.
@@ -56,7 +62,9 @@ pub enum Answer {
     Holds,
     /// It is on the other side.
     Fails,
-    /// It is on both.
+    /// The whole interval is within 10 % of 1, where more or less is claimed.
+    Alike,
+    /// It is on both sides, or the run's load cannot show it.
     Open,
 }
 
@@ -67,11 +75,12 @@ pub struct Verdict {
     pub design: Design,
     /// Over so many circuits.
     pub legs: u32,
-    /// Where.
-    pub place: Place,
+    /// Where, and at which load in per cent of a guard's line.
+    pub place: (Place, Option<u32>),
     /// What is claimed.
     pub claim: Claim,
-    /// The ratio to one circuit in the same round.
+    /// The ratio to one circuit in the same round; of claims within a design, the ratio that they
+    /// speak of.
     pub ratio: Mean,
     /// The paper's.
     pub paper: f64,
@@ -81,6 +90,14 @@ pub struct Verdict {
 
 /// Half the share of the exit's CPU by which it may differ.
 const SAME: f64 = 0.06;
+/// Greatest distance from 1 of both ends of an interval that is called [`Answer::Alike`].
+const ALIKE: f64 = 0.1;
+
+type Key = ((Place, Option<u32>), Design, u32);
+
+fn key(record: &Measured) -> Key {
+    ((record.place, record.level), record.design, record.legs)
+}
 
 /// A round's mean of something of its repetitions.
 fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
@@ -90,15 +107,14 @@ fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Optio
 /// All designs, in the order of their names' list; each over one circuit first.
 #[must_use]
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
-    let mut keys: Vec<_> = records.iter().map(|r| (r.place, r.design, r.legs)).collect();
+    let mut keys: Vec<Key> = records.iter().map(key).collect();
     keys.sort_unstable();
     keys.dedup();
     keys.into_iter().map(|key| cell(records, key)).collect()
 }
 
-fn cell(records: &[Measured], key: (Place, Design, u32)) -> Cell {
-    let of: Vec<&Measured> =
-        records.iter().filter(|r| (r.place, r.design, r.legs) == key).collect();
+fn cell(records: &[Measured], wanted: Key) -> Cell {
+    let of: Vec<&Measured> = records.iter().filter(|record| key(record) == wanted).collect();
     let over = |value: &dyn Fn(&Measured) -> Option<f64>| {
         Mean::of(&of.iter().filter_map(|record| value(record)).collect::<Vec<_>>())
     };
@@ -106,7 +122,7 @@ fn cell(records: &[Measured], key: (Place, Design, u32)) -> Cell {
     let first = |optimistic: bool| {
         over(&|r| of_round(r, |one| (one.optimistic == optimistic).then_some(one.first_byte)))
     };
-    let (place, design, legs) = key;
+    let (place, design, legs) = wanted;
     Cell {
         design,
         legs,
@@ -143,7 +159,7 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
     for record in records {
-        let times = by_cell.entry((record.place, record.design, record.legs)).or_default();
+        let times = by_cell.entry(key(record)).or_default();
         for one in &record.repetitions {
             times[usize::from(one.optimistic)].push(one.first_byte);
             times[2].push(one.web);
@@ -155,16 +171,38 @@ pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
 
 impl Claim {
     /// All there are.
-    pub const ALL: [Claim; 5] =
-        [Claim::FirstByte, Claim::Web, Claim::Bulk, Claim::Guard, Claim::Exit];
+    pub const ALL: [Claim; 8] = [
+        Claim::FirstByte,
+        Claim::Web,
+        Claim::Bulk,
+        Claim::Guard,
+        Claim::Middle,
+        Claim::Exit,
+        Claim::EntriesCostMore,
+        Claim::ExitCostsLess,
+    ];
+
+    /// Whether it compares positions within a design, and not a design with one circuit.
+    fn is_within(self) -> bool {
+        matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess)
+    }
 
     fn measured(self, record: &Measured) -> Option<f64> {
         match self {
             Claim::FirstByte => of_round(record, |one| Some(one.first_byte)),
             Claim::Web => of_round(record, |one| Some(one.web)),
             Claim::Bulk => of_round(record, |one| Some(one.bulk)),
-            Claim::Guard => Some(record.percent()[0]),
+            Claim::Guard => Some(record.of_one().unwrap_or(record.per_megabyte())[0]),
+            Claim::Middle => Some(record.of_one().unwrap_or(record.per_megabyte())[1]),
             Claim::Exit => Some(record.per_megabyte()[2]),
+            Claim::EntriesCostMore => {
+                let [guards, middles, _] = record.per_megabyte();
+                (middles > 0.0).then(|| guards / middles)
+            }
+            Claim::ExitCostsLess => {
+                let [_, middles, exit] = record.per_megabyte();
+                (middles > 0.0).then(|| exit / middles)
+            }
         }
     }
 
@@ -174,8 +212,26 @@ impl Claim {
             Claim::Web => row.web,
             Claim::Bulk => row.bulk,
             Claim::Guard => row.cpu[0],
+            Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
+            Claim::EntriesCostMore => row.cpu[0] / row.cpu[1],
+            // The paper shows one of the circuit's middles; all of them do as much together.
+            Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
         }
+    }
+
+    /// The paper's ratio of a design: to one circuit, or within it.
+    fn ratio_of_paper(self, row: &Row) -> f64 {
+        match self.is_within() {
+            true => self.of_paper(row),
+            false => self.of_paper(row) / self.of_paper(&paper::ONE),
+        }
+    }
+
+    /// Whether the clients' load can show it: what one guard or middle has to do falls only where
+    /// clients use the circuit's own.
+    fn can_show(self, load: Load) -> bool {
+        load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
 
     fn judge(self, ratio: Mean) -> Answer {
@@ -184,9 +240,12 @@ impl Claim {
             Claim::Exit => {
                 (low > 1.0 - SAME && high < 1.0 + SAME, low > 1.0 + SAME || high < 1.0 - SAME)
             }
+            Claim::EntriesCostMore => (low > 1.0, high < 1.0),
             _ => (high < 1.0, low > 1.0),
         };
+        let alike = self != Claim::Exit && low >= 1.0 - ALIKE && high <= 1.0 + ALIKE;
         match (holds, fails) {
+            _ if alike => Answer::Alike,
             (true, _) => Answer::Holds,
             (_, true) => Answer::Fails,
             _ => Answer::Open,
@@ -194,37 +253,44 @@ impl Claim {
     }
 }
 
-/// The paper's claims of its designs over several circuits, each against [`Design::Tor`] in the
-/// same place and round. A guard's CPU is that of a guard of the three, which share the network's
-/// load with one circuit a client, too: what the paper shows of one on the circuit cannot be seen
-/// there.
+/// The paper's claims of its designs, each against [`Design::Tor`] in the same place, at the same
+/// load and in the same round; those within a design of Tor's one circuit, too.
+///
+/// What one guard or middle has to do is judged for each byte that the network carried, and only
+/// where clients use the circuit's own relays ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for cell in cells(records) {
-        let Some(row) = paper::row(cell.design, cell.legs).filter(|row| row.legs > 1) else {
-            continue;
-        };
-        found.extend(
-            Claim::ALL.into_iter().filter_map(|claim| verdict(records, &cell, &row, claim)),
-        );
+        let Some(row) = paper::row(cell.design, cell.legs) else { continue };
+        // Of one circuit nothing is claimed against one circuit; C tor's row is Tor's.
+        let claims = Claim::ALL.into_iter().filter(|claim| row.legs > 1 || claim.is_within());
+        let claims = claims.filter(|_| cell.design != Design::Stock);
+        found.extend(claims.filter_map(|claim| verdict(records, &cell, &row, claim)));
     }
     found
 }
 
 fn verdict(records: &[Measured], cell: &Cell, row: &Row, claim: Claim) -> Option<Verdict> {
-    let of = |design: Design, legs: u32, round: u32| {
-        let key = (cell.place, design, legs, round);
-        let record = records.iter().find(|r| (r.place, r.design, r.legs, r.round) == key)?;
-        claim.measured(record)
+    let own = (cell.place, cell.design, cell.legs);
+    let of = |wanted: Key, round: u32| {
+        let found = records.iter().find(|r| (key(r), r.round) == (wanted, round))?;
+        claim.measured(found)
     };
-    let rounds = records.iter().filter(|r| (r.design, r.legs) == (cell.design, cell.legs));
-    let rounds = rounds.filter(|record| record.place == cell.place).map(|record| record.round);
-    let ratio = |round| Some(of(cell.design, cell.legs, round)? / of(Design::Tor, 1, round)?);
-    let ratio = Mean::of(&rounds.filter_map(ratio).collect::<Vec<_>>())?;
-    let paper = claim.of_paper(row) / claim.of_paper(&paper::ONE);
+    let one = |round| match claim.is_within() {
+        true => Some(1.0),
+        false => of((cell.place, Design::Tor, 1), round),
+    };
+    let mine: Vec<&Measured> = records.iter().filter(|record| key(record) == own).collect();
+    let ratio = |record: &&Measured| Some(of(own, record.round)? / one(record.round)?);
+    let ratio = Mean::of(&mine.iter().filter_map(ratio).collect::<Vec<_>>())?;
+    let paper = claim.ratio_of_paper(row);
+    let answer = match mine.iter().all(|record| claim.can_show(record.load)) {
+        true => claim.judge(ratio),
+        false => Answer::Open,
+    };
     let Cell { design, legs, place, .. } = *cell;
-    Some(Verdict { design, legs, place, claim, ratio, paper, answer: claim.judge(ratio) })
+    Some(Verdict { design, legs, place, claim, ratio, paper, answer })
 }
 
 #[cfg(test)]
@@ -256,8 +322,65 @@ mod tests {
         assert!((faster.paper - 55.0 / 59.0).abs() < 1e-9);
         assert_eq!(of(Design::Conflux2013, Claim::Bulk).answer, Answer::Open);
         assert_eq!(of(Design::MTor, Claim::Exit).answer, Answer::Holds);
-        // As much CPU as with one circuit: not less.
+        // As much CPU as with one circuit, of all guards together: spread load shows no more.
         assert_eq!(of(Design::MTor, Claim::Guard).answer, Answer::Open);
+        assert_eq!(of(Design::MTor, Claim::EntriesCostMore).answer, Answer::Holds);
+    }
+
+    /// Three rounds of one and of two employed circuits; the latter with these CPU seconds.
+    fn employed(cpu: [f64; 7]) -> Vec<Measured> {
+        let at = |design, legs, round, cpu| Measured {
+            load: Load::Employed,
+            level: Some(58),
+            place: Place::Line,
+            cpu,
+            ..measured(design, legs, round, 0.1)
+        };
+        let one = [2.0, 0.0, 0.0, 1.5, 0.0, 0.0, 1.0];
+        let both = |round| [at(Design::Tor, 1, round, one), at(Design::MTor, 2, round, cpu)];
+        (0..3).flat_map(both).collect()
+    }
+
+    fn answers(records: &[Measured], design: Design) -> Vec<(Claim, Answer)> {
+        let all = verdicts(records);
+        let of = all.iter().filter(|verdict| verdict.design == design);
+        of.map(|verdict| (verdict.claim, verdict.answer)).collect()
+    }
+
+    #[test]
+    fn an_employed_guard_is_judged_by_its_own_cpu_for_each_byte() {
+        // Each of two guards does half of what the one did, and 4 % more for both.
+        let found = answers(&employed([1.04, 1.04, 0.0, 0.78, 0.78, 0.0, 1.0]), Design::MTor);
+        let of = |claim| found.iter().find(|(of, _)| *of == claim).unwrap().1;
+        assert_eq!(of(Claim::Guard), Answer::Holds);
+        assert_eq!(of(Claim::Middle), Answer::Holds);
+        assert_eq!(of(Claim::Exit), Answer::Holds);
+        assert_eq!(of(Claim::EntriesCostMore), Answer::Holds);
+        assert_eq!(of(Claim::ExitCostsLess), Answer::Holds);
+        // As much with two circuits: alike; more: the claim fails.
+        assert_eq!(of(Claim::Web), Answer::Alike);
+        let more = answers(&employed([2.5, 2.5, 0.0, 1.5, 1.5, 0.0, 1.5]), Design::MTor);
+        assert!(more.contains(&(Claim::Guard, Answer::Fails)), "{more:?}");
+        assert!(more.contains(&(Claim::Middle, Answer::Alike)), "{more:?}");
+        assert!(more.contains(&(Claim::Exit, Answer::Fails)), "{more:?}");
+    }
+
+    #[test]
+    fn of_one_circuit_only_its_positions_are_compared() {
+        let found = answers(&employed([1.0; 7]), Design::Tor);
+        let expected =
+            [(Claim::EntriesCostMore, Answer::Holds), (Claim::ExitCostsLess, Answer::Holds)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn loads_of_a_line_are_judged_apart() {
+        let mut records = employed([1.0, 1.0, 0.0, 0.8, 0.8, 0.0, 1.0]);
+        let idle = records.clone().into_iter().map(|one| Measured { level: Some(0), ..one });
+        records.extend(idle.collect::<Vec<_>>());
+        assert_eq!(cells(&records).len(), 4);
+        let levels: Vec<_> = verdicts(&records).iter().map(|one| one.place.1).collect();
+        assert_eq!(levels.iter().filter(|level| **level == Some(0)).count(), levels.len() / 2);
     }
 
     #[test]

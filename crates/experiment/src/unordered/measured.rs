@@ -122,6 +122,7 @@ fn line_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> V
         rows.text("direction", |r| of(r).line.direction.to_string()),
         rows.int("deviation", |r| of(r).line.deviation),
         rows.text("congestion", |r| of(r).line.congestion.to_string()),
+        rows.text("order", |r| of(r).line.order.to_string()),
         rows.int("round", |r| of(r).round),
         rows.double("started", |r| of(r).started),
     ]
@@ -182,11 +183,16 @@ pub fn cell_columns(records: &[Measured]) -> Vec<Column> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::super::table::{self, Values};
-    use super::super::plan::{Congestion, Direction};
+    use super::super::plan::{Congestion, Direction, SegmentOrder};
     use super::*;
 
-    pub(in super::super) const LINE: Line =
-        Line { loss: 5, direction: Direction::FromExit, deviation: 0, congestion: Congestion::Bbr };
+    pub(in super::super) const LINE: Line = Line {
+        loss: 5,
+        direction: Direction::FromExit,
+        deviation: 0,
+        congestion: Congestion::Bbr,
+        order: SegmentOrder::Kept,
+    };
 
     /// Downloads that took so long, and one that was cut.
     pub(in super::super) fn measured(arm: Arm, round: u32, times: &[f64]) -> Measured {

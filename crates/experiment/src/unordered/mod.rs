@@ -13,6 +13,7 @@
 
 mod bench;
 mod cells;
+pub mod claims;
 mod downloads;
 mod measured;
 pub mod paper;
@@ -24,5 +25,6 @@ pub use bench::Bench;
 pub use measured::{CellDelays, Delays, Download, Measured, cell_columns, columns};
 pub use place::{DELAY_MS, QUEUE_MS, RATE_MBIT};
 pub use plan::{
-    Arm, CELL_CIRCUITS, CELL_RATE, Congestion, Direction, Line, Settings, Unit, lengths, plan,
+    Arm, CELL_CIRCUITS, CELL_RATE, Congestion, Direction, Line, SegmentOrder, Settings, Unit,
+    lengths, plan,
 };

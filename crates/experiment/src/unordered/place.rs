@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::super::onions::Seat;
 use super::super::stage::Stage;
-use super::plan::{Direction, Line};
+use super::plan::{Direction, Line, SegmentOrder};
 
 /// Of each line on the path, one way, in the mean.
 pub const DELAY_MS: u32 = 50;
@@ -142,8 +142,9 @@ fn on_path(line: Line, is_last: bool) -> String {
         Direction::ToExit => (loss, 0.0),
         Direction::FromExit => (0.0, loss),
     };
+    let reorder = line.order == SegmentOrder::Reordered;
     format!(
-        "delay = '{DELAY_MS}ms'\njitter = '{}ms'\njitter_law = 'normal'\nloss = {out}\n\
+        "delay = '{DELAY_MS}ms'\njitter = '{}ms'\njitter_law = 'normal'\nreorder = {reorder}\nloss = {out}\n\
          loss_back = {back}\nrate = '{RATE_MBIT}mbit'\nqueue = '{}kB'\n",
         line.deviation,
         RATE_MBIT * QUEUE_MS / 8
@@ -226,7 +227,29 @@ mod tests {
     use super::*;
 
     fn line(direction: Direction) -> Line {
-        Line { loss: 5, direction, deviation: 10, congestion: Congestion::Bbr }
+        Line {
+            loss: 5,
+            direction,
+            deviation: 10,
+            congestion: Congestion::Bbr,
+            order: SegmentOrder::Kept,
+        }
+    }
+
+    #[test]
+    fn segments_overtake_others_where_that_is_asked_for() {
+        let kept = line(Direction::ToExit);
+        for order in [SegmentOrder::Kept, SegmentOrder::Reordered] {
+            let text = topology(Line { order, ..kept }, 1, LastLines::One);
+            let parsed = Topology::parse(&text, "t").unwrap();
+            let of_path = parsed.links.iter().filter(|link| link.forward.delay.as_millis() == 50);
+            let mut count = 0;
+            for link in of_path {
+                assert_eq!(link.forward.reorder, order == SegmentOrder::Reordered, "{}", link.name);
+                count += 1;
+            }
+            assert!(count >= 3, "{count}");
+        }
     }
 
     #[test]

@@ -62,6 +62,17 @@ pub enum Congestion {
     Bbr,
 }
 
+/// Whether a segment with a short delay overtakes others on a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum SegmentOrder {
+    /// Segments keep their order.
+    #[default]
+    Kept,
+    /// Segments overtake others, as by netem's normally distributed delay.
+    Reordered,
+}
+
 /// What the lines are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Line {
@@ -73,6 +84,9 @@ pub struct Line {
     pub deviation: u32,
     /// How the senders behave.
     pub congestion: Congestion,
+    /// Whether segments overtake others.
+    #[serde(default)]
+    pub order: SegmentOrder,
 }
 
 /// Which measurements to make, and how.
@@ -88,6 +102,8 @@ pub struct Settings {
     pub deviations: Vec<u32>,
     /// How senders behave.
     pub congestions: Vec<Congestion>,
+    /// Whether segments overtake others, where the delay has a deviation.
+    pub orders: Vec<SegmentOrder>,
     /// Rounds, each with dice of its own.
     pub rounds: u32,
     /// Downloads that begin together.
@@ -119,6 +135,7 @@ named!(Arm: Stock "stock", Ordered "tls", OrderedKist "tls-kist", Unordered "utl
     Cells "cells");
 named!(Direction: ToExit "to-exit", FromExit "from-exit");
 named!(Congestion: Cubic "cubic", Bbr "bbr");
+named!(SegmentOrder: Kept "kept", Reordered "reordered");
 
 impl Arm {
     /// Those that download.
@@ -138,10 +155,11 @@ impl Line {
     /// Its name in the plan; without loss there is no direction.
     #[must_use]
     pub fn name(&self) -> String {
-        let Line { loss, direction, deviation, congestion } = self;
+        let Line { loss, direction, deviation, congestion, order } = self;
+        let order = if *order == SegmentOrder::Reordered { "-reordered" } else { "" };
         match loss {
-            0 => format!("0/{deviation}/{congestion}"),
-            _ => format!("{loss}-{direction}/{deviation}/{congestion}"),
+            0 => format!("0/{deviation}{order}/{congestion}"),
+            _ => format!("{loss}-{direction}/{deviation}{order}/{congestion}"),
         }
     }
 }
@@ -166,10 +184,17 @@ impl Settings {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
             for &deviation in &self.deviations {
-                for &loss in &self.losses {
-                    let ways = self.directions.iter().take(if loss == 0 { 1 } else { 2 });
-                    let line = |&direction| Line { loss, direction, deviation, congestion };
-                    lines.extend(ways.map(line));
+                for &order in &self.orders {
+                    // Of equal delays none overtakes another.
+                    if order == SegmentOrder::Reordered && deviation == 0 {
+                        continue;
+                    }
+                    for &loss in &self.losses {
+                        let ways = self.directions.iter().take(if loss == 0 { 1 } else { 2 });
+                        let line =
+                            |&direction| Line { loss, direction, deviation, congestion, order };
+                        lines.extend(ways.map(line));
+                    }
                 }
             }
         }
@@ -260,6 +285,7 @@ pub(super) mod tests {
             directions: Direction::ALL.to_vec(),
             deviations: vec![0, 5, 10],
             congestions: Congestion::ALL.to_vec(),
+            orders: vec![SegmentOrder::Kept],
             rounds: 10,
             downloads: 40,
             lengths: [10_000, 400_000],

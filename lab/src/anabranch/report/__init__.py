@@ -6,7 +6,7 @@
 | `setting` | settings and designs under the names that people use |
 | `published` | what the CoMPS paper found (`published.toml`) |
 | `tables` | a table before it is HTML or Markdown; how numbers are written |
-| `comparison` | the paper's Tables 3, 4 and 5 beside ours |
+| `comparison` | the paper's Tables 3 to 6 beside ours |
 | `beyond` | tables that the paper has no like of |
 | `sizes` | each number beside what the size alone tells; what of a planned sweep is there |
 | `costs` | what is recognised beside what it costs: splits, padding and shaping |

@@ -266,8 +266,10 @@ def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     place = result.facts.get("file") or f"data {result.data[:6] or '?'}"
     data = str(place) if several else ""
     watched = seen if setting.splits else WHOLE
-    designs = (design(result.spec, data), design(result.spec, data, whole=False))
-    return Entry(file, result, setting, watched, *designs)
+    # Numbers that a report had printed, of a result whose file is lost: rounded, without curves.
+    mark = " · restored" if result.facts.get("restored") else ""
+    whole = f"{design(result.spec, data)}{mark}"
+    return Entry(file, result, setting, watched, whole, design(result.spec, data, whole=False))
 
 
 def _told_apart(entries: list[Entry]) -> list[Entry]:

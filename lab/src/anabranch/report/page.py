@@ -101,19 +101,20 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
     def of(begin: str) -> list[Figure]:
         return [each for each in pictures if each.key.startswith(begin)]
 
-    third, fourth, fifth = comparison.tables(collection)
+    third, fourth, fifth, sixth = comparison.tables(collection)
     beside: tuple[Section, ...] = (
         Section("figure-6-section", "Attacks, as in Table 3 and Figure 6",
                 (*summary.resolution(collection), *of("figure-6"), third)),
         Section("figure-7-section", "Settings, as in Tables 4 and 5 and Figure 7",
                 (*of("figure-7"), fourth, fifth)),
+        Section("table-6-section", "Loads that were really split, as in Table 6", (sixth,)),
     )  # fmt: skip
     if not collection.paper:
         beside = (
             Section("open-section", "Open world",
                     (*summary.resolution(collection), *of("figure-open-world"),
                      beyond.open_world(collection))),
-            Section("paper-section", "Beside the paper", (third, fourth, fifth)),
+            Section("paper-section", "Beside the paper", (third, fourth, fifth, sixth)),
         )  # fmt: skip
     everything = [
         Section("reading", "How to read this", _reading()),
@@ -172,7 +173,8 @@ def _reading() -> tuple[str, ...]:
         "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
         "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load, of the "
         "runs that train, of every page. Parameters of the attack that are not as usual stand "
-        "there too; where there is no room for them, † says that there are some. Results of one "
+        "there too; where there is no room for them, † says that there are some. “Restored”: the "
+        "numbers of a result whose file is lost, as a report had printed them. Results of one "
         "setting in several designs stand together; none is chosen.",
         "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
         "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "

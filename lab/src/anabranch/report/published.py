@@ -68,7 +68,11 @@ def short_name(digest: str, file: str | None = None) -> str:
 
 def _point(row: dict[str, Any]) -> Point:
     setting = Setting(
-        row.get("schedule"), row.get("every"), row.get("paths", 1), defence=row.get("defence")
+        row.get("schedule"),
+        row.get("every"),
+        row.get("paths", 1),
+        defence=row.get("defence"),
+        recorded=row.get("recorded"),
     )
     numbers = (row["r_precision"], row["recall"], row.get("f1"))
     return Point(tuple(row["source"]), row["attack"], setting, *numbers)

@@ -88,9 +88,12 @@ class Setting:
     def like(self, other: Setting) -> bool:
         """Whether the paper would give both the same name: it knows one kind of ends and no delay.
 
-        `wtf-pad` in any configuration is WTF-PAD.
+        `wtf-pad` in any configuration is WTF-PAD. Recorded splits are alike if their families of
+        schedules and their run lengths are: the paper says no more of its own.
         """
-        if self.delays or self.path_defence or self.recorded or other.recorded:
+        if self.delays or self.path_defence:
+            return False
+        if _recorded(self.recorded) != _recorded(other.recorded):
             return False
         if self.mode.startswith("follow") or self.draw != "load":
             return False
@@ -203,6 +206,14 @@ def _training(spec: Spec) -> tuple[list[str], list[str]]:
     given.pop("jobs", None)  # the result does not depend on it
     others = [f"{name.replace('_', ' ')} {value}" for name, value in given.items()]
     return ([] if epochs is None else [f"{epochs} epochs"]), others
+
+
+def _recorded(text: str | None) -> tuple[str, ...] | None:
+    """The family and the rest of a recorded split: `weighted:4 --every 100ms`, without the 4."""
+    if text is None:
+        return None
+    schedule, *rest = text.split()
+    return (schedule.partition(":")[0], *rest)
 
 
 def _schedule(text: str) -> str:

@@ -106,7 +106,7 @@ def _coverage(collection: Collection) -> str:
     there, all_points = comparison.coverage(collection)
     return (
         f"{held} Of the {all_points} "
-        f"points that the paper gives in numbers of its simulated splitting, {there} have a result "
+        f"points that the paper gives in numbers of its splitting, {there} have a result "
         "of ours by the honest protocol; the others, and every other place without a result, say "
         "“not run”."
     )

@@ -12,7 +12,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anabranch_experiment::camouflage::{
-    Arm, Bench, Measured, Settings, Unit, bars, claims, columns, plan, stream_columns, summary,
+    Arm, Bench, Folders, Measured, Settings, Unit, bars, claims, columns, plan, stream_columns,
+    summary,
 };
 use clap::Args;
 use clap::builder::TypedValueParser;
@@ -45,7 +46,7 @@ pub(crate) struct CamouflageArgs {
     common: Common,
     /// Use these ways: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of `anabranch
     /// pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
-    /// http-text-short, http-image [default: all whose programs are installed].
+    /// http-text-short, http-image, http-site, embed [default: all whose programs are installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure N rounds of downloads: four of 1 MB and one of each other length by each way.
@@ -84,6 +85,10 @@ pub(crate) struct CamouflageArgs {
     /// Use this folder of JPEGs for http-image, which is left out without it.
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
+    /// Use this folder of covers for http-site, as `anabranch pt crawl` writes it; without it
+    /// http-site is left out.
+    #[arg(long, value_name = "DIR")]
+    covers: Option<PathBuf>,
     /// Take about twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms,
     /// through Tor alone, nosteg and http-opaque, and directly.
     #[arg(long, conflicts_with_all = ["arms", "rounds", "bare_rounds", "stream_rounds", "rtts"])]
@@ -106,8 +111,9 @@ impl Experiment for CamouflageArgs {
     fn measure(&self) -> Result<(), Failure> {
         let (own, programs) = self.common.programs([])?;
         let settings = self.settings(programs)?;
-        let pictures = self.pictures.as_deref().map(absolute).transpose()?;
-        let bench = Bench::new(&settings, own, programs, pictures).map_err(Failure::misuse)?;
+        let folder = |given: &Option<PathBuf>| given.as_deref().map(absolute).transpose();
+        let folders = Folders { pictures: folder(&self.pictures)?, covers: folder(&self.covers)? };
+        let bench = Bench::new(&settings, own, programs, folders).map_err(Failure::misuse)?;
         let plan = (settings.header(), plan(&settings));
         let run = Run::on_networks(self, plan, bench.programs())?;
         let place = bench.place().map_err(Failure::trouble)?;
@@ -144,8 +150,9 @@ impl Experiment for CamouflageArgs {
 impl CamouflageArgs {
     fn settings(&self, programs: Option<&Path>) -> Result<Settings, Failure> {
         let pictures = self.pictures.as_deref().map(contents).transpose()?;
+        let covers = self.covers.as_deref().map(contents).transpose()?;
         let usual = Settings {
-            arms: self.arms(programs, pictures.is_some())?,
+            arms: self.arms(programs)?,
             rounds: self.rounds,
             bare_rounds: self.bare_rounds,
             stream_rounds: self.stream_rounds,
@@ -154,6 +161,7 @@ impl CamouflageArgs {
             seconds: self.seconds,
             cut: self.cut,
             pictures,
+            covers,
             seed: self.common.results.seed,
         };
         if !self.short {
@@ -171,18 +179,19 @@ impl CamouflageArgs {
 
     /// The arms to measure. Of all there are, those that this machine lacks something for are left
     /// out, and it is said why.
-    fn arms(&self, programs: Option<&Path>, pictures: bool) -> Result<Vec<Arm>, Failure> {
+    fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
-            return match self.arms.contains(&Arm::Image) && !pictures {
-                true => Err(Failure::misuse("http-image wants --pictures")),
-                false => Ok(self.arms.clone()),
+            let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
+            return match bare {
+                Some((arm, option)) => Err(Failure::misuse(format!("{arm} wants {option}"))),
+                None => Ok(self.arms.clone()),
             };
         }
         let mut arms = Arm::ALL.to_vec();
         arms.retain(|&arm| {
-            let reason = match arm {
-                Arm::Image if !pictures => Some("there are no --pictures".to_owned()),
-                _ => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
+            let reason = match self.lacks(arm) {
+                Some(option) => Some(format!("there are no {option}")),
+                None => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
             };
             if let (Some(reason), false) = (&reason, self.short) {
                 eprintln!("{arm} is left out: {reason}");
@@ -190,6 +199,17 @@ impl CamouflageArgs {
             reason.is_none()
         });
         Ok(arms)
+    }
+}
+
+impl CamouflageArgs {
+    /// The option by which an arm's files are named, if they are not.
+    fn lacks(&self, arm: Arm) -> Option<&'static str> {
+        match arm {
+            Arm::Image => self.pictures.is_none().then_some("--pictures"),
+            Arm::Site => self.covers.is_none().then_some("--covers"),
+            _ => None,
+        }
     }
 }
 
@@ -246,6 +266,7 @@ mod tests {
             assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
         }
         assert!(settings("--arms http-image").is_err());
+        assert!(settings("--arms http-site").is_err() && settings("--arms embed").is_ok());
         assert!(settings("--arms direct --pictures /no/where").is_err());
     }
 
@@ -254,5 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.jpg"), [0; 7]).unwrap();
         assert_eq!(contents(folder.path()).unwrap(), [1, 7]);
+        let covers = format!("--arms http-site --covers {}", folder.path().display());
+        assert_eq!(settings(&covers).unwrap().covers, Some([1, 7]));
     }
 }

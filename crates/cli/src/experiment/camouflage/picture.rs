@@ -17,9 +17,9 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
 /// A colour for each arm.
-const COLOURS: [&str; 12] = [
+const COLOURS: [&str; 14] = [
     "#777777", "#2568b8", "#d06a00", "#8b6d00", "#1e8a5a", "#66bb6a", "#00838f", "#b03a5b",
-    "#e57399", "#8250b5", "#b39ddb", "#5d4037",
+    "#e57399", "#8250b5", "#b39ddb", "#5d4037", "#00695c", "#ad1457",
 ];
 
 /// A line of a panel.

@@ -57,15 +57,16 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
         of.map(|record| record.round + 1).max().unwrap_or_default()
     };
     let [downloads, bare, streams] = [What::Downloads, What::Bare, What::Streams].map(rounds);
-    let pictures = match subject.header["pictures"][0].as_u64() {
-        Some(files) => format!(" http-image hid in {files} files."),
+    let hid = |what: &str, arm: &str| match subject.header[what][0].as_u64() {
+        Some(files) => format!(" {arm} hid in {files} files."),
         None => String::new(),
     };
+    let files = hid("pictures", "http-image") + &hid("covers", "http-site");
     format!(
         "Rounds of downloads: {downloads}, each with four of 1 MB and one of each other length \
          by each way; of four of 1 MB by ours without Tor inside: {bare}; of streams: {streams}, \
          {} s each. A full run has 8, 8 and 6. Ways of a round share the order of lengths and \
-         rates, and follow each other in an order by seed.{pictures}",
+         rates, and follow each other in an order by seed.{files}",
         subject.header["seconds"]
     )
 }

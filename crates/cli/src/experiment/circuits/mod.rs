@@ -5,7 +5,7 @@ mod page;
 mod words;
 
 use anabranch_experiment::circuits::{
-    Bench, Design, Measured, Place, Settings, Unit, columns, plan, summary,
+    Bench, Design, Load, Measured, Place, Settings, Unit, columns, plan, summary,
 };
 use clap::Args;
 use serde_json::Value;
@@ -40,7 +40,8 @@ pub(crate) struct CircuitsArgs {
     /// Use N circuits, where a design uses several; C tor uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
-    /// Measure here: loopback, lines [default: both].
+    /// Measure here: loopback, lines (of different rates and delays before the guards), line (equal
+    /// lines of 20 Mbit/s, loaded to --levels) [default: loopback,lines].
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
     places: Vec<Place>,
     /// Start N networks for each design [default: 10].
@@ -58,6 +59,13 @@ pub(crate) struct CircuitsArgs {
     /// Pause SECONDS between two pages, on average: on loopback, with lines.
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
+    /// Let the loading clients use: spread (circuits of all guards and middles), employed (those of
+    /// the client that measures, as in the paper).
+    #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
+    load: Load,
+    /// Load a line of --places line to N per cent of its rate, as far as one circuit carries it.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
+    levels: Vec<u32>,
     /// Take a quarter of an hour: two networks of six repetitions, loopback, two circuits.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
@@ -102,7 +110,7 @@ impl CircuitsArgs {
     fn settings(&self) -> Result<Settings, Failure> {
         let places: &[Place] = match (&*self.places, self.short) {
             ([], true) => &[Place::Loopback],
-            ([], false) => &Place::ALL,
+            ([], false) => &Place::USUAL,
             (given, _) => given,
         };
         let designs: &[Design] = if self.designs.is_empty() { &Design::ALL } else { &self.designs };
@@ -119,6 +127,8 @@ impl CircuitsArgs {
             bulk: self.bulk,
             clients: self.clients,
             pauses,
+            load: self.load,
+            levels: self.levels.clone(),
             seed: self.common.results.seed,
         })
     }
@@ -149,11 +159,21 @@ mod tests {
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);
+        let line = settings("--designs tor,mtor --places line --load employed").unwrap();
+        assert_eq!((plan(&line).len(), line.load), (10 * 4 * 3, Load::Employed));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for words in ["--designs tors", "--legs 4", "--rounds 0", "--pauses 0,1", "--places moon"] {
+        for words in [
+            "--designs tors",
+            "--legs 4",
+            "--rounds 0",
+            "--pauses 0,1",
+            "--places moon",
+            "--load all",
+            "--levels 101",
+        ] {
             let line = format!("x folder {words}");
             assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
         }

@@ -21,7 +21,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 p.muted { (words::what(subject)) " (de la Cadena et al., DBSec 2019, section 5.1)." }
             }
             main {
-                @for place in Place::ALL { (section(subject, place)) }
+                @for place in places(subject) { (section(subject, place)) }
                 section aria-labelledby="claims" {
                     h2 id="claims" { "The paper's claims" }
                     (figures::table("verdicts", "Does it hold here?", &words::HEAD, rows.iter().map(Vec::as_slice)))
@@ -35,13 +35,21 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-fn section(subject: &Subject<'_>, place: Place) -> Markup {
+/// All places with their loads, in order.
+fn places(subject: &Subject<'_>) -> Vec<(Place, Option<u32>)> {
+    let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
+    places.dedup();
+    places
+}
+
+fn section(subject: &Subject<'_>, place: (Place, Option<u32>)) -> Markup {
     let cells: Vec<&Cell> = subject.cells.iter().filter(|cell| cell.place == place).collect();
     let name = words::place(place);
     html! {
         @if !cells.is_empty() {
-            section id=(name) aria-labelledby={ (name) "-h" } {
-                h2 id={ (name) "-h" } { "On " (name) }
+            @let id = name.replace([',', ' ', '%'], "");
+            section id=(id) aria-labelledby={ (id) "-h" } {
+                h2 id={ (id) "-h" } { "On " (name) }
                 (times(&cells, ("web", &format!("{} KiB", WEB >> 10)), |cell| cell.web, |row| Some(row.web)))
                 (times(&cells, ("bulk", &format!("{} MiB", subject.bulk())), |cell| cell.bulk, |row| subject.bulk_of(row)))
             }
@@ -112,7 +120,8 @@ fn conditions(subject: &Subject<'_>) -> Markup {
             p {
                 "Conflux deals what is fetched by the exit's own choice (" code { "lowrtt" } "), Conflux 2013 and mTor as published or round robin. CPU "
                 "in ms for each MB is of all guards, or all middles, together, for all that the network carried. The paper shows the load of "
-                "one relay of each kind, we the mean of the three: with one circuit for each client they share the network's load, too."
+                "one relay of each kind, the shares of a core are the mean of our three. Clients that load all guards share the network's load with \
+                one circuit each, too; with " code { "--load employed" } " they use the circuits of the client that measures."
             }
             p { (words::machine(subject)) }
             p { (origin(subject.header)) }

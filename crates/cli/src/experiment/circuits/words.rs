@@ -4,7 +4,7 @@ use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
     Answer, Cell, Claim, Verdict, narrow, narrow_by_repetitions,
 };
-use anabranch_experiment::circuits::{Design, LINES, Measured, Place, paper};
+use anabranch_experiment::circuits::{Design, LINES, LOADED, Measured, Place, paper};
 use serde_json::Value;
 
 use super::super::numbers::{mean, owned};
@@ -57,10 +57,11 @@ pub(super) fn title(design: Design) -> &'static str {
 }
 
 /// How a place is called in text.
-pub(super) fn place(place: Place) -> &'static str {
-    match place {
-        Place::Loopback => "loopback",
-        Place::Lines => "lines",
+pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
+    match level {
+        Some(0) => format!("{}, idle", place.name()),
+        Some(level) => format!("{} at {level} %", place.name()),
+        None => place.name().to_owned(),
     }
 }
 
@@ -70,10 +71,14 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
         "Seven relays, four web servers, a client that measures and {} that load the network: pages of 320 KiB and downloads of {} MiB by \
-         one circuit or several, on loopback, and behind three guards with lines of {} (round trip)",
+         one circuit or several, on loopback, behind three guards with lines of {} (round trip), and behind three with equal lines of \
+         {} Mbit/s and {} ms, which the clients load to a share of one line's rate. Loading clients use {} circuits",
         subject.header["clients"],
         subject.bulk(),
-        lines.join(", ")
+        lines.join(", "),
+        LOADED.0,
+        LOADED.1,
+        if subject.header["load"] == "employed" { "the measuring client's" } else { "all guards'" },
     )
 }
 
@@ -100,8 +105,10 @@ pub(super) const HEAD: [&str; 6] =
 
 /// What the verdicts judge.
 pub(super) fn judged() -> String {
-    "Each ratio is to Tor's one circuit in the same place and round, with the half width of its 95 % interval over rounds (Student's t). \
-     A claim holds, or does not, if the whole interval says so."
+    "Each ratio is to Tor's one circuit in the same place, at the same load and in the same round, with the half width of its 95 % interval \
+     over rounds (Student's t); ratios of entries and of the exit to middles are within a design. A claim holds, or does not, if the whole \
+     interval says so; both are alike if the whole interval is within 10 % of 1. CPU is for each byte that the network carried: of one \
+     guard and one middle that the circuits use, which only a load on these circuits can show, and of the exit."
         .to_owned()
 }
 
@@ -122,7 +129,10 @@ fn claim(claim: Claim) -> &'static str {
         Claim::Web => "320 KiB come sooner",
         Claim::Bulk => "1 MiB comes sooner",
         Claim::Guard => "a guard has less to do",
+        Claim::Middle => "a middle has less to do",
         Claim::Exit => "the exit has as much to do",
+        Claim::EntriesCostMore => "entries cost more than middles",
+        Claim::ExitCostsLess => "the exit costs less than all middles",
     }
 }
 
@@ -130,6 +140,7 @@ fn answer(answer: Answer) -> &'static str {
     match answer {
         Answer::Holds => "holds",
         Answer::Fails => "does not hold",
+        Answer::Alike => "alike",
         Answer::Open => "cannot be judged",
     }
 }
@@ -142,7 +153,7 @@ fn design(design: Design, legs: u32) -> String {
 pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |verdict: &Verdict| {
         vec![
-            place(verdict.place).to_owned(),
+            place(verdict.place),
             design(verdict.design, verdict.legs),
             claim(verdict.claim).to_owned(),
             mean(Some(verdict.ratio), 1.0, 2),
@@ -184,7 +195,7 @@ fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
     let three = |means: [Option<Mean>; 3]| means.map(|one| mean(one, 1.0, 1)).join(", ");
     let of_paper = |cpu: [f64; 3]| cpu.map(|share| format!("{share:.0}")).join(", ");
     vec![
-        place(cell.place).to_owned(),
+        place(cell.place),
         design(cell.design, cell.legs),
         cell.counts.0.to_string(),
         cell.failed.to_string(),

@@ -8,7 +8,7 @@ use super::words::{self, Subject};
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Arms against each other\n\n\
-         {}\n\n{}\n### A link alone\n\n{}\n\n{}",
+         {}\n\n{}\n### The paper's claims\n\n{}\n\n{}\n### A link alone\n\n{}\n\n{}",
         words::what(subject),
         words::machine(subject),
         origin(subject.header),
@@ -20,6 +20,11 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         markdown_table(
             &owned(&words::PAIR_HEAD),
             words::pair_rows(subject).iter().map(Vec::as_slice)
+        ),
+        words::judged(),
+        markdown_table(
+            &owned(&words::CLAIM_HEAD),
+            words::claim_rows(subject).iter().map(Vec::as_slice)
         ),
         words::alone(subject),
         markdown_table(

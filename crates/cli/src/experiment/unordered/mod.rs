@@ -8,8 +8,8 @@ mod words;
 use std::path::Path;
 
 use anabranch_experiment::unordered::{
-    Arm, Bench, Congestion, Direction, Measured, Settings, Unit, cell_columns, columns, plan,
-    summary,
+    Arm, Bench, Congestion, Direction, Measured, SegmentOrder, Settings, Unit, cell_columns,
+    claims, columns, plan, summary,
 };
 use clap::Args;
 use serde_json::Value;
@@ -56,6 +56,10 @@ pub(crate) struct UnorderedArgs {
     /// Use this congestion control of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
+    /// Let segments keep their order on lines whose delay has a deviation, or overtake others as
+    /// with netem's normal distribution: kept, reordered.
+    #[arg(long, value_name = "ORDER,...", value_delimiter = ',', default_value = "kept")]
+    orders: Vec<SegmentOrder>,
     /// Measure N rounds, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -105,6 +109,7 @@ impl Experiment for UnorderedArgs {
             curves: &summary::curves(records),
             pairings: &summary::pairings(records),
             links: &summary::links(records),
+            claims: &claims::judge(records),
         };
         results.write(PICTURE, &picture::figure(&subject))?;
         results.write(PAGE, &page::page(&subject))?;
@@ -130,6 +135,7 @@ impl UnorderedArgs {
             directions: or(&self.directions, Direction::ALL),
             deviations: self.deviations.clone(),
             congestions: or(&self.congestions, Congestion::ALL),
+            orders: self.orders.clone(),
             rounds: self.rounds.unwrap_or(10),
             downloads: self.downloads,
             lengths: [10_000, 400_000],
@@ -146,6 +152,7 @@ impl UnorderedArgs {
             directions: vec![Direction::FromExit],
             deviations: vec![0],
             congestions: vec![Congestion::Bbr],
+            orders: vec![SegmentOrder::Kept],
             rounds: 2,
             ..usual
         }
@@ -183,11 +190,17 @@ mod tests {
         assert!((200.0..400.0).contains(&lasts), "{lasts} s");
         let one = "--arms cells --losses 5 --deviations 0 --congestions bbr --rounds 5";
         assert_eq!(plan(&settings(one)).len(), 5);
+        let papers = "--arms stock,tls,utls --losses 0,5 --directions to-exit --deviations 0,10 \
+                      --orders kept,reordered --congestions cubic";
+        // Segments of equal delays do not overtake others.
+        assert_eq!(plan(&settings(papers)).len(), 10 * 3 * 2 * 3);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for words in ["--arms quick", "--losses 101", "--rounds 0", "--short --rounds 3"] {
+        for words in
+            ["--arms quick", "--losses 101", "--rounds 0", "--short --rounds 3", "--orders none"]
+        {
             let line = format!("x folder {words}");
             assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
         }

@@ -11,7 +11,7 @@ use crate::html::figures;
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
-    let pairs = words::pair_rows(subject);
+    let (pairs, claims) = (words::pair_rows(subject), words::claim_rows(subject));
     html::page(
         "Unordered links",
         &html! {
@@ -30,8 +30,13 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 (figures::numbers("The downloads", &owned(&words::CURVE_HEAD), &words::curve_rows(subject)))
                 section aria-labelledby="pairs" {
                     h2 id="pairs" { "Arms against each other" }
-                    (figures::table("pairings", "Does the claim hold?", &words::PAIR_HEAD, pairs.iter().map(Vec::as_slice)))
+                    (figures::table("pairings", "Round by round", &words::PAIR_HEAD, pairs.iter().map(Vec::as_slice)))
                     p { (words::compared()) }
+                }
+                section aria-labelledby="claims" {
+                    h2 id="claims" { "The paper's claims" }
+                    (figures::table("verdicts", "Does it hold here?", &words::CLAIM_HEAD, claims.iter().map(Vec::as_slice)))
+                    p { (words::judged()) }
                 }
                 (figures::numbers("A link alone", &owned(&words::LINK_HEAD), &words::link_rows(subject)))
                 section aria-labelledby="conditions" {

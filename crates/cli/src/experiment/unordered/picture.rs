@@ -116,7 +116,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_experiment::unordered::{Congestion, Direction};
+    use anabranch_experiment::unordered::{Congestion, Direction, SegmentOrder};
 
     #[test]
     fn a_curve_ends_at_the_share_that_was_done() {
@@ -125,6 +125,7 @@ mod tests {
             direction: Direction::ToExit,
             deviation: 0,
             congestion: Congestion::Bbr,
+            order: SegmentOrder::Kept,
         };
         let (times, cpu) = (vec![1.0, 2.0], [0.0; 3]);
         let curve = Curve {

@@ -1,9 +1,11 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
 use anabranch_experiment::Median;
+use anabranch_experiment::unordered::claims::{Answer, Claim, Judged};
 use anabranch_experiment::unordered::summary::{Curve, LinkRow, Pairing};
 use anabranch_experiment::unordered::{
-    Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT, paper,
+    Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT,
+    SegmentOrder, paper,
 };
 use serde_json::Value;
 
@@ -24,6 +26,8 @@ pub(super) struct Subject<'a> {
     pub(super) pairings: &'a [Pairing],
     /// Links alone.
     pub(super) links: &'a [LinkRow],
+    /// The paper's claims.
+    pub(super) claims: &'a [Judged],
 }
 
 /// How an arm is called in text.
@@ -43,13 +47,14 @@ pub(super) fn title(arm: Arm) -> &'static str {
 
 /// Lines in words.
 pub(super) fn line(line: &Line) -> String {
-    let Line { loss, direction, deviation, congestion } = line;
+    let Line { loss, direction, deviation, congestion, order } = line;
     let way = match direction {
         Direction::ToExit => "to the exit",
         Direction::FromExit => "from the exit",
     };
     let lost = if *loss == 0 { "no loss".to_owned() } else { format!("{loss} % {way}") };
-    format!("{lost}, ±{deviation} ms, {congestion}")
+    let order = if *order == SegmentOrder::Reordered { " with reordering" } else { "" };
+    format!("{lost}, ±{deviation} ms{order}, {congestion}")
 }
 
 /// What was measured, in a sentence without its full stop.
@@ -75,7 +80,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
         "The paper says that the delay is normal with a mean of {DELAY_MS} ms, and not on which \
          links, with which deviation, by which congestion control, at which rate, or how often. \
          Here: each of the three lines of the path, both ways; the deviation is in the table, and \
-         segments keep their order; a queue of {QUEUE_MS} ms; both controls, of this kernel. Its \
+         segments keep their order unless the table says otherwise; a queue of {QUEUE_MS} ms; both controls, of this kernel. Its \
          loss is towards the exit, where requests and acknowledgements go; here it is either way. \
          Its downloads were of popular sites; here a web server on the exit's host sends lengths \
          in even ratios, by circuits that have been built before, so that times are those of the \
@@ -205,6 +210,40 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.pairings.iter().map(row).collect()
 }
 
+/// Of the claims.
+pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
+
+/// What the claims are judged by.
+pub(super) fn judged() -> String {
+    format!(
+        "Unordered links against ordered ones, both ours, round by round. A claim holds, or does \
+         not, if the whole interval (95 %, by ranks, of six rounds and more) says so. Alike: the \
+         fastest {} of the downloads take the same time within 10 %; the slowest: the {} that take \
+         longest.",
+        percent(paper::ALIKE),
+        percent(paper::SLOWEST),
+    )
+}
+
+/// The claims as rows; heads are [`CLAIM_HEAD`].
+pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let row = |one: &Judged| {
+        let (claim, paper) = match one.claim {
+            Claim::HalfDone => ("done when 30 % in order are", "over 0.50"),
+            Claim::Alike => ("time of the fastest to that in order", "alike"),
+            Claim::Slowest => ("time of the slowest to that in order", "0.60 to 0.70"),
+        };
+        let answer = match one.answer {
+            Answer::Holds => "holds",
+            Answer::Fails => "does not hold",
+            Answer::Open => "cannot be judged",
+        };
+        let found = format!("{} (of {})", median(Some(one.found), 2), one.found.count);
+        vec![line(&one.line), claim.to_owned(), found, paper.to_owned(), answer.to_owned()]
+    };
+    subject.claims.iter().map(row).collect()
+}
+
 /// Of links alone.
 pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
@@ -265,9 +304,10 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
         _ => table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()) + "\n",
     };
     format!(
-        "{}\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}\n{}",
         rows(owned(&CURVE_HEAD), curve_rows(subject)),
         rows(owned(&PAIR_HEAD), pair_rows(subject)),
+        rows(owned(&CLAIM_HEAD), claim_rows(subject)),
         rows(owned(&LINK_HEAD), link_rows(subject)),
         machine(subject)
     )

@@ -1,0 +1,176 @@
+//! What the paper says of its Figure 3, judged by intervals over rounds.
+
+use super::super::{Median, average};
+use super::measured::Measured;
+use super::paper;
+use super::plan::{Arm, Line};
+
+/// A claim about unordered links against ordered ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// With loss, over half of the downloads are done when under [`paper::ORDERED`] of the ordered
+    /// ones are.
+    HalfDone,
+    /// Without loss, [`paper::ALIKE`] of the downloads take alike: the fastest ones.
+    Alike,
+    /// Without loss, the slowest [`paper::SLOWEST`] take 30 to 40 % less.
+    Slowest,
+}
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The whole interval is on the claim's side.
+    Holds,
+    /// It is on the other side.
+    Fails,
+    /// It is on both, or there are too few rounds for an interval.
+    Open,
+}
+
+/// A claim over a line, and what was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judged {
+    /// The claim.
+    pub claim: Claim,
+    /// The lines.
+    pub line: Line,
+    /// A share of downloads, or a ratio of times.
+    pub found: Median,
+    /// Whether it holds.
+    pub answer: Answer,
+}
+
+/// Greatest distance from 1 of times that are alike.
+const SAME: f64 = 0.1;
+
+impl Claim {
+    /// All there are.
+    pub const ALL: [Claim; 3] = [Claim::HalfDone, Claim::Alike, Claim::Slowest];
+
+    fn is_about(self, line: Line) -> bool {
+        (self == Claim::HalfDone) == (line.loss > 0)
+    }
+
+    /// What it speaks of, in one round.
+    fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
+        match self {
+            Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),
+            Claim::Alike => ratio(unordered, ordered, |all| {
+                let fast = (paper::ALIKE * all.len() as f64).round() as usize;
+                &all[..fast]
+            }),
+            Claim::Slowest => ratio(unordered, ordered, |all| {
+                let slow = ((paper::SLOWEST * all.len() as f64).round() as usize).max(1);
+                &all[all.len() - slow..]
+            }),
+        }
+    }
+
+    fn judge(self, interval: Option<[f64; 2]>) -> Answer {
+        let Some([low, high]) = interval else { return Answer::Open };
+        let (holds, fails) = match self {
+            // "Over 50 %": a share of half is not over it.
+            Claim::HalfDone => (low > paper::UNORDERED, high <= paper::UNORDERED),
+            Claim::Alike => {
+                (low > 1.0 - SAME && high < 1.0 + SAME, high < 1.0 - SAME || low > 1.0 + SAME)
+            }
+            Claim::Slowest => (high <= paper::SLOWEST_TAKE, low > paper::SLOWEST_TAKE),
+        };
+        match (holds, fails) {
+            (true, _) => Answer::Holds,
+            (_, true) => Answer::Fails,
+            _ => Answer::Open,
+        }
+    }
+}
+
+/// The mean time of some of a round's downloads over that of the same ranks in order; `None` if one
+/// of them did not end.
+fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
+    let mean = |measured: &Measured| {
+        let times = measured.times();
+        (times.len() == measured.downloads.len()).then(|| average(some(&times))).flatten()
+    };
+    Some(mean(unordered)? / mean(ordered)?)
+}
+
+/// All claims over all lines that have both arms.
+#[must_use]
+pub fn judge(records: &[Measured]) -> Vec<Judged> {
+    let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let of = |arm: Arm, line: Line| {
+        records.iter().filter(move |record| (record.arm, record.line) == (arm, line))
+    };
+    let judged = |claim: Claim, line: Line| {
+        let pairs = of(Arm::Unordered, line).filter_map(|one| {
+            of(Arm::Ordered, line).find(|other| other.round == one.round).map(|other| (one, other))
+        });
+        let rounds: Vec<f64> = pairs.filter_map(|(one, other)| claim.of(one, other)).collect();
+        let found = Median::of(&rounds)?;
+        Some(Judged { claim, line, found, answer: claim.judge(found.interval) })
+    };
+    let about = lines.into_iter().flat_map(|line| {
+        Claim::ALL.into_iter().filter(move |claim| claim.is_about(line)).map(move |c| (c, line))
+    });
+    about.filter_map(|(claim, line)| judged(claim, line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::{LINE, measured};
+    use super::*;
+
+    /// Six rounds of 40 downloads; unordered ones take these parts of the time of the ordered ones:
+    /// the fastest 34, and the slowest six.
+    fn records(line: Line, [fast, slow]: [f64; 2]) -> Vec<Measured> {
+        let both = |round: u32| {
+            let time = |at: u32| f64::from(at) * (1.0 + f64::from(round) / 100.0);
+            let ordered: Vec<f64> = (1..=40).map(time).collect();
+            let part = |(at, time): (usize, &f64)| time * if at < 34 { fast } else { slow };
+            let unordered: Vec<f64> = ordered.iter().enumerate().map(part).collect();
+            let at_line = |arm, times: &[f64]| {
+                let mut one = Measured { line, ..measured(arm, round, times) };
+                one.downloads.retain(|download| download.whole.is_some());
+                one
+            };
+            [at_line(Arm::Ordered, &ordered), at_line(Arm::Unordered, &unordered)]
+        };
+        (0..6).flat_map(both).collect()
+    }
+
+    fn answers(records: &[Measured]) -> Vec<(Claim, Answer)> {
+        judge(records).into_iter().map(|one| (one.claim, one.answer)).collect()
+    }
+
+    #[test]
+    fn without_loss_most_downloads_are_alike_and_the_slowest_take_less() {
+        let line = Line { loss: 0, ..LINE };
+        let found = answers(&records(line, [1.0, 0.95]));
+        assert_eq!(found, [(Claim::Alike, Answer::Holds), (Claim::Slowest, Answer::Fails)]);
+        // Slow ones that become faster than the fastest ones are others' ranks then.
+        let found = answers(&records(line, [0.62, 0.62]));
+        assert_eq!(found, [(Claim::Alike, Answer::Fails), (Claim::Slowest, Answer::Holds)]);
+    }
+
+    #[test]
+    fn with_loss_a_share_of_half_is_not_over_half() {
+        let done = |part| answers(&records(LINE, [part, part]));
+        // The moment is that of the twelfth: of 40 that take half as long, 24 are done.
+        assert_eq!(done(0.5), [(Claim::HalfDone, Answer::Holds)]);
+        assert_eq!(done(0.59), [(Claim::HalfDone, Answer::Fails)], "20 of 40");
+        assert_eq!(done(1.0), [(Claim::HalfDone, Answer::Fails)]);
+    }
+
+    #[test]
+    fn few_rounds_and_downloads_that_were_cut_judge_nothing() {
+        let line = Line { loss: 0, ..LINE };
+        let mut all = records(line, [1.0, 0.6]);
+        all.retain(|record| record.round < 5);
+        assert!(answers(&all).iter().all(|(_, answer)| *answer == Answer::Open));
+        all.iter_mut().for_each(|record| record.downloads[0].whole = None);
+        assert_eq!(judge(&all), []);
+    }
+}

@@ -1,0 +1,21 @@
+"""The index of the four papers' tables, figures and claims: `docs/reproduction.md`.
+
+| module | what |
+|---|---|
+| `claims`, `claims.toml` | what the papers claim, with their numbers, and where each is measured |
+| `data` | the committed data of `docs/results` |
+| `found` | a number of ours with its verdict, and the rules of verdicts |
+| `spread` | intervals of means and medians over rounds |
+| `attacks` | website fingerprinting: CoMPS' Tables 3 to 6 |
+| `splitting` | CoMPS' data set, the censor, and the cost in speed |
+| `onions` | multi-path onion routing and unordered links |
+| `advice` | the table of designs that section 5.3 of the former asks for |
+| `anonymity` | hostile relays and guard fingerprints |
+| `camouflage` | StegoTorus |
+| `index` | the page |
+| `command` | `anabranch-lab reproduction` |
+"""
+
+from anabranch.reproduction.command import reproduction
+
+__all__ = ["reproduction"]

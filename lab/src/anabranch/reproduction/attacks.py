@@ -1,0 +1,115 @@
+"""Website fingerprinting: the tables of CoMPS' section 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.report.setting import attack as attack_name
+from anabranch.report.tables import inline
+from anabranch.reproduction.data import Data, Row
+from anabranch.reproduction.found import ALIKE, FAILS, HOLDS, MISSING, OPEN, Found
+
+_SPLIT = ("schedule", "every", "paths", "defence")
+
+
+def lower(
+    data: Data,
+    attack: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    metric: str = "recall",
+) -> Found:
+    """Whether an attack achieves less of `after` than of `before`, in the open world.
+
+    Args:
+        data: of `fingerprinting.jsonl`.
+        attack: its name.
+        before: schedule, run length, paths and padding, as `Spec` has them.
+        after: the same of the setting that is to hide more.
+        metric: that is compared by whole intervals.
+    """
+    first, second = (_open_world(data, attack, each) for each in (before, after))
+    more, less = first["metrics"][metric], second["metrics"][metric]
+    verdict = OPEN
+    if less["high"] < more["low"]:
+        verdict = HOLDS
+    elif less["low"] > more["high"]:
+        verdict = FAILS
+    return Found(
+        f"recall {_inline(first, 'recall')} to {_inline(second, 'recall')}; r-precision "
+        f"{_inline(first, 'r_precision')} to {_inline(second, 'r_precision')}",
+        verdict,
+        "the intervals overlap" if verdict == OPEN else "",
+        tuple(_inline(each, "r_precision") for each in (first, second)),
+    )
+
+
+def level(data: Data, attack: str, at_least: float) -> Found:
+    """Whether an attack finds at least a share of the undefended monitored loads."""
+    found = _open_world(data, attack, {})
+    recall = found["metrics"]["recall"]
+    verdict = OPEN
+    if recall["low"] >= at_least:
+        verdict = HOLDS
+    elif recall["high"] < at_least:
+        verdict = FAILS
+    text = f"recall {_inline(found, 'recall')}, r-precision {_inline(found, 'r_precision')}"
+    why = "the interval contains the bound" if verdict == OPEN else ""
+    return Found(text, verdict, why, (_inline(found, "r_precision"),))
+
+
+def split(data: Data, attack: str, protocol: str) -> Found:
+    """What a network achieves on loads that were really split, against undefended ones.
+
+    Args:
+        data: of `page-loads.jsonl`.
+        attack: its name.
+        protocol: `honest` or `paper`.
+    """
+    found: dict[bool, Row] = {}
+    for each in data.results("page-loads.jsonl"):
+        spec, facts = each["spec"], each["facts"]
+        same = (spec["attack"], spec["protocol"], spec["world"]) == (attack, protocol, "open")
+        if same and spec["observer"] == "random":
+            found[facts["recorded_split"] is not None] = each
+    if True not in found:
+        return Found("", MISSING, f"{attack_name(attack)} has not been run by this protocol")
+    text = f"recall {_inline(found[True], 'recall')}, r-precision "
+    text += _inline(found[True], "r_precision")
+    quotes = (_inline(found[True], "recall"), _inline(found[True], "r_precision"))
+    if False not in found:
+        return Found(text, OPEN, "undefended loads have not been judged by it", quotes)
+    less, more = (found[each]["metrics"]["recall"] for each in (True, False))
+    text += f"; undefended: recall {_inline(found[False], 'recall')}"
+    verdict = HOLDS if less["high"] < more["low"] else FAILS if less["low"] > more["high"] else OPEN
+    return Found(text, verdict, "the intervals overlap" if verdict == OPEN else "", quotes)
+
+
+def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "100ms")) -> Found:
+    """Whether runs that end by time protect as well as runs of packets: no more is recognised."""
+    split = {"schedule": "weighted", "paths": 3}
+    found = lower(data, attack, {**split, "every": every[0]}, {**split, "every": every[1]})
+    verdict = HOLDS if found.verdict in (HOLDS, ALIKE) else found.verdict
+    return Found(found.text, verdict, found.why, found.quotes)
+
+
+def _open_world(data: Data, attack: str, wanted: Mapping[str, Any]) -> Row:
+    """The result of an attack in a setting; of several designs, the largest."""
+    target = {"schedule": None, "every": None, "paths": 3, "defence": None} | dict(wanted)
+    found = []
+    for each in data.results("fingerprinting.jsonl"):
+        spec = each["spec"]
+        if (spec["attack"], spec["world"], spec["protocol"]) != (attack, "open", "honest"):
+            continue
+        if spec["observer"] != "random" or spec["mode"] != "together" or spec["draw"] != "load":
+            continue
+        if all((spec[name] or None) == target[name] for name in _SPLIT):
+            found.append(each)
+    if not found:
+        raise LookupError(f"{attack}: no result of {dict(wanted)}")
+    return max(found, key=lambda each: each["spec"]["resplits"])
+
+
+def _inline(result: Row, metric: str) -> str:
+    return inline(result["metrics"][metric])

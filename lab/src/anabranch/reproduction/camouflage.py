@@ -1,0 +1,106 @@
+"""StegoTorus (CCS 2012), Table 3 and Figures 6 and 7: the rules of `camouflage/claims.rs`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import median
+
+from anabranch.reproduction.data import Data, Row
+from anabranch.reproduction.found import OPEN, Found, Interval, at_least, at_most
+from anabranch.reproduction.spread import by_round, median_interval
+
+LONGEST = 1_000_000
+FAR = 200
+"""Round trip in ms from which the paper's HTTP does not hold a stream."""
+
+_QUANTITIES: dict[str, Callable[[Row], float]] = {
+    "up": lambda row: float(row["up"]) if row["ended"] else math.inf,
+    "down": lambda row: float(row["down"]) if row["ended"] else math.inf,
+    "goodput": lambda row: row["bytes"] / 1e3 / row["whole"] if row["ended"] else 0.0,
+}
+
+
+def ratio(
+    data: Data,
+    arm: str,
+    other: str,
+    quantity: str,
+    most: float | None = None,
+    least: float | None = None,
+) -> Found:
+    """What a download of 1 MB costs by one way, over what it costs by another in the same round.
+
+    Args:
+        data: of `camouflage.parquet`.
+        arm: the way.
+        other: the way that it is compared with.
+        quantity: `up`, `down` (bytes on the client's line) or `goodput`.
+        most: the claim's bound, or
+        least: the other one.
+    """
+    ours, theirs = (_rounds(data, each, quantity) for each in (arm, other))
+    found = median_interval([ours[each] / theirs[each] for each in ours if each in theirs])
+    count = len(ours.keys() & theirs.keys())
+    verdict = at_most(found, most) if most is not None else at_least(found, least or 0)
+    number = f"{found.value:.3f} {_between(found)}"
+    why = "" if verdict != OPEN else "the interval contains the bound"
+    if found.low is None:
+        why = f"{count} of six rounds"
+    return Found(f"{arm}: {number} × {other}", verdict, why, (f"{number} (of {count})",))
+
+
+def flat(data: Data, arm: str, rate: int, most: float) -> Found:
+    """How far a stream's bandwidth at the worst round trip is from that at the shortest one."""
+    levels = _levels(data, arm, rate, lambda row: row["down"] / 1e3)
+    first = levels.pop(min(levels))
+    if first.low is None or first.high is None or any(each.low is None for each in levels.values()):
+        return Found(f"{arm}: no interval", OPEN, "fewer than six rounds")
+    bounds = [0.0, 0.0]
+    for each in levels.values():
+        down, up = (each.low or 0) / first.high - 1, (each.high or 0) / first.low - 1
+        nearest = 0.0 if down <= 0 <= up else min(abs(down), abs(up))
+        bounds = [max(bounds[0], nearest), max(bounds[1], abs(down), abs(up))]
+    found = Interval(bounds[1], *bounds)
+    text = f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
+    return Found(f"{arm}: off by {text}", at_most(found, most), "", (text,))
+
+
+def held(data: Data, arm: str, rate: int, most: float) -> Found:
+    """Whether a stream breaks: the share of it that comes in a second, from `FAR` on."""
+    levels = _levels(data, arm, rate, lambda row: row["came"] / 1e3 / rate)
+    far = [each for rtt, each in levels.items() if rtt >= FAR]
+    if not far or any(each.low is None or each.high is None for each in far):
+        return Found(f"{arm}: no interval", OPEN, "fewer than six rounds")
+    low, high = min(each.low or 0 for each in far), max(each.high or 0 for each in far)
+    text = f"[{low:.3f}, {high:.3f}]"
+    return Found(
+        f"{arm}: {text} of the stream", at_most(Interval(low, low, high), most), "", (text,)
+    )
+
+
+def _rounds(data: Data, arm: str, quantity: str) -> dict[int, float]:
+    rows = [
+        row
+        for row in data.table("camouflage.parquet")
+        if row["arm"] == arm and row["bytes"] == LONGEST and not row["bare"]
+    ]
+    return by_round(rows, _QUANTITIES[quantity], median)
+
+
+def _levels(data: Data, arm: str, rate: int, value: Callable[[Row], float]) -> dict[int, Interval]:
+    """The median of the rounds' medians, by round trip in ms."""
+    rows = [
+        row
+        for row in data.table("camouflage-streams.parquet")
+        if (row["arm"], row["rate"]) == (arm, rate)
+    ]
+    levels = {}
+    for rtt in sorted({row["rtt"] for row in rows}):
+        of = [row for row in rows if row["rtt"] == rtt]
+        levels[rtt] = median_interval(list(by_round(of, value, median).values()))
+    return levels
+
+
+def _between(found: Interval) -> str:
+    return "" if found.low is None else f"[{found.low:.3f}, {found.high:.3f}]"

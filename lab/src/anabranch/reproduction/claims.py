@@ -1,0 +1,86 @@
+"""What the papers claim: `claims.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper.
+
+    Attributes:
+        key: names it in the file.
+        name: its system.
+        title: with where and when it was published.
+    """
+
+    key: str
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A table, a figure or a numbered claim of a paper.
+
+    Attributes:
+        paper: its key.
+        place: table, figure or section.
+        claim: what the paper says, in our words.
+        published: its number.
+        page: of `docs/results`, which has ours.
+        command: that measures it again.
+        time: that the command takes.
+        settings: `full`, or what is reduced and what it would cost in full.
+        measure: the function that finds our number; None if there is none.
+        of: its arguments.
+        reason: why nothing is measured.
+        on_page: whether the page prints the number.
+    """
+
+    paper: str
+    place: str
+    claim: str
+    published: str
+    page: str = ""
+    command: str = ""
+    time: str = ""
+    settings: str = "full"
+    measure: str | None = None
+    of: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    on_page: bool = True
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """All papers, in the order of the file."""
+    return tuple(Paper(**row) for row in _content()["paper"])
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """All claims, in the order of the file.
+
+    A claim takes page, command, time and settings from `[source.NAME]` if it names one.
+    """
+    content = _content()
+    sources = content["source"]
+    return tuple(
+        Claim(
+            **sources.get(row.get("source"), {}) | {k: v for k, v in row.items() if k != "source"}
+        )
+        for row in content["claim"]
+    )
+
+
+@cache
+def _content() -> dict[str, Any]:
+    text = resources.files("anabranch.reproduction").joinpath("claims.toml").read_text("utf-8")
+    return tomllib.loads(text)

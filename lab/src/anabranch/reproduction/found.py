@@ -1,0 +1,104 @@
+"""A number of ours with its verdict.
+
+A verdict follows from a whole interval and never from a point: it is `OPEN` where the interval
+contains the bound. Bounds stand in `claims.toml` or at the function that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HOLDS = "holds"
+FAILS = "does not hold"
+ALIKE = "alike"
+OPEN = "cannot be judged"
+MISSING = "not measured"
+VERDICTS = (HOLDS, FAILS, ALIKE, OPEN, MISSING)
+
+SAME = 0.1
+"""Largest distance from 1 of the whole interval of a ratio that is called alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found of a claim.
+
+    Attributes:
+        text: our numbers with their intervals, as the index prints them.
+        verdict: one of `VERDICTS`.
+        why: the reason of `OPEN` and `MISSING`; else a remark, or nothing.
+        quotes: what the claim's page has to contain; both are compared without line breaks.
+    """
+
+    text: str
+    verdict: str
+    why: str = ""
+    quotes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its 95 % interval.
+
+    Attributes:
+        value: the point.
+        low, high: the interval; None where there are too few rounds for one.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def at_most(found: Interval, bound: float) -> str:
+    """Whether a value is at most `bound`."""
+    if found.low is None or found.high is None:
+        return OPEN
+    return HOLDS if found.high <= bound else FAILS if found.low > bound else OPEN
+
+
+def at_least(found: Interval, bound: float) -> str:
+    """Whether a value is at least `bound`."""
+    if found.low is None or found.high is None:
+        return OPEN
+    return HOLDS if found.low >= bound else FAILS if found.high < bound else OPEN
+
+
+def below(found: Interval, bound: float) -> str:
+    """Whether a ratio is below `bound`, or within `SAME` of 1."""
+    if found.low is None or found.high is None:
+        return OPEN
+    if found.low >= 1 - SAME and found.high <= 1 + SAME:
+        return ALIKE
+    return HOLDS if found.high < bound else FAILS if found.low > bound else OPEN
+
+
+def above(found: Interval, bound: float) -> str:
+    """Whether a ratio is above `bound`, or within `SAME` of 1."""
+    if found.low is None or found.high is None:
+        return OPEN
+    if found.low >= 1 - SAME and found.high <= 1 + SAME:
+        return ALIKE
+    return HOLDS if found.low > bound else FAILS if found.high < bound else OPEN
+
+
+def within(found: Interval, most: float) -> str:
+    """Whether a ratio is within `most` of 1."""
+    if found.low is None or found.high is None:
+        return OPEN
+    if found.low > 1 - most and found.high < 1 + most:
+        return HOLDS
+    return FAILS if found.low > 1 + most or found.high < 1 - most else OPEN
+
+
+def all_of(verdicts: Sequence[str]) -> tuple[str, str]:
+    """The verdict of a claim about several designs, and its reason.
+
+    It holds, or does not, if that is so of each; where designs differ it cannot be judged as one.
+    """
+    kinds = sorted(set(verdicts), key=VERDICTS.index)
+    if len(kinds) == 1:
+        return kinds[0], "every interval contains the bound" if kinds[0] == OPEN else ""
+    counts = ", ".join(f"{kind}: {list(verdicts).count(kind)}" for kind in kinds)
+    return OPEN, f"of {len(verdicts)} {counts}"

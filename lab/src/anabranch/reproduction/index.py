@@ -1,0 +1,178 @@
+"""The page: a row for each claim, and how many have which verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from anabranch.reproduction import advice, anonymity, attacks, camouflage, onions, splitting
+from anabranch.reproduction.claims import Claim, Paper, claims, papers
+from anabranch.reproduction.data import Data
+from anabranch.reproduction.found import MISSING, OPEN, VERDICTS, Found
+
+_MODULES: dict[str, ModuleType] = {
+    "anonymity": anonymity,
+    "attacks": attacks,
+    "camouflage": camouflage,
+    "onions": onions,
+    "splitting": splitting,
+}
+_HEADER = ("place", "claim", "the paper", "ours", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A claim, and what was found of it."""
+
+    claim: Claim
+    found: Found
+
+
+def entries(data: Data) -> list[Entry]:
+    """All claims with what the data say, in the order of the papers.
+
+    Raises:
+        TraceError: if data cannot be read.
+        LookupError: if a claim names a result that the data do not hold.
+    """
+    return [Entry(claim, _found(claim, data)) for claim in claims()]
+
+
+def problems(data: Data) -> Iterator[str]:
+    """Where a row says too little, or its page does not have our number."""
+    for entry in entries(data):
+        claim, found = entry.claim, entry.found
+        name = f"{claim.paper}, {claim.place}, {claim.claim}"
+        if found.verdict not in VERDICTS:
+            yield f"{name}: no verdict"
+        if found.verdict in (OPEN, MISSING) and not found.why:
+            yield f"{name}: neither a verdict nor a reason"
+        if found.verdict == MISSING:
+            continue
+        if not (claim.page and claim.command and claim.time and claim.settings):
+            yield f"{name}: page, command, time or settings are not named"
+        if not claim.page or not claim.on_page:
+            continue
+        text = _plain(data.page(claim.page))
+        for quote in found.quotes:
+            if _plain(quote) not in text:
+                yield f"{name}: {claim.page} does not have '{quote}'"
+
+
+def page(data: Data) -> str:
+    """The page, in Markdown."""
+    found = entries(data)
+    lines = [*_head(found)]
+    for paper in papers():
+        of = [entry for entry in found if entry.claim.paper == paper.key]
+        lines += ["", f"## {paper.name}", "", *_wrapped(f"{paper.title}."), ""]
+        lines += _table(of)
+        lines += ["", *_made(paper, of)]
+        if paper.key == "multipath":
+            lines += ["", *_advice(data)]
+    return "\n".join(lines) + "\n"
+
+
+def _found(claim: Claim, data: Data) -> Found:
+    if claim.measure is None:
+        return Found("", MISSING, claim.reason)
+    module, _, name = claim.measure.partition(".")
+    measure: Callable[..., Found] = getattr(_MODULES[module], name)
+    return measure(data, **claim.of)
+
+
+def _head(found: Sequence[Entry]) -> Iterator[str]:
+    counts = Counter(entry.found.verdict for entry in found)
+    yield "# The papers' tables, figures and claims"
+    yield ""
+    yield from _wrapped(
+        "Each table, figure and numbered claim of the four papers that this project reproduces, "
+        "with the paper's number and ours. `make reproduce-index` writes this page from the data "
+        "in `docs/results`; no number of ours is typed by hand, and a test compares them with the "
+        "results pages."
+    )
+    yield ""
+    yield f"| verdict | claims of {len(found)} |"
+    yield "|---|---|"
+    for verdict in VERDICTS:
+        if counts[verdict]:
+            yield f"| {verdict} | {counts[verdict]} |"
+    yield ""
+    yield from _wrapped(
+        "A verdict follows from a whole 95 % interval (of goodput over paths: from the least and "
+        "the greatest run). It is *holds* or *does not hold* if the interval lies on one side of "
+        "the bound, *alike* if a ratio's interval lies within ± 10 % of 1, and *cannot be judged* "
+        "if it contains the bound. Where the paper has a number without an interval, the bound is "
+        "ours and stands next to it. Data, command, time and settings are below each table."
+    )
+
+
+def _table(of: Sequence[Entry]) -> Iterator[str]:
+    yield "| " + " | ".join(_HEADER) + " |"
+    yield "|" + "---|" * len(_HEADER)
+    for entry in of:
+        claim, found = entry.claim, entry.found
+        place = f"[{claim.place}](results/{claim.page})" if claim.page else claim.place
+        verdict = f"**{found.verdict}**" + (f": {found.why}" if found.why else "")
+        cells = (place, claim.claim, claim.published, found.text or "–", verdict)
+        yield "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
+    """Command, time and settings of each page; those of several claims stand once."""
+    yield f"How the numbers next to {paper.name}'s are made:"
+    yield ""
+    ways: dict[tuple[str, str, str, str], list[str]] = {}
+    for entry in of:
+        claim = entry.claim
+        if claim.command:
+            way = (claim.page, claim.command, claim.time, claim.settings)
+            places = ways.setdefault(way, [])
+            places += [claim.place] if claim.place not in places else []
+    yield "| for | page | command | time | settings |"
+    yield "|---|---|---|---|---|"
+    for (name, command, time, settings), places in ways.items():
+        link = f"[{name.removesuffix('.md')}](results/{name})"
+        cells = ("; ".join(places), link, f"`{command}`", time, settings)
+        yield "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _advice(data: Data) -> Iterator[str]:
+    yield "### What each design costs and hides (section 5.3)"
+    yield ""
+    yield from _wrapped(
+        "For fast downloads the paper advises TCP with a congestion-based scheduler, round robin "
+        "to relieve relays, UDP for the first byte, and MORE where speed does not matter. Here is "
+        "what the designs cost behind lines (`circuits.parquet`, means over rounds with 95 % "
+        "intervals), and the closed forms of what "
+        f"{100 * advice.HOSTILE:.0f} % of hostile entries and exits see. Of MORE, whose packets "
+        "may each have a circuit of their own, there is the closed form alone: with more circuits "
+        "one hostile entry becomes certain, and all of them impossible."
+    )
+    yield ""
+    yield "| " + " | ".join(advice.HEADER) + " |"
+    yield "|" + "---|" * len(advice.HEADER)
+    for row in advice.rows(data):
+        yield "| " + " | ".join(map(_cell, row)) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """Without line breaks and the signs by which prose and tables write one number differently."""
+    return " ".join(text.replace("*", "").replace(" %", "").split())
+
+
+def _wrapped(text: str, width: int = 98) -> Iterator[str]:
+    line = ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line

@@ -1,0 +1,243 @@
+"""Multi-path onion routing (DBSec 2019, Table 1) and unordered links (FOCI 2013)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Any
+
+from anabranch.reproduction.data import Data, Row
+from anabranch.reproduction.found import (
+    FAILS,
+    HOLDS,
+    MISSING,
+    OPEN,
+    Found,
+    Interval,
+    above,
+    all_of,
+    at_most,
+    below,
+    within,
+)
+from anabranch.reproduction.spread import by_round, mean_interval, median_interval
+
+DESIGNS = (("conflux-2013", "Conflux 2013"), ("mtor", "mTor"))
+LEGS = (2, 3)
+ORDERED = 0.3
+"""The share of ordered downloads that are done at the moment that the paper speaks of."""
+OVER_HALF = 0.5
+EXIT = 0.06
+"""The paper's exits differ by so much at most."""
+SLOWEST = 0.15
+QUARTER_LESS = 0.7
+"""30 % less time, the lower end of the paper's gain."""
+
+_VALUES: dict[str, Callable[[Row], float]] = {
+    "the first byte comes sooner": lambda row: float(row["first_byte"]),
+    "320 KiB come sooner": lambda row: float(row["web"]),
+    "1 MiB comes sooner": lambda row: float(row["bulk"]),
+    "a guard has less to do": lambda row: float(row["guards_ms_per_mb"]),
+    "a middle has less to do": lambda row: float(row["middles_ms_per_mb"]),
+    "the exit has as much to do": lambda row: float(row["exit_ms_per_mb"]),
+}
+
+
+_POSITIONS: dict[str, Callable[[Row], float]] = {
+    "entries cost more than middles": lambda row: (
+        row["guards_ms_per_mb"] / row["middles_ms_per_mb"]
+    ),
+    "the exit costs less than all middles": lambda row: (
+        row["exit_ms_per_mb"] / row["middles_ms_per_mb"]
+    ),
+}
+
+
+def circuits(data: Data, place: str, claim: str) -> Found:
+    """A claim of Table 1, over two and three circuits of Conflux and mTor, against one.
+
+    Args:
+        data: of `circuits.parquet`.
+        place: `loopback` or `lines`.
+        claim: as the page words it.
+    """
+    rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
+    texts, verdicts, quotes = [], [], []
+    for design, name in DESIGNS:
+        for legs in LEGS:
+            ratio = _ratio(rows, (design, legs), _VALUES[claim])
+            half = ratio.value - (ratio.low or 0)
+            number = f"{ratio.value:.2f} ± {half:.2f}"
+            texts.append(f"{name} × {legs}: {number}")
+            quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
+            verdicts.append(within(ratio, EXIT) if "exit" in claim else below(ratio, 1))
+    verdict, why = all_of(verdicts)
+    if "guard" in claim or "middle" in claim:
+        verdict = OPEN
+        why = "clients use all three guards, so that several circuits cannot relieve one"
+    return Found("of one circuit's: " + ", ".join(texts), verdict, why, tuple(quotes))
+
+
+def costs(data: Data, place: str, claim: str) -> Found:
+    """Whether positions of a circuit differ in CPU as the paper says, in every design of ours.
+
+    Args:
+        data: of `circuits.parquet`.
+        place: `loopback` or `lines`.
+        claim: as the page words it.
+    """
+    rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
+    texts, verdicts, quotes = [], [], []
+    for design, name, legs in (("tor", "Tor", 1), *((d, n, m) for d, n in DESIGNS for m in LEGS)):
+        of = [row for row in rows if (row["design"], row["legs"]) == (design, legs)]
+        ratio = mean_interval(list(by_round(of, _POSITIONS[claim], mean).values()))
+        number = f"{ratio.value:.2f} ± {ratio.value - (ratio.low or 0):.2f}"
+        texts.append(f"{name} × {legs}: {number}")
+        quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
+        verdicts.append(below(ratio, 1) if "less" in claim else above(ratio, 1))
+    verdict, why = all_of(verdicts)
+    return Found("of middles': " + ", ".join(texts), verdict, why, tuple(quotes))
+
+
+def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], float]) -> Interval:
+    """A value over that of Tor's one circuit in the same round."""
+    of = {
+        each: by_round([row for row in rows if (row["design"], row["legs"]) == each], value, mean)
+        for each in (key, ("tor", 1))
+    }
+    ours, tor = of[key], of["tor", 1]
+    return mean_interval([ours[each] / tor[each] for each in ours if each in tor])
+
+
+def unordered_done(
+    data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
+    """The share of unordered downloads that are done when `ORDERED` of the ordered ones are.
+
+    Args:
+        data: of `unordered*.parquet`.
+        file: which.
+        direction: of the loss, `to-exit` or `from-exit`.
+        congestion: of the links' TCP.
+        deviation: of each line's delay in ms.
+        doubt: why the run judges nothing, whatever its interval says.
+    """
+    line = {"direction": direction, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=5, **line)
+    if not rounds:
+        return Found("", MISSING, "this line has not been measured")
+    shares = []
+    for ordered, unordered in rounds:
+        moment = sorted(ordered)[math.ceil(ORDERED * len(ordered)) - 1]
+        shares.append(sum(time <= moment for time in unordered) / len(unordered))
+    share = median_interval(shares)
+    # "Over 50 %": a share of .5 is not over it.
+    verdict = OPEN
+    if share.low is not None and share.high is not None:
+        verdict = HOLDS if share.low > OVER_HALF else FAILS if share.high <= OVER_HALF else OPEN
+    # Rounded once: the page's table has two digits, its text has them as per cent.
+    value, low, high = (f"{one or 0:.2f}" for one in (share.value, share.low, share.high))
+    whole, least, most = (f"{100 * float(one):.0f}" for one in (value, low, high))
+    quote = f"{whole} % [{least}, {most}]"
+    text = f"{value} [{low}, {high}], {len(rounds)} rounds"
+    return _doubted(Found(text, verdict, _why(verdict), (quote,)), doubt)
+
+
+def unordered_slowest(
+    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
+    """Without loss, how long the slowest downloads take over unordered links, over ordered ones."""
+    line = {"direction": None, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=0, **line)
+    if not rounds:
+        return Found("", MISSING, "this line has not been measured")
+    ratios = []
+    for ordered, unordered in rounds:
+        slow = max(1, round(SLOWEST * len(ordered)))
+        ratios.append(mean(sorted(unordered)[-slow:]) / mean(sorted(ordered)[-slow:]))
+    found = median_interval(ratios)
+    verdict = at_most(found, QUARTER_LESS)
+    number = _median(found)
+    text = f"{number} of the time, {len(rounds)} rounds"
+    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
+
+
+def unordered_alike(
+    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
+) -> Found:
+    """Without loss, whether the other downloads take alike."""
+    line = {"direction": None, "congestion": congestion, "deviation": deviation}
+    rounds = _rounds(data, file, loss=0, **line)
+    if not rounds:
+        return Found("", MISSING, "this line has not been measured")
+    ratios = []
+    for ordered, unordered in rounds:
+        fast = round(0.8 * len(ordered))
+        ratios.append(mean(sorted(unordered)[:fast]) / mean(sorted(ordered)[:fast]))
+    found = median_interval(ratios)
+    verdict = within(found, 0.1)
+    number = _median(found)
+    text = f"{number} of the time, {len(rounds)} rounds"
+    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
+
+
+def unordered_cells(data: Data, file: str, at: float) -> Found:
+    """How long a cell waits on a link alone, by its circuit's order over the stream's."""
+    rows = data.table(file)
+    ratio = mean_interval([row["by_circuit_mean"] / row["in_order_mean"] for row in rows])
+    half = ratio.value - (ratio.low or 0)
+    number = f"{ratio.value:.3f} ± {half:.3f}"
+    return Found(f"{number} of the delay, {len(rows)} rounds", at_most(ratio, at), "", (number,))
+
+
+def code_size(data: Data, part: str, most: float) -> Found:
+    """The share of the code that unordered links take, of the page's generated table.
+
+    Args:
+        data: of `unordered.md`.
+        part: the table's row.
+        most: the share, in per cent, that the claim allows.
+    """
+    row = re.search(
+        rf"^\| {re.escape(part)} \| \d+ \| ([\d,]+) \| ([\d.]+) % \|$",
+        data.page("unordered.md"),
+        re.M,
+    )
+    if row is None:
+        raise LookupError(f"unordered.md: no row '{part}'")
+    verdict = HOLDS if float(row[2]) < most else FAILS
+    return Found(f"{row[1]} lines, {row[2]} %", verdict, "", (row[0],))
+
+
+def _rounds(
+    data: Data, file: str, *, loss: int, deviation: Any, direction: Any, congestion: Any
+) -> list[tuple[list[float], list[float]]]:
+    """Times of ordered and unordered downloads, round by round; one that was cut is endless."""
+    arms: dict[str, dict[int, list[float]]] = {"tls": {}, "utls": {}}
+    for row in data.table(file):
+        line = (row["loss"], row["deviation"], row["congestion"]) == (loss, deviation, congestion)
+        if line and direction in (None, row["direction"]) and row["arm"] in arms:
+            time = row["whole"] if row["ended"] else math.inf
+            arms[row["arm"]].setdefault(row["round"], []).append(time)
+    both = arms["tls"].keys() & arms["utls"].keys()
+    return [(arms["tls"][each], arms["utls"][each]) for each in sorted(both)]
+
+
+def _doubted(found: Found, doubt: str) -> Found:
+    return replace(found, verdict=OPEN, why=doubt) if doubt else found
+
+
+def _page_style(number: str) -> str:
+    """Without the zero before the point, as the page's text has ratios."""
+    return re.sub(r"\b0\.", ".", number)
+
+
+def _median(found: Interval) -> str:
+    return f"{found.value:.2f} [{found.low or 0:.2f}, {found.high or 0:.2f}]"
+
+
+def _why(verdict: str) -> str:
+    return "the interval contains the bound" if verdict == OPEN else ""

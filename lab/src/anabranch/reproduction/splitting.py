@@ -1,0 +1,119 @@
+"""CoMPS: its data set, the censor, and what splitting costs in speed."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from anabranch.reproduction.data import Data, Row
+from anabranch.reproduction.found import HOLDS, MISSING, OPEN, Found, Interval, at_least, at_most
+
+
+def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
+    """How much of the paper's collected set ours has.
+
+    Args:
+        data: of `page-loads/loads.parquet`.
+        monitored: pages of the paper's set.
+        loads: of each of them.
+        others: unmonitored pages.
+    """
+    rows = [
+        row
+        for row in data.table("page-loads/loads.parquet")
+        if row["mode"] == "split" and not row["error"]
+    ]
+    pages = {row["page"] for row in rows if row["monitored"]}
+    other = {row["page"] for row in rows if not row["monitored"]}
+    of_each = sum(row["monitored"] for row in rows) // max(1, len(pages))
+    text = (
+        f"{len(pages)} pages × {of_each} loads and {len(other)} others, each split and undefended"
+    )
+    enough = len(pages) >= monitored and of_each >= loads and len(other) >= others
+    why = "" if enough else "the set is smaller than the paper's, and the paper's claim is its size"
+    quotes = (f"{len(pages)} monitored pages and {len(other)} others",)
+    return Found(text, HOLDS if enough else OPEN, why, quotes)
+
+
+def censor(data: Data) -> Found:
+    """Whether fetches whose handshake takes the VPN get through, and over which path."""
+    rows = data.table("circumvention.parquet")
+    servers = sorted({row["server"] for row in rows if row["access"] == "handshake"})
+    texts, quotes, good = [], [], True
+    for server in servers:
+        of = [row for row in rows if (row["server"], row["access"]) == (server, "handshake")]
+        straight = [row for row in rows if (row["server"], row["access"]) == (server, "direct")]
+        shares = [100 * row["direct_share"] for row in of]
+        good &= all(row["through"] for row in of) and not any(row["through"] for row in straight)
+        good &= bool(straight)
+        spread = f"{median(shares):.2f} ({min(shares):.2f}–{max(shares):.2f}) %"
+        texts.append(f"{server}: {sum(row['through'] for row in of)} of {len(of)}, {spread} direct")
+        quotes.append(spread)
+    verdict = HOLDS if good else OPEN
+    return Found("; ".join(texts), verdict, "" if good else "a fetch went otherwise", tuple(quotes))
+
+
+def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -> Found:
+    """Whether splitting leaves a share of the unsplit goodput, over three equal paths.
+
+    Args:
+        data: of the overhead files.
+        file: which.
+        system: `wireguard`, `mosh` or a QUIC server.
+        every: the run length in ms.
+        at_least_kept: the share that the paper's loss leaves.
+    """
+    of = _kept(data, file, system, every)
+    if not of:
+        return Found("", MISSING, "no run counts as split")
+    text = f"{_spread(of)} of the unsplit goodput, {_runs(of)}"
+    if len(of) == 1:
+        return Found(text, OPEN, "one run", ())
+    verdict = at_least(Interval(median(of), min(of), max(of)), at_least_kept)
+    why = "runs lie on both sides of the bound" if verdict == OPEN else ""
+    return Found(text, verdict, why, (_percent(median(of)),))
+
+
+def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
+    """Whether runs of `short` ms leave less than runs of `long` ms."""
+    less, more = (_kept(data, file, system, every) for every in (short, long))
+    if not less or not more:
+        return Found("", MISSING, "no run counts as split")
+    text = f"{short} ms: {_spread(less)}; {long} ms: {_spread(more)}"
+    if min(len(less), len(more)) < 2:
+        return Found(text, OPEN, "one run", ())
+    verdict = at_most(Interval(median(less), min(less), max(less)), min(more))
+    why = "runs overlap" if verdict == OPEN else ""
+    return Found(text, verdict, why, (_percent(median(less)), _percent(median(more))))
+
+
+def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
+    """Goodput of the runs that count, over the unsplit median."""
+    rows = [
+        row
+        for row in data.table(file)
+        if (row["system"], row["network"], row["paths"]) == (system, "equal", 3)
+    ]
+    unsplit = [row["goodput"] for row in rows if row["every_ms"] == 0]
+    return [
+        row["goodput"] / median(unsplit)
+        for row in rows
+        if row["every_ms"] == every and _counts(row)
+    ]
+
+
+def _counts(row: Row) -> bool:
+    """Whether each path carried its part of the downlink."""
+    counted: bool = row["counts"]
+    return counted
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _spread(shares: list[float]) -> str:
+    return f"{_percent(median(shares))} ({100 * min(shares):.1f}–{100 * max(shares):.1f})"
+
+
+def _runs(shares: list[float]) -> str:
+    return f"{len(shares)} {'run' if len(shares) == 1 else 'runs'}"

@@ -1,0 +1,61 @@
+"""Intervals over rounds, as `crates/experiment/src/spread.rs` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean, median
+from typing import Any
+
+from scipy import stats
+
+from anabranch.reproduction.found import Interval
+
+LEVEL = 0.95
+
+
+def mean_interval(rounds: Sequence[float]) -> Interval:
+    """The mean of rounds, with Student's t."""
+    value = mean(rounds)
+    if len(rounds) < 2:
+        return Interval(value, None, None)
+    # Three digits, as in the table of the experiments: else some last digits differ.
+    student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
+    half = float(stats.sem(rounds)) * student
+    return Interval(value, value - half, value + half)
+
+
+def median_interval(rounds: Sequence[float]) -> Interval:
+    """The median of rounds, between two of them that enclose it with at least 95 %.
+
+    Fewer than six rounds have no such pair.
+    """
+    ordered = sorted(rounds)
+    places = [
+        place for place in range(len(ordered) // 2) if _outside(place, len(ordered)) <= 1 - LEVEL
+    ]
+    if not places:
+        return Interval(median(ordered), None, None)
+    return Interval(median(ordered), ordered[places[-1]], ordered[-1 - places[-1]])
+
+
+def by_round(
+    rows: Iterable[dict[str, Any]],
+    value: Callable[[dict[str, Any]], float],
+    amount: Callable[[Sequence[float]], float],
+) -> dict[int, float]:
+    """What the values of each round amount to: values of one round share its programs and minutes.
+
+    Args:
+        rows: with a column `round`.
+        value: of a row.
+        amount: of the values of a round.
+    """
+    rounds: dict[int, list[float]] = {}
+    for row in rows:
+        rounds.setdefault(row["round"], []).append(value(row))
+    return {number: amount(values) for number, values in sorted(rounds.items())}
+
+
+def _outside(place: int, count: int) -> float:
+    """The chance that the median lies outside the values at `place` from either end."""
+    return 2 * float(stats.binom.cdf(place, count, 0.5))

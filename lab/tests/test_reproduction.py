@@ -1,0 +1,142 @@
+"""The index of the papers' claims says what the committed data say, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from anabranch.cli import app
+from anabranch.reproduction import advice, index
+from anabranch.reproduction import found as verdicts
+from anabranch.reproduction.claims import Claim, claims, papers
+from anabranch.reproduction.data import Data
+from anabranch.reproduction.found import ALIKE, FAILS, HOLDS, MISSING, OPEN, Found, Interval
+from anabranch.reproduction.spread import mean_interval, median_interval
+from anabranch.validate import TraceError
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs/results"
+PLACES = {
+    "comps": [*(f"Table {n}" for n in range(1, 7)), "Figure 4", "Figure 6", "Figure 7", "Figure 8"],
+    "multipath": ["Table 1", *(f"Figure {n}" for n in range(2, 6)), "Section 6.1", "Section 6.2"],
+    "unordered": ["Table 1", "Figure 3"],
+    "stegotorus": ["Table 3", "Figure 6", "Figure 7", "Sections 5.2, 8"],
+}
+"""Tables, figures and sections with numbers of the papers."""
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return Data(RESULTS)
+
+
+def test_the_page_is_what_the_data_make(data: Data) -> None:
+    committed = (ROOT / "docs/reproduction.md").read_text("utf-8")
+    assert index.page(data) == committed, "run: make reproduce-index"
+
+
+def test_every_row_has_a_verdict_or_a_reason_and_its_page_agrees(data: Data) -> None:
+    assert list(index.problems(data)) == []
+
+
+def test_every_table_and_figure_has_a_row() -> None:
+    assert [paper.key for paper in papers()] == list(PLACES)
+    for paper, places in PLACES.items():
+        rows = [claim.place for claim in claims() if claim.paper == paper]
+        for place in places:
+            # "Figure 8(a)" and "Table 5, Figure 7(a)" are rows of Figure 8 and of Figure 7.
+            assert any(re.search(rf"\b{re.escape(place)}\b", row) for row in rows), place
+
+
+def test_a_page_that_disagrees_with_its_data_is_reported(tmp_path: Path) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(RESULTS, copy)
+    page = copy / "circuits.md"
+    text = page.read_text("utf-8")
+    line = next(line for line in text.splitlines() if "| mTor × 3 | 1 MiB comes sooner |" in line)
+    number = line.split("|")[4].strip()
+    page.write_text(text.replace(line, line.replace(number, "9.99 ± 0.01")), "utf-8")
+    wrong = list(index.problems(Data(copy)))
+    assert len(wrong) == 1
+    assert "circuits.md does not have" in wrong[0]
+    assert number in wrong[0]
+
+
+def test_a_row_without_reason_and_one_without_command_are_reported(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Claim("comps", "Table 9", "nothing", "0")
+    made = replace(bare, place="Table 8", measure="splitting.censor")
+    monkeypatch.setattr(index, "claims", lambda: (bare, made))
+    first, second = index.problems(data)
+    assert "Table 9" in first
+    assert "neither a verdict nor a reason" in first
+    assert "Table 8" in second
+    assert "not named" in second
+
+
+def test_the_command_prints_the_page_and_refuses_a_folder_without_data(
+    data: Data, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, ["reproduction", str(RESULTS)])
+    assert done.exit_code == 0
+    assert done.stdout == index.page(data)
+    written = tmp_path / "page.md"
+    assert (
+        CliRunner().invoke(app, ["reproduction", str(RESULTS), "--into", str(written)]).exit_code
+        == 0
+    )
+    assert written.read_text("utf-8") == index.page(data)
+    empty = CliRunner().invoke(app, ["reproduction", str(tmp_path)])
+    assert isinstance(empty.exception, TraceError)
+
+
+def test_the_table_of_designs_has_the_closed_forms_of_the_paper(data: Data) -> None:
+    table = {row[0]: row for row in advice.rows(data)}
+    # Footnote 14: 4 % with one circuit, 9.8 % with three.
+    assert table["Tor × 1"][5:] == ("4.0 %", "4 %")
+    assert table["mTor × 3"][5] == "9.8 %"
+    assert table["MORE, 10 circuits"][1] == "not measured"
+    circuits = data.page("circuits.md")
+    row = next(
+        line for line in circuits.splitlines() if line.startswith("| lines | mTor × 3 | 5 |")
+    )
+    for cell in table["mTor × 3"][2:4]:
+        assert cell in row
+
+
+def test_verdicts_follow_from_whole_intervals() -> None:
+    assert verdicts.below(Interval(0.8, 0.7, 0.9), 1) == HOLDS
+    assert verdicts.below(Interval(1.0, 0.95, 1.05), 1) == ALIKE
+    assert verdicts.below(Interval(1.3, 1.2, 1.4), 1) == FAILS
+    assert verdicts.below(Interval(1.0, 0.8, 1.2), 1) == OPEN
+    assert verdicts.below(Interval(0.5, None, None), 1) == OPEN
+    assert verdicts.above(Interval(1.3, 1.2, 1.4), 1) == HOLDS
+    assert verdicts.above(Interval(1.02, 0.97, 1.07), 1) == ALIKE
+    assert verdicts.above(Interval(0.7, 0.6, 0.8), 1) == FAILS
+    assert verdicts.at_most(Interval(2, 1, 3), 3) == HOLDS
+    assert verdicts.at_most(Interval(4, 3.5, 5), 3) == FAILS
+    assert verdicts.at_least(Interval(4, 3, 5), 3) == HOLDS
+    assert verdicts.at_least(Interval(2, 1, 4), 3) == OPEN
+    assert verdicts.within(Interval(1.01, 0.97, 1.05), 0.06) == HOLDS
+    assert verdicts.within(Interval(1.2, 1.1, 1.3), 0.06) == FAILS
+    assert verdicts.all_of([HOLDS, HOLDS]) == (HOLDS, "")
+    assert verdicts.all_of([HOLDS, OPEN, OPEN]) == (OPEN, "of 3 holds: 1, cannot be judged: 2")
+    assert Found("", MISSING).why == ""
+
+
+def test_intervals_are_those_of_the_experiments() -> None:
+    mean = mean_interval([1.0, 2.0, 3.0])
+    assert mean.value == 2.0
+    assert mean.high == pytest.approx(2 + 4.303 / 3**0.5, abs=1e-3)
+    assert mean_interval([5.0]).low is None
+    # Tables of the sign test: 1 and 6 of 6, 2 and 9 of 10, 6 and 15 of 20; none of 5.
+    for count, low, high in ((6, 1, 6), (10, 2, 9), (20, 6, 15)):
+        found = median_interval([float(each) for each in range(count, 0, -1)])
+        assert (found.low, found.high) == (low, high)
+    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0]).low is None
