@@ -177,6 +177,11 @@ impl Local {
         Ok(self.out.is_empty())
     }
 
+    /// Whether both its ends are done: nothing more comes or goes.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && self.shut && self.out.is_empty()
+    }
+
     /// Ends it by a reset: a plain end would pass for that of all its bytes.
     pub(super) fn cut(self) {
         // Where that is refused, the plain end is all there is.

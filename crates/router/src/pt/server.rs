@@ -329,7 +329,8 @@ impl ServerStation {
 
     /// Moves bytes between a link and where it leads; whether any moved.
     fn stir(&mut self, now: Time, link: LinkId) -> bool {
-        let Some(Some(local)) = self.hosts.get_mut(&link) else { return false };
+        let Some(host) = self.hosts.get_mut(&link) else { return false };
+        let Some(local) = host else { return false };
         match local.stir(now, &mut End { core: &mut self.core, link }) {
             Err(error) => {
                 self.fail(link, &error);
@@ -337,6 +338,11 @@ impl ServerStation {
             }
             Ok(moved) => {
                 local.watch(&self.poller, link.0, self.core.room(link));
+                // The link is remembered for some time after it is done; its descriptor is not
+                // kept so long.
+                if local.is_over() {
+                    *host = None;
+                }
                 moved
             }
         }

@@ -126,6 +126,46 @@ fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
 }
 
 #[test]
+fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut server = station("nosteg", relay.local_addr().unwrap());
+    let entrance = Entrance::Bridge(Box::new(server.bridge().clone()));
+    let mut client = ClientStation::new(ClientSettings {
+        listen: vec![("127.0.0.1:0".parse().unwrap(), entrance)],
+        schedule: Spec::over_windows(SCHEDULE).unwrap(),
+        shapes: Shapes::default(),
+    })
+    .unwrap();
+    let mut program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
+    program.write_all(b"question").unwrap();
+    program.shutdown(Shutdown::Write).unwrap();
+    relay.set_nonblocking(true).unwrap();
+    let mut both = |is_so: &mut dyn FnMut(&ServerStation) -> bool| {
+        let done = (0..500).any(|_| {
+            turn(&mut client);
+            turn(&mut server);
+            is_so(&server)
+        });
+        assert!(done, "it does not come to that");
+    };
+    let mut served = None;
+    both(&mut |_| {
+        served = relay.accept().ok();
+        served.is_some()
+    });
+    let mut served = served.unwrap().0;
+    served.write_all(b"answer").unwrap();
+    served.shutdown(Shutdown::Write).unwrap();
+    both(&mut |server| server.hosts.values().all(Option::is_none));
+    assert_eq!((server.hosts.len(), server.core.links()), (1, 1));
+    let (mut asked, mut answered) = (Vec::new(), Vec::new());
+    served.set_nonblocking(false).unwrap();
+    served.read_to_end(&mut asked).unwrap();
+    program.read_to_end(&mut answered).unwrap();
+    assert_eq!([&asked[..], &answered[..]], [&b"question"[..], b"answer"]);
+}
+
+#[test]
 fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = station("nosteg", site.local_addr().unwrap());
