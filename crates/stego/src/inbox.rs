@@ -213,6 +213,11 @@ impl Inbox {
         self.due.at = Some(now);
     }
 
+    /// Frees what its queue has room for beyond what it holds.
+    pub(crate) fn shrink(&mut self) {
+        self.ready.shrink_to_fit();
+    }
+
     /// Gives back what was promised.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(self.window - LEAST_WINDOW);

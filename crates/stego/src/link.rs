@@ -311,6 +311,17 @@ impl Link {
         self.outbox.settle(budget);
     }
 
+    /// Frees buffers that are empty: both streams are done.
+    pub(crate) fn shrink(&mut self) {
+        self.frames = Vec::new();
+        self.outbox.shrink();
+        self.inbox.shrink();
+        for place in self.places.iter_mut().flatten() {
+            place.partial.shrink_to_fit();
+            place.hidden.shrink_to_fit();
+        }
+    }
+
     /// Gives back all memory: the link is over.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);

@@ -117,6 +117,12 @@ impl Outbox {
         self.borrowed = needed;
     }
 
+    /// Frees what its queues have room for beyond what they hold.
+    pub(crate) fn shrink(&mut self) {
+        self.fresh.shrink_to_fit();
+        self.flight.shrink_to_fit();
+    }
+
     /// Gives the budget back all that it had: it is used no more.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));

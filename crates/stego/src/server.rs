@@ -280,6 +280,12 @@ impl<R: CryptoRng> Server<R> {
             if self.config.profile.streams() {
                 self.hang_up(&mut host);
             }
+            if host.done.is_none() {
+                // The client may come back by any of its connections, for an acknowledgement that
+                // was lost, and for nothing else.
+                host.link.shrink();
+                self.awaited.trim(&host.tokens, PLACES as u32);
+            }
             host.done = Some(host.done.unwrap_or(now));
         }
         let done = host.done.is_some_and(|since| now >= since + LINGERS);

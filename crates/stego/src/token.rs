@@ -101,6 +101,17 @@ impl TokenTable {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
+    /// A link is done: of its tokens so many are awaited still, on either side of the greatest that
+    /// came.
+    pub(crate) fn trim(&mut self, tokens: &LinkTokens, kept: u32) {
+        let greatest = tokens.end.saturating_sub(AHEAD);
+        let kept = greatest.saturating_sub(kept)..greatest + kept;
+        let awaited = tokens.end.saturating_sub(2 * AHEAD)..tokens.end;
+        for number in awaited.filter(|number| !kept.contains(number)) {
+            self.tokens.remove(&tokens.mint.token(number));
+        }
+    }
+
     /// A link is gone.
     pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
         for number in tokens.end.saturating_sub(2 * AHEAD)..tokens.end {
@@ -138,6 +149,24 @@ mod tests {
             purse.took(number);
         }
         assert!(awaited.tokens.len() <= 2 * AHEAD as usize);
+        awaited.remove(&tokens);
+        assert!(awaited.tokens.is_empty());
+    }
+
+    #[test]
+    fn a_link_that_is_done_awaits_few_tokens_and_takes_the_next() {
+        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
+        let mut tokens = awaited.add(9, &[1; 32]);
+        let spent: Vec<_> = (0..100).map(|_| purse.spend()).collect();
+        let (last, token) = spent[99];
+        awaited.take(&token);
+        awaited.came(&mut tokens, last);
+        awaited.trim(&tokens, 8);
+        assert_eq!(awaited.tokens.len(), 15, "of 16 one has come");
+        let (late, token) = spent[95];
+        assert_eq!(awaited.take(&token), Some((9, late)));
+        let (next, token) = purse.spend();
+        assert_eq!(awaited.take(&token), Some((9, next)));
         awaited.remove(&tokens);
         assert!(awaited.tokens.is_empty());
     }
