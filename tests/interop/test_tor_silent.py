@@ -125,7 +125,9 @@ def stock_waits(network: TorNetwork, place: str, legs: int, into: Path) -> float
         client.close()
 
 
-@pytest.mark.parametrize(("place", "legs"), [("exit", 1), ("exit", 2), ("middle", 1)])
+@pytest.mark.parametrize(
+    ("place", "legs"), [("exit", 1), ("exit", 2), ("middle", 1), ("middle", 2)]
+)
 def test_users_of_circuits_through_a_silent_relay_are_served_by_others_in_c_tors_time(
     network: TorNetwork, place: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
