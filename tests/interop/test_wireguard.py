@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from harness.fair import (
 )
 from harness.net import SERVER, Counts, Link, Network, links
 from harness.seeded import MIB
-from harness.splitter import Splitter, interfaces
-from harness.wireguard import PORT, Tunnel
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 pytestmark = pytest.mark.wireguard
 
@@ -123,3 +124,21 @@ def _agree(network: Network, splitter: Splitter) -> None:
         assert abs(said[name].down_bytes + HEADERS * said[name].down_packets - link.down_bytes) <= (
             IN_FLIGHT * 1500
         )
+
+
+def test_an_idle_tunnel_with_keepalives_has_no_long_round_trip(make_network: MakeNetwork) -> None:
+    """Nobody answers a keepalive: the time since it is not that of the next answer."""
+    network = make_network(links(2, delay="0ms"))
+    with (
+        Splitter(network.client, f"{SERVER}:{PORT}", interfaces(2)) as splitter,
+        Tunnel(network.server, network.client, LISTEN) as tunnel,
+    ):
+        tunnel.ping()
+        peer = ["wg", "set", tunnel.name, "peer", tunnel.server.public]
+        network.client.must([*peer, "persistent-keepalive", "3"])
+        for _ in range(7):
+            network.client.run(["ping", "-c", "3", "-i", "0.2", INSIDE_SERVER])
+            time.sleep(5)
+        paths = [path for each in splitter.of("stats")[3:] for path in each["paths"]]
+    longest = max(path["rtt_ms"] or 0 for path in paths)
+    assert 0 < longest < 100, "the links take no time; the rest is this machine's"

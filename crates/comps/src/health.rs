@@ -102,6 +102,7 @@ impl Health {
     /// The session sends by this path something that the server would answer.
     pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
         self.on_unasking(now);
+        self.rtt.on_sent(now);
         let Activity { active, answers } = server;
         let fresh = Silence {
             since: now,
@@ -121,7 +122,6 @@ impl Health {
     /// The session sends by this path something that nobody answers.
     pub(crate) fn on_unasking(&mut self, now: Time) {
         self.silence.iter_mut().for_each(|silence| silence.counts = false);
-        self.rtt.on_sent(now);
         self.sent = Some(now);
     }
 
@@ -186,14 +186,17 @@ impl Health {
         Some((down.tries, down.copies == 0))
     }
 
-    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. Attempts
+    /// A copy of a live datagram, which the server answers if it `asks`, is on its way by this path,
+    /// to keep it open or to try it. Attempts
     /// come in rounds of a few datagrams in a row; the next round comes after `pause`, or after the
     /// usual time if that is longer.
     ///
     /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and
     /// again the next time.
-    pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
-        self.rtt.on_sent(now);
+    pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
+        if asks {
+            self.rtt.on_sent(now);
+        }
         self.sent = Some(now);
         let Some(down) = &mut self.down else { return };
         down.tried = Some(now);
@@ -247,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_answers_times_nothing() {
+        let mut health = Health::default();
+        health.on_sent(ms(0), server(true, 0));
+        health.on_heard(ms(1));
+        for at in (3000..60_000).step_by(3000) {
+            health.on_unasking(ms(at));
+            health.on_sent(ms(at + 500), server(true, at));
+            health.on_heard(ms(at + 501));
+            assert_eq!(health.rtt(), Some(Duration::from_millis(1)), "at {at} ms");
+        }
+    }
+
+    #[test]
     fn a_second_of_use_without_an_answer_is_silence() {
         assert_eq!(used_for(900, true).silent_since(18), None);
         assert_eq!(used_for(1000, true).silent_since(20), Some(ms(0)));
@@ -296,7 +312,7 @@ mod tests {
         let mut health = Health::default();
         assert!(health.take_down(ms(0), DownReason::Silent));
         assert!(!health.take_down(ms(10), DownReason::Unreachable));
-        health.on_copy(ms(1010), Duration::ZERO);
+        health.on_copy(ms(1010), Duration::ZERO, true);
         assert!(!health.no_news_is_good_news(ms(9000)));
         assert_eq!(health.reason(), Some(DownReason::Silent));
     }
@@ -324,7 +340,7 @@ mod tests {
         assert_eq!(health.due_try(ms(999)), None);
         assert_eq!(health.due_try(ms(1000)), Some((0, true)));
         for copy in 1..=ROUND {
-            health.on_copy(ms(1000), Duration::ZERO);
+            health.on_copy(ms(1000), Duration::ZERO, true);
             assert_eq!(health.due_try(ms(1001)).is_some(), copy < ROUND, "copy {copy}");
         }
         assert_eq!(health.due_try(ms(2000)), Some((1, true)));
@@ -338,7 +354,7 @@ mod tests {
             let mut health = Health::default();
             health.take_down(ms(0), reason);
             assert!(!health.no_news_is_good_news(ms(5000)), "not tried yet");
-            health.on_copy(ms(5000), Duration::ZERO);
+            health.on_copy(ms(5000), Duration::ZERO, true);
             assert_eq!(health.no_news_is_good_news(ms(6000)), recovers, "{reason:?}");
         }
     }

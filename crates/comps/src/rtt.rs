@@ -14,6 +14,9 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const LEAST: Duration = Duration::from_millis(20);
 /// An answer later than this answers something else.
 const LATEST: Duration = Duration::from_secs(3);
+/// Age of an unanswered datagram that the answer to a later one may not be timed against: it was of
+/// a kind that nobody answers, or is lost.
+const UNANSWERED: Duration = Duration::from_secs(1);
 /// Samples that replace an older minimum: of fewer, all may be late answers of idle moments.
 const SAMPLES: u32 = 3;
 /// Samples, at least, of which a long one is believed.
@@ -41,10 +44,12 @@ pub(crate) struct RttFilter {
 }
 
 impl RttFilter {
-    /// A datagram leaves by this path.
+    /// A datagram that the server would answer leaves by this path.
     pub(crate) fn on_sent(&mut self, now: Time) {
         if self.has_settled(now) {
             self.asked = Some(now);
+        } else if self.sent.is_some_and(|sent| now.since(sent) > UNANSWERED) {
+            self.asked = None;
         }
         self.sent = Some(now);
     }
@@ -190,6 +195,19 @@ mod tests {
             filter.on_sent(sent);
             filter.on_heard(sent + Duration::from_millis(answer));
             assert_eq!(filter.rtt(), Some(Duration::from_millis(1)), "after {second} s");
+        }
+    }
+
+    #[test]
+    fn what_nobody_answered_does_not_time_the_answer_to_the_next() {
+        let mut filter = RttFilter::default();
+        filter.on_sent(ms(0));
+        filter.on_heard(ms(1));
+        for at in (5000..60_000).step_by(5000) {
+            filter.on_sent(ms(at));
+            filter.on_sent(ms(at + 2200));
+            filter.on_heard(ms(at + 2201));
+            assert_eq!(filter.rtt(), Some(Duration::from_millis(1)), "at {at} ms");
         }
     }
 

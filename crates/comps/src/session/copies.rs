@@ -125,7 +125,8 @@ impl Session {
     ) {
         self.push(self.tuples.current(path), path, batch, 0, 1, common);
         common.counters[path.index()].copies += 1;
-        self.health[path.index()].on_copy(now, pause);
+        let asks = self.is_answered(batch.datagram(0));
+        self.health[path.index()].on_copy(now, pause, asks);
     }
 
     /// How long a copy by path `index` needs as a start at try number `tries` (from 0).

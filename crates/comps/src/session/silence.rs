@@ -176,6 +176,7 @@ impl Session {
         };
         self.push(self.tuples.current(other), other, batch, at, count, common);
         common.counters[other.index()].copies += count;
-        self.health[other.index()].on_copy(now, Duration::ZERO);
+        let asks = self.is_answered(batch.datagram(at));
+        self.health[other.index()].on_copy(now, Duration::ZERO, asks);
     }
 }
