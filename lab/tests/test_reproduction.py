@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app
+from anabranch.report.tables import inline
 from anabranch.reproduction import advice, index
 from anabranch.reproduction import found as verdicts
 from anabranch.reproduction.claims import Claim, claims, papers
@@ -108,6 +109,14 @@ def test_the_table_of_designs_has_the_closed_forms_of_the_paper(data: Data) -> N
     )
     for cell in table["mTor × 3"][2:4]:
         assert cell in row
+
+
+def test_the_tables_of_observers_and_attackers_are_what_their_rows_say(data: Data) -> None:
+    text = " ".join(data.page("README.md").split())
+    rows = data.results("adversaries.jsonl")
+    assert len(rows) > 10
+    for row in rows:
+        assert inline(row["metrics"]["accuracy"]) in text, row["facts"]["run_name"]
 
 
 def test_verdicts_follow_from_whole_intervals() -> None:

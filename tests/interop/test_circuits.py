@@ -58,3 +58,35 @@ def test_designs_are_measured_in_networks_of_ours_and_of_stock_tors(
     page = (experiment.folder / "circuits.html").read_text()
     assert "Several circuits for one stream" in page
     assert "C tor" in page
+
+
+@pytest.mark.timeout(600)
+def test_loading_clients_use_the_circuits_of_the_client_that_measures(
+    tmp_path: Path, results: Results
+) -> None:
+    """On a loaded line the relays of no circuit rest; idle, the loading clients fetch nothing."""
+    words = ["--designs", "tor,mtor", "--legs", "2", "--places", "line", "--load", "employed"]
+    load = ["--levels", "0,58", "--rounds", "1", "--repetitions", "4", "--clients", "6"]
+    experiment = Experiment("circuits", tmp_path / "circuits", [*words, *load])
+    experiment.must()
+    records = {record["unit"]: record for record in experiment.records()}
+    assert set(records) == {f"{name}/line/{level}/0" for name in ("tor/1", "mtor/2")
+                            for level in (0, 58)}  # fmt: skip
+    own = 4 * ((320 << 10) + (1 << 20))
+    for unit, record in records.items():
+        assert (record["load"], record["failed"], record["load_failed"]) == ("employed", 0, 0), unit
+        legs = record["legs"]
+        for position in (0, 3):
+            busy, idle = (record["cpu"][position : position + legs],
+                          record["cpu"][position + legs : position + 3])  # fmt: skip
+            # The kernel counts CPU by 10 ms; relays of no circuit have housekeeping alone.
+            assert min(busy) >= max(idle), (unit, record["cpu"])
+            assert sum(idle) < 0.5 * sum(busy), (unit, record["cpu"])
+        assert (record["bytes"] == own) == (record["level"] == 0), (unit, record["bytes"])
+        results.add("experiment circuits", unit=unit, cpu=record["cpu"][0])
+    rows = pq.read_table(experiment.folder / "circuits.parquet").to_pylist()
+    assert {row["circuits"] for row in rows} == {"employed"}
+    assert {row["level"] for row in rows} == {0.0, 58.0}
+    page = (experiment.folder / "circuits.html").read_text()
+    assert "line at 58 %" in page
+    assert "line, idle" in page
