@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -87,6 +87,13 @@ package:  ## the Debian package: program, service, man pages, completions
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
+
+release:  ## all files of a release in CACHE/release/files: packages, static programs, wheels, SBOMs (an hour)
+	@scripts/need release
+	scripts/release $(CACHE)/release $(ARCHITECTURES)
+
+five-minutes:  ## README's first five minutes on a bare Debian 12, timed (root; after make release)
+	scripts/five-minutes $(CACHE)/release/files $(CACHE)/five-minutes
 
 book:  ## all documents as one book with a search, and the API documentation beside them; dead links fail (installs mdBook)
 	@scripts/need build

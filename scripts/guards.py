@@ -556,6 +556,22 @@ def document_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: {len(line)} columns"
 
 
+# A host of the names that a user could type, and those of RFC 2606 and 6761.
+HOST = re.compile(r"(?<![\w@.-])(?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|de)\b(?![\w.-]*\()")
+EXAMPLE_HOST = re.compile(r"(^|\.)example\.(com|net|org)$")
+
+
+def host_names(repository: Repository) -> Iterator[str]:
+    """Documents for users name no host of somebody else in what a reader may paste."""
+    for name, text in [*repository.of(".md"), *repository.of(".toml")]:
+        if not name.startswith(("README.md", "docs/guide/", "docs/emulator.md", "examples/")):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            for host in HOST.findall(line):
+                if not EXAMPLE_HOST.search(host):
+                    yield f"{name}:{number}: {host} is somebody's: use example.net"
+
+
 def _named_places(repository: Repository) -> set[str]:
     """Every ending of the paths of files and folders, without `crates/`, `src/` and `.rs`."""
     names = {name.removeprefix("crates/").replace("/src/", "/") for name in repository.files}
@@ -700,7 +716,7 @@ GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, import_circles,
     sizes, fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
     short_documents, invariants, screenshot, named_places, one_scheduler, default_schedule,
-    one_version, type_names,
+    one_version, type_names, host_names,
 )  # fmt: skip
 
 

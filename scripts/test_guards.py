@@ -101,6 +101,12 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.short_documents, {"README.md": short, "docs/long.md": long})
         self.assert_told(guards.short_documents, {"README.md": long}, "README.md: 701 words")
 
+    def test_host_names(self) -> None:
+        good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"
+        self.assert_told(guards.host_names, {"README.md": good, "docs/notes/a.md": "h3.net"})
+        bad = {"docs/guide/quic.md": "--to h3.net:443\n", "examples/a.toml": "to = 'x.test.com'"}
+        self.assert_told(guards.host_names, bad, "h3.net is", "x.test.com is")
+
     def test_invariants(self) -> None:
         """A file may stand for itself by the end of its path; prose that names none is a breach."""
         name = "docs/invariants.md"

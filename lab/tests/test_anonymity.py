@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,41 @@ def test_a_consensus_says_what_it_holds(consensus: Consensus, tmp_path: Path) ->
     ):
         (tmp_path / name).write_bytes(packed)
         assert Consensus.read(tmp_path / name).relays == 600
+
+
+def archive(*hours: int) -> bytes:
+    """A tar archive, as CollecTor has it of a month, with a consensus of each hour."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for hour in hours:
+            text = table(600 + hour).replace(b"21:00:00", f"{hour:02}:00:00".encode())
+            member = tarfile.TarInfo(f"consensuses/14/2019-12-14-{hour:02}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return out.getvalue()
+
+
+def test_one_consensus_of_an_archive_is_read(tmp_path: Path) -> None:
+    month, lone = tmp_path / "consensuses-2019-12.tar.xz", tmp_path / "one.tar"
+    month.write_bytes(lzma.compress(archive(3, 6, 9)))
+    lone.write_bytes(archive(6))
+    for hour in ("2019-12-14T06", "2019-12-14 06:00", "2019-12-14T06:00:00Z"):
+        found = Consensus.read(month, hour)
+        assert (found.relays, found.valid_after.hour) == (606, 6)
+    assert Consensus.read(lone).relays == 606
+    plain = tmp_path / "c.tsv"
+    plain.write_bytes(table())
+    for path, wanted, says in (
+        (month, None, r"several consensuses, .* valid_after='2019-12-14T03'"),
+        (month, "2019-12-14T07", "none of its 3 consensuses, of 2019-12-14 03:00:00 to"),
+        (month, "yesterday", "write a date and an hour"),
+        (plain, "2019-12-14T06", "it is no archive"),
+    ):
+        with pytest.raises(AnonymityError, match=says):
+            Consensus.read(path, wanted)
+    (tmp_path / "cut.tar").write_bytes(archive(3, 6)[:2000])
+    with pytest.raises(AnonymityError, match=r"cut\.tar"):
+        Consensus.read(tmp_path / "cut.tar", "2019-12-14T06")
 
 
 def test_the_closed_form_has_the_values_of_the_paper() -> None:

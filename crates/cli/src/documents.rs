@@ -13,7 +13,7 @@ use clap::Parser;
 use crate::Cli;
 
 /// Programs of others that the documents use.
-const OTHERS: &str = "apt cat chmod chown cp curl export install ip iptables journalctl mkdir nft \
+const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip iptables journalctl mkdir nft \
      ping pip python3 sysctl systemctl wg-quick xz";
 
 /// `crates/cli/tests/documents.rs` runs many of them; `lab/tests/test_documents.py` has the lab's.

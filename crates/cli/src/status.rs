@@ -100,13 +100,8 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// For a run of this kind; `None` where no socket can be had: a run goes on without one.
-    #[cfg(feature = "onion")]
-    pub(crate) fn of(kind: &str) -> Option<Standing> {
-        Standing::named(kind, None, None)
-    }
-
-    /// As [`Standing::of`], for a run with a name, or with a file of settings.
+    /// For a run of this kind, with its name and its file of settings where it has them; `None`
+    /// where no socket can be had: a run goes on without one.
     pub(crate) fn named(kind: &str, name: Option<&str>, file: Option<&Path>) -> Option<Standing> {
         let board = Board::open(kind).ok().flatten()?;
         let mut told = Map::new();

@@ -580,3 +580,113 @@ fn a_bridge_without_an_address_is_told_what_it_lacks() {
     let told = refused_by_program(folder.path(), &words);
     assert!(told.contains("'foo' has no address after it"), "{told}");
 }
+
+/// Words of Rust and of its readers of files, which mean nothing to a user.
+const RUST: [&str; 27] = [
+    "u8", "u16", "u32", "u64", "usize", "i16", "i32", "i64", "f32", "f64", "str", "struct", "enum",
+    "variant", "field", "sequence", "tuple", "map", "unit", "nonzero", "Option", "Vec", "String",
+    "serde", "EOF", "ident", "errno",
+];
+
+/// Asserts that no word of `message` is one of Rust's.
+fn in_plain_words(message: &str, what: &str) {
+    assert!(!message.contains("(os error"), "{what}: {message}");
+    let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let found: Vec<&str> = words.filter(|word| RUST.contains(word)).collect();
+    assert!(found.is_empty(), "{what}: {found:?}: {message}");
+}
+
+/// Contents that are no settings, keys, traces, pages or results, in several forms.
+const CONTENTS: [&str; 16] = [
+    "",
+    "7",
+    "[]",
+    "{",
+    "{}",
+    "?",
+    "null",
+    "{\"log\": 7}",
+    "{\"log\": {\"entries\": [7]}}",
+    "{\"format\": 7, \"version\": \"x\"}\n{\"a\": []}",
+    "[[path]]\nname = 7\n",
+    "path = 7\n",
+    "path = { name = 'a' }\n",
+    "listen = []\n",
+    "\u{0}\u{1}\u{2}",
+    "private = 7\npublic = []\n",
+];
+
+#[test]
+fn no_reader_of_a_users_file_answers_in_rusts_words() {
+    let mut readers: Vec<Vec<&str>> = ["split", "merge", "client", "relay", "authority"]
+        .map(|command| vec![command, "given"])
+        .into();
+    let to = ["split", "--to", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--path", "a=if:lo"];
+    readers.extend([
+        [&to[..], &["--key", "given"]].concat(),
+        vec!["split", "--wg", "given", "--path", "a=if:lo", "--check"],
+        vec!["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key", "given"],
+        vec!["emulate", "given"],
+        vec!["report", "given"],
+        vec!["anonymity", "given"],
+        vec!["client", "--authorities", "given"],
+        vec!["pt", "crawl", "--out", "made", "given"],
+        vec!["pt", "crawl", "--shape", "--out", "made", "given"],
+        vec!["experiment", "overhead", "results", "--report"],
+        vec!["experiment", "pages", "results", "--web", "web"],
+        vec![
+            "pt",
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "127.0.0.1:9",
+            "--profile",
+            "http-site",
+            "--site",
+            "127.0.0.1:9",
+            "--covers",
+            "crawled",
+        ],
+        vec![
+            "pt",
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "127.0.0.1:9",
+            "--profile",
+            "embed",
+            "--shapes",
+            "given",
+        ],
+    ]);
+    let mut refused = 0;
+    for content in CONTENTS {
+        for reader in &readers {
+            let folder = TempDir::new().unwrap();
+            for name in ["results", "web", "crawled"] {
+                fs::create_dir(folder.path().join(name)).unwrap();
+            }
+            let files = ["given", "results/units.jsonl", "web/sites.toml", "crawled/covers.json"];
+            for name in files {
+                let path = folder.path().join(name);
+                fs::write(&path, content).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            let done = finished(folder.path(), reader);
+            let told = String::from_utf8_lossy(&done.stderr).into_owned();
+            in_plain_words(&told, &format!("{reader:?} of {content:?}"));
+            refused += usize::from(!done.status.success());
+        }
+    }
+    assert!(refused > 200, "{refused} were refused");
+}
+
+/// What `anabranch` says of `arguments`; one that does not end by itself is ended.
+fn finished(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["--signal", "INT", "--kill-after", "10", "10"]);
+    command.arg(env!("CARGO_BIN_EXE_anabranch")).args(arguments).current_dir(folder);
+    command.env("XDG_STATE_HOME", folder).stdin(Stdio::null()).output().unwrap()
+}

@@ -169,3 +169,12 @@ fn a_path_that_leads_nowhere_logs_nobody_in() {
         fs::remove_file(&mark).unwrap();
     }
 }
+
+/// What ssh's own configuration would do with a name that only another machine knows.
+#[test]
+fn a_machine_behind_another_is_told_with_the_option_that_reaches_it() {
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let done = proxy.args(["mosh-proxy", "--", "inner.invalid", "22"]).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success() && said.contains("--remote-ip remote"), "{said}");
+}

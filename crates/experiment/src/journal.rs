@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anabranch_os::file_lock::FileLock;
+use anabranch_os::toml_keys::in_plain_words;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -173,7 +174,7 @@ fn whole_lines(bytes: &[u8]) -> String {
 
 fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>), JournalError> {
     let error = |line: usize, why: &dyn fmt::Display| {
-        JournalError::Line(path.to_owned(), line, why.to_string())
+        JournalError::Line(path.to_owned(), line, in_plain_words(&why.to_string()))
     };
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let (_, first) = lines.next().ok_or_else(|| error(1, &"it is empty"))?;

@@ -20,10 +20,13 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import re
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +38,12 @@ COMB = (0.6, 0.2, 0.2)
 
 LONGEST = 64 << 20
 """Bytes of the longest consensus that is read, unpacked."""
+
+_TAR_HEADER, _TAR_NAME = 512, 257
+"""Bytes of a tar file's first header, and where in it the format's name stands."""
+
+_BEGIN = 4096
+"""Bytes at the beginning of a document in which its times stand."""
 
 Floats = NDArray[np.float64]
 
@@ -209,17 +218,23 @@ class Consensus:
         self.entry_weights = self._core.entry_weights()
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Consensus:
-        """Reads a file, packed by xz (`.xz`) or gzip (`.gz`) or not at all.
+    def read(cls, path: str | os.PathLike[str], valid_after: str | None = None) -> Consensus:
+        """Reads a file, packed by xz or gzip or not at all, or one consensus of a tar archive.
+
+        Args:
+            path: of the file; its format shows in its first bytes.
+            valid_after: which consensus of an archive (CollecTor's of a month), by its first hour:
+                `2024-05-17T17`. None: the only one.
 
         Raises:
-            AnonymityError: it is no whole consensus; the message names the file.
+            AnonymityError: it is no whole consensus, or which one of an archive is not said; the
+                message names the file.
             OSError: it cannot be read.
         """
         path = Path(path)
         try:
-            return cls(_unpacked(path))
-        except (ValueError, lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+            return cls(_document(path, valid_after))
+        except (ValueError, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, EOFError) as error:
             raise AnonymityError(f"{path}: {error}") from error
 
     def paths(
@@ -376,16 +391,69 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
     return _core.closed_form(entry, exit, legs)
 
 
-def _unpacked(path: Path) -> bytes:
-    # One byte more than is read, so that the core refuses what is too long.
-    if path.suffix == ".xz":
-        with lzma.open(path) as packed:
-            return packed.read(LONGEST + 1)
-    if path.suffix == ".gz":
-        with gzip.open(path) as packed:
-            return packed.read(LONGEST + 1)
-    with path.open("rb") as file:
-        return file.read(LONGEST + 1)
+def _document(path: Path, valid_after: str | None) -> bytes:
+    """The consensus of a file; one byte more than is read, so that the core refuses a longer one.
+
+    Raises:
+        ValueError: no consensus, or several, fit `valid_after`.
+    """
+    with path.open("rb") as file, _unpacked(file) as packed:
+        head = packed.read(_TAR_HEADER)
+        packed.seek(0)
+        if head[_TAR_NAME : _TAR_NAME + 5] == b"ustar":
+            return _member(packed, valid_after)
+        if valid_after is not None:
+            raise ValueError("it is no archive: leave valid_after out")
+        return packed.read(LONGEST + 1)
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    """The content of a file that is packed by xz or gzip, or not at all."""
+    begin = file.read(6)
+    file.seek(0)
+    if begin == b"\xfd7zXZ\0":
+        return lzma.open(file)
+    return cast(IO[bytes], gzip.open(file)) if begin[:2] == b"\x1f\x8b" else file
+
+
+def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
+    """The document of an archive that is valid after this hour, or the only one."""
+    wanted = None
+    if valid_after is not None:
+        wanted = valid_after.rstrip("Z").replace("T", " ", 1)
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d(:\d\d){0,2}", wanted):
+            raise ValueError(
+                f"valid_after: '{valid_after}', write a date and an hour, 2024-05-17T17"
+            )
+    only, times = None, []
+    # A stream: one member is held at a time.
+    with tarfile.open(fileobj=archive, mode="r|") as members:
+        for member in members:
+            content = members.extractfile(member) if member.isfile() else None
+            begin = b"" if content is None else content.read(_BEGIN)
+            found = re.search(rb"^(?:# )?valid-after (\S+ \S+)", begin, re.MULTILINE)
+            if content is None or found is None:
+                continue
+            time = found[1].decode(errors="replace")
+            if wanted is not None and time.startswith(wanted):
+                return begin + content.read(LONGEST + 1 - len(begin))
+            times.append(time)
+            if wanted is None:
+                if only is not None:
+                    example = times[0][:13].replace(" ", "T")
+                    raise ValueError(
+                        f"it is an archive of several consensuses, of {times[0]} and {time} among "
+                        f"them: choose one, such as valid_after='{example}'"
+                    )
+                only = begin + content.read(LONGEST + 1 - len(begin))
+    if only is None and times:
+        raise ValueError(
+            f"none of its {len(times)} consensuses, of {min(times)} to {max(times)}, is valid "
+            f"after {wanted}"
+        )
+    if only is None:
+        raise ValueError("the archive holds no consensus")
+    return only
 
 
 def _size(value: int) -> int:

@@ -112,8 +112,9 @@ fn outcome(program: &Program, ended: &Ended) -> Value {
 
 /// Does what a line says; the answer to print, or what is wrong with it.
 fn answer(network: &Network, line: &str) -> Result<Value, String> {
-    let mut command: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| format!("not a JSON object: {error}"))?;
+    let mut command: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+        format!("not a JSON object: {}", toml_keys::in_plain_words(&error.to_string()))
+    })?;
     match (command.remove("get"), command.remove("set")) {
         (Some(Value::String(what)), None) if what == "stats" => Ok(stats("stats", network)),
         (None, Some(Value::String(link))) => set(network, link, command),
@@ -125,7 +126,8 @@ fn set(network: &Network, link: String, properties: Map<String, Value>) -> Resul
     if let Some(key) = properties.keys().find(|key| !EDIT_KEYS.contains(&key.as_str())) {
         return Err(format!("unknown key `{key}`{}", toml_keys::hint(key, EDIT_KEYS)));
     }
-    let edit: Edit = serde_json::from_value(properties.into()).map_err(|e| e.to_string())?;
+    let edit: Edit = serde_json::from_value(properties.into())
+        .map_err(|error| toml_keys::in_plain_words(&error.to_string()))?;
     network.change(&link, &edit).map_err(|error| error.to_string())?;
     Ok(json!({"event": "set", "link": link}))
 }

@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 
 use super::bar::spoken;
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, names};
+use crate::screen::frame::{Look, Order, Picture, cut, names};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, bar, percent};
@@ -143,6 +143,7 @@ impl Picture for Model {
         ];
         let lines = (head.len() as u16).min(area.height);
         for (line, place) in head.into_iter().zip(0..lines) {
+            let line = cut(line, area.width);
             frame.render_widget(line, Rect { y: area.y + place, height: 1, ..area });
         }
         let results: Vec<_> = self.results.iter().cloned().collect();

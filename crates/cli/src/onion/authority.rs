@@ -158,7 +158,8 @@ impl AuthorityArgs {
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("authority")?;
         let (description, core) = (args.description()?, args.core()?);
-        let log = Arc::new(Log::new("authority", args.common.json, args.common.quiet)?);
+        let standing = args.common.standing("authority", flags.common.file.as_deref());
+        let log = Arc::new(Log::new(standing, args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;

@@ -256,8 +256,12 @@ impl ClientArgs {
             quic: links.quic,
             trace: args.trace()?,
         };
+        let posted = (
+            args.common.standing("client", flags.common.file.as_deref()),
+            args.common.name.clone(),
+        );
         let mut screen =
-            Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
+            Screen::of(posted, args.common.json, args.common.quiet).map_err(Failure::trouble)?;
         for text in told.into_iter().chain(claim.tightened.iter().cloned()) {
             screen.tell(ClientEvent::Trouble(text));
         }

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::log::Log;
 use crate::failure::Failure;
+use crate::status::Standing;
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -58,7 +59,7 @@ pub(super) struct CrawlSide {
 
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let log = Log::new("pt", self.json, false)?;
+        let log = Log::new(Standing::named("pt", None, None), self.json, false)?;
         // A browser may be at it for minutes before what it takes is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!("{}: it exists already", self.out.display())));

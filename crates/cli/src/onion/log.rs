@@ -33,16 +33,16 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// As the flags want it, for a program of this name. Who runs goes on when nobody reads any
-    /// more.
+    /// A log as the flags want it, for a run that is posted as `standing`. It goes on when nobody
+    /// reads any more.
     ///
     /// # Errors
     /// The threads that write cannot be had.
-    pub(super) fn new(program: &str, json: bool, quiet: bool) -> Result<Log, Failure> {
+    pub(super) fn new(standing: Option<Standing>, json: bool, quiet: bool) -> Result<Log, Failure> {
         let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let (out, warnings) =
             (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
-        let standing = Mutex::new(Standing::of(program));
+        let standing = Mutex::new(standing);
         let (clock, journal) = (Clock::start(), Journal::of_stdout());
         Ok(Log { json, quiet, clock, out, warnings, journal, standing })
     }

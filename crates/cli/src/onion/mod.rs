@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 use crate::split::forms;
+use crate::status::{Standing, run_name};
 
 pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
@@ -78,6 +79,10 @@ pub(crate) struct Common {
     /// Read DirAuthority lines from FILE.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
+    /// Give this run a name for 'anabranch status' and the live view.
+    #[arg(long, value_name = "NAME", value_parser = run_name)]
+    #[serde(deserialize_with = "forms::name")]
+    name: Option<String>,
     /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
@@ -88,7 +93,7 @@ pub(crate) struct Common {
 
 impl Common {
     /// The settings' names in a file.
-    const KEYS: [&str; 5] = ["data", "authority", "authorities", "json", "quiet"];
+    const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
     /// The flags, and what the file says where they are silent.
     fn or(self, file: Common) -> Common {
@@ -97,6 +102,7 @@ impl Common {
             data: self.data.or(file.data),
             authority: either(self.authority, file.authority),
             authorities: self.authorities.or(file.authorities),
+            name: self.name.or(file.name),
             json: self.json || file.json,
             quiet: self.quiet || file.quiet,
         }
@@ -104,8 +110,13 @@ impl Common {
 
     /// These, but for what wants a restart: that is as it was.
     fn over_fixed(self, old: &Common) -> Common {
-        let (data, json, quiet) = (old.data.clone(), old.json, old.quiet);
-        Common { data, json, quiet, ..self }
+        let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
+        Common { data, name, json, quiet, ..self }
+    }
+
+    /// The entry for `anabranch status` of a run of `program` with these settings.
+    fn standing(&self, program: &str, file: Option<&Path>) -> Option<Standing> {
+        Standing::named(program, self.name.as_deref(), file)
     }
 
     /// Where state is kept: for the command of this name, if nobody says.

@@ -22,6 +22,7 @@ use super::crawl::CrawlSide;
 use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
+use crate::status::{Standing, run_name};
 
 /// What is in the environment where another program has started us.
 const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
@@ -155,6 +156,9 @@ struct PtCommon {
     /// --help' lists them) [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
+    /// Give this run a name for 'anabranch status'.
+    #[arg(long, value_name = "NAME", value_parser = run_name)]
+    name: Option<String>,
     /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
@@ -182,7 +186,7 @@ impl PtCommon {
     }
 
     fn log(&self) -> Result<Log, Failure> {
-        Log::new("pt", self.json, self.quiet)
+        Log::new(Standing::named("pt", self.name.as_deref(), None), self.json, self.quiet)
     }
 }
 

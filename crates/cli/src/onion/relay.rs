@@ -198,9 +198,11 @@ impl RelayArgs {
         let links = LinkWishes::new(&args.link)?.with_congestion(args.quic_congestion)?;
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
-        let log = Arc::new(Log::new("relay", args.common.json, args.common.quiet)?);
+        let standing = args.common.standing("relay", flags.common.file.as_deref());
+        let log = Arc::new(Log::new(standing, args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
-        let mut screen = Screen::live(log, Model::new(nickname, limit.clone()));
+        let mut screen =
+            Screen::live(log, Model::new(nickname, args.common.name.clone(), limit.clone()));
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("relay")?;

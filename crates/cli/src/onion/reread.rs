@@ -29,9 +29,10 @@ pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
 }
 
 /// Those of [`Common`] that want a restart.
-pub(super) fn common(old: &Common, new: &Common) -> [Setting; 3] {
+pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     [
         ("data", old.data != new.data),
+        ("name", old.name != new.name),
         ("json", old.json != new.json),
         ("quiet", old.quiet != new.quiet),
     ]

@@ -18,6 +18,7 @@ use super::log::stamped;
 use super::screen::Screen;
 use super::{platform, state_folder};
 use crate::failure::Failure;
+use crate::status::{Standing, run_name};
 
 /// Where programs come in if nobody says: as Tor Browser has it.
 const LISTEN: &str = "127.0.0.1:9150";
@@ -57,6 +58,9 @@ pub(crate) struct UpArgs {
     /// Print the torrc lines with which a stock tor joins the network of this --data, then exit.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
+    /// Give this run a name for 'anabranch status' and the live view.
+    #[arg(long, value_name = "NAME", value_parser = run_name)]
+    name: Option<String>,
     /// Print events as JSON lines.
     #[arg(long)]
     json: bool,
@@ -79,7 +83,9 @@ impl UpArgs {
         let stop = stop_signals().map_err(Failure::trouble)?;
         let settings = self.settings(data)?;
         let socks = settings.listen[0];
-        let mut screen = Screen::of("up", self.json, self.quiet).map_err(Failure::trouble)?;
+        let name = self.name.clone();
+        let posted = (Standing::named("up", name.as_deref(), None), name);
+        let mut screen = Screen::of(posted, self.json, self.quiet).map_err(Failure::trouble)?;
         let json = self.json.then(Clock::start);
         let mut watch = |event: EmbeddedEvent| match event {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),

@@ -7,6 +7,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Clear, Paragraph};
+use textwrap::core::display_width;
 
 use super::Recent;
 use super::palette::Palette;
@@ -24,6 +25,10 @@ pub(crate) trait Picture: Clone + Send + 'static {
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
     /// The last events.
     fn recent(&self) -> &Recent;
+    /// Words of its tables that need an explanation, each with it: shown with the keys.
+    fn legend(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
     /// The view is so old; whether that changes what is shown.
     fn grow_older(&mut self, _: Duration) -> bool {
         false
@@ -81,18 +86,68 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     let body = picture.height().min(area.height - keys);
     let events = area.height - keys - body;
     picture.draw(frame, Rect { height: body, ..area }, look);
-    let recent = picture.recent().text(events, look.palette);
+    let recent = fitted(picture.recent().text(events, look.palette), area.width);
     frame.render_widget(Paragraph::new(recent), Rect { y: area.y + body, height: events, ..area });
     let orders = picture.orders();
     if look.help {
-        explain(frame, Rect { height: body + events, ..area }, &orders, look);
+        let area = Rect { height: body + events, ..area };
+        explain(frame, area, (&orders, picture.legend()), look);
     }
     let line = keys_line(&orders, look);
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
-/// What the keys do, over the lowest lines of `area`.
-fn explain(frame: &mut Frame<'_>, area: Rect, orders: &[&str], look: &Look) {
+/// The beginning of a view: its program, and the run's name where it has one.
+pub(crate) fn title(program: &str, name: Option<&str>) -> String {
+    name.map_or_else(|| program.to_owned(), |name| format!("{program} '{name}'"))
+}
+
+/// `text` with "…" at the end of each line that is longer than `width` columns.
+pub(crate) fn fitted(text: Text<'_>, width: u16) -> Text<'_> {
+    Text { lines: text.lines.into_iter().map(|line| cut(line, width)).collect(), ..text }
+}
+
+/// `line` in at most `width` columns, the last of which is "…" where something is cut.
+pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
+    let width = usize::from(width);
+    if line.width() <= width {
+        return line;
+    }
+    let mut left = width.saturating_sub(1);
+    let mut spans = Vec::new();
+    for span in line.spans {
+        let room = left;
+        left = left.saturating_sub(span.width());
+        if span.width() <= room {
+            spans.push(span);
+            continue;
+        }
+        let text = beginning(&span.content, room) + if width > 0 { "…" } else { "" };
+        spans.push(Span::styled(text, span.style));
+        break;
+    }
+    Line { spans, ..line }
+}
+
+/// As much of `text` as `width` columns hold.
+fn beginning(text: &str, width: usize) -> String {
+    let mut left = width;
+    let fits = |c: &char| {
+        let needed = display_width(c.encode_utf8(&mut [0; 4]));
+        let fits = needed <= left;
+        left = left.saturating_sub(needed);
+        fits
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// What the keys do and what words mean, over the lowest lines of `area`.
+fn explain(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (orders, legend): (&[&str], &[(&'static str, &'static str)]),
+    look: &Look,
+) {
     let mut lines = vec![
         ("q, Ctrl-C", "stop the run; Ctrl-C again stops it at once".to_owned()),
         ("p", "pause or resume the view; the run continues".to_owned()),
@@ -101,6 +156,7 @@ fn explain(frame: &mut Frame<'_>, area: Rect, orders: &[&str], look: &Look) {
     if orders.len() > 1 {
         lines.insert(2, ("s", format!("sort by {}, in turn", orders.join(", "))));
     }
+    lines.extend(legend.iter().map(|(word, what)| (*word, (*what).to_owned())));
     let lines = lines.into_iter().map(|(keys, what)| {
         Line::from(vec![Span::styled(format!("  {keys:<10}"), look.palette.head()), what.into()])
     });
@@ -204,6 +260,23 @@ pub(crate) mod tests {
         assert_eq!(told[3], "keys");
         assert!(told[6].ends_with("sort by given, size, in turn"), "{told:?}");
         assert!(told[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{told:?}");
+    }
+
+    #[test]
+    fn what_finds_no_room_in_a_line_is_marked() {
+        let shown = |width| {
+            let spans = vec![Span::raw("abc"), Span::raw("d日本e")];
+            cut(Line::from(spans), width).to_string()
+        };
+        assert_eq!([shown(9), shown(8)], ["abcd日本e", "abcd日…"]);
+        assert_eq!([shown(7), shown(5)], ["abcd日…", "abcd…"]);
+        assert_eq!([shown(4), shown(1), shown(0)], ["abc…", "…", ""]);
+        let mut recent = Recent::default();
+        recent.keep(Default::default(), "x".repeat(100));
+        let buffer = seen(&Numbers(vec![1], recent), 80, &Look::new(Palette::new(true)));
+        let told = crate::screen::golden::text(&buffer);
+        let line = told.lines().find(|line| line.contains('x')).unwrap();
+        assert!(line.ends_with("x…") && line.chars().count() == 80, "{line}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How fast a sum grows: now, and in each of the last seconds.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -61,6 +62,35 @@ impl Meter {
     }
 }
 
+/// The greatest rate of several meters over each number of the last seconds: what graphs of one
+/// scale share, whatever their width.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Peaks(Arc<[f64]>);
+
+impl Peaks {
+    /// Those of these rates, each with the newest last.
+    pub(crate) fn of<P: DoubleEndedIterator<Item = f64>>(pasts: impl Iterator<Item = P>) -> Peaks {
+        let mut peaks = vec![0.0_f64; usize::from(Meter::SECONDS)];
+        for past in pasts {
+            for (peak, rate) in peaks.iter_mut().zip(past.rev()) {
+                *peak = peak.max(rate);
+            }
+        }
+        let mut most = 0.0_f64;
+        for peak in &mut peaks {
+            most = most.max(*peak);
+            *peak = most;
+        }
+        Peaks(peaks.into())
+    }
+
+    /// The greatest rate of the last `seconds`.
+    pub(crate) fn over(&self, seconds: usize) -> f64 {
+        let last = seconds.min(self.0.len()).checked_sub(1);
+        last.map_or(0.0, |last| self.0[last])
+    }
+}
+
 fn rate((began, before): (Time, u64), (now, sum): (Time, u64)) -> f64 {
     let seconds = now.since(began).as_secs_f64();
     if seconds > 0.0 { sum.saturating_sub(before) as f64 / seconds } else { 0.0 }
@@ -101,5 +131,14 @@ mod tests {
         assert_eq!(meter.rate(), 0.0);
         meter.follow(Time::from_secs(1), 5);
         assert_eq!(meter.rate(), 0.0);
+    }
+
+    #[test]
+    fn a_scale_is_that_of_the_seconds_that_are_shown() {
+        let pasts = [[9.0, 1.0, 2.0], [0.0, 4.0, 0.0]];
+        let peaks = Peaks::of(pasts.iter().map(|past| past.iter().copied()));
+        let over = [0, 1, 2, 3, 60, 99].map(|seconds| peaks.over(seconds));
+        assert_eq!(over, [0.0, 2.0, 4.0, 9.0, 9.0, 9.0]);
+        assert_eq!(Peaks::default().over(8), 0.0);
     }
 }

@@ -5,6 +5,7 @@ use ratatui::layout::{Alignment, Constraint};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Row, Table};
 
+use super::frame::cut;
 use super::palette::Palette;
 
 /// What stands in a cell of so many columns.
@@ -83,7 +84,8 @@ pub(crate) fn table<'r, R: 'r>(
     let heads = Row::new(heads).style(palette.head());
     let cells = |row: &R| {
         let cell = |(column, width): &(&Column<R>, u16)| {
-            Cell::from(Line::from((column.cell)(row, *width, palette)).alignment(column.align))
+            let line = Line::from((column.cell)(row, *width, palette));
+            Cell::from(cut(line, *width).alignment(column.align))
         };
         Row::new(shown.iter().map(cell).collect::<Vec<_>>())
     };

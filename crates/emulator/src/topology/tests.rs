@@ -50,7 +50,7 @@ fn all_hosts_tcp_is_cubic_unless_another_is_named() {
     assert_eq!(Topology::parse(GOOD, "t.toml").unwrap().tcp, TcpControl::Cubic);
     let named = GOOD.replace("seed = 7", "tcp = \"bbr\"");
     assert_eq!(Topology::parse(&named, "t.toml").unwrap().tcp, TcpControl::Bbr);
-    assert!(mistake("seed = 7", "tcp = \"fast\"").contains("unknown variant `fast`"));
+    assert!(mistake("seed = 7", "tcp = \"fast\"").contains("unknown value `fast`"));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn mistakes_in_programs_are_told_with_their_line() {
         ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is not a name of a variable"),
         ("500ms", "-500ms", "t.toml:31: `start`: `-500ms` is not a time"),
         ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
-        ("\"any\"", "\"runing\"", "t.toml:32: `expect`: unknown variant"),
+        ("\"any\"", "\"runing\"", "t.toml:32: `expect`: unknown value"),
         ("directory", "dir", "t.toml:30: unknown key `dir` in [program]; did you mean"),
     ] {
         let error = with_programs(from, to).unwrap_err();

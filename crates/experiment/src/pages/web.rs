@@ -5,6 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use anabranch_os::toml_keys;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -75,8 +76,9 @@ impl Web {
         let list = folder.join("sites.toml");
         let wrong = |why: &dyn fmt::Display| WebError(format!("{}: {why}", list.display()));
         let text = fs::read_to_string(&list).map_err(|error| wrong(&error))?;
+        let file = list.display().to_string();
         let List { site: mut sites } =
-            toml::from_str(&text).map_err(|error| wrong(&error.to_string().trim()))?;
+            toml_keys::read(&text, &file, &[]).map_err(|error| WebError(error.to_string()))?;
         let folder = folder.canonicalize().map_err(|error| wrong(&error))?;
         if sites.len() > MOST {
             return Err(wrong(&format!("more than {MOST} sites")));

@@ -45,6 +45,13 @@ const WHOLE: &[(&str, &str)] = &[
     ("invalid IPv4 address syntax", "it is no IPv4 address"),
     ("invalid IPv6 address syntax", "it is no IPv6 address"),
     ("invalid socket address syntax", "write ADDRESS:PORT, as 127.0.0.1:9001"),
+    ("unknown variant ", "unknown value "),
+    ("unknown field ", "unknown key "),
+    ("EOF while parsing", "it ends within"),
+    ("trailing characters", "more text follows its end"),
+    ("expected value", "it is no JSON"),
+    ("expected ident", "it is no JSON"),
+    ("key must be a string", "a key without quotes"),
     ("provided string was not `true` or `false`", "write true or false"),
 ];
 
@@ -58,6 +65,9 @@ const WHOLE: &[(&str, &str)] = &[
 /// ```
 #[must_use]
 pub fn in_plain_words(message: &str) -> String {
+    if let Some((message, place)) = json_place(message) {
+        return format!("{}, at {place}", in_plain_words(message));
+    }
     let message = without_codes(message);
     let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
     let kinds = ["invalid type: ", "invalid value: ", "invalid length "];
@@ -68,6 +78,14 @@ pub fn in_plain_words(message: &str) -> String {
         Some((found, wanted)) => format!("{}: {}", plain_found(found), plain_wanted(wanted)),
         None => message,
     }
+}
+
+/// The place that a reader of JSON adds: "line 2 column 7", or none where it knows none.
+fn json_place(message: &str) -> Option<(&str, &str)> {
+    let (message, place) = message.rsplit_once(" at line ")?;
+    let (line, column) = place.split_once(" column ")?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(line) && is_number(column)).then_some((message, place))
 }
 
 /// `text` without the numbers of the kernel's errors, which their words stand before.
@@ -85,8 +103,11 @@ pub fn without_codes(text: &str) -> String {
     plain
 }
 
-/// An enum's name, where none of its forms fits.
+/// An enum's name, where none of its forms fits; a key that is missing.
 fn without_variants(message: String) -> String {
+    if let Some(key) = message.strip_prefix("missing field ") {
+        return format!("{key} is missing");
+    }
     match message.strip_prefix("data did not match any variant of untagged enum ") {
         Some(_) => "it has none of the forms that may stand here".to_owned(),
         None => message,
@@ -218,6 +239,22 @@ mod tests {
             }
         }
         assert!(refused > 150, "{refused}");
+    }
+
+    #[test]
+    fn a_place_in_json_stays_behind_plain_words() {
+        let told = |text: &str| {
+            let error = serde_json::from_str::<Inner>(text).unwrap_err();
+            in_plain_words(&error.to_string())
+        };
+        assert_eq!(told("[]"), "a list of 0: write a table, at line 1 column 2");
+        assert_eq!(told("7"), "7: write a table, at line 1 column 1");
+        assert_eq!(told("{}"), "`name` is missing, at line 1 column 2");
+        assert_eq!(told("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
+        assert_eq!(told("{"), "it ends within an object, at line 1 column 1");
+        assert_eq!(told("?"), "it is no JSON, at line 1 column 1");
+        let own = "it came at line 7 column x";
+        assert_eq!(in_plain_words(own), own);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use anabranch_os::toml_keys::in_plain_words;
 use anabranch_stego::{Hiding, Object, Site};
 use serde::{Deserialize, Serialize};
 
@@ -142,8 +143,8 @@ fn entry(fetched: &Fetched) -> Entry {
 /// # Errors
 /// It is none: one line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
-    let document: Document =
-        serde_json::from_slice(bytes).map_err(|error| format!("these are no covers: {error}"))?;
+    let document: Document = serde_json::from_slice(bytes)
+        .map_err(|error| format!("these are no covers: {}", in_plain_words(&error.to_string())))?;
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use anabranch_os::toml_keys::in_plain_words;
 use base64ct::{Base64, Encoding};
 use chrono::{DateTime, NaiveDateTime};
 use serde_json::Value;
@@ -20,8 +21,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// It is no HAR file, or has no such request.
 pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let file: Value =
-        serde_json::from_slice(text).map_err(|error| format!("it is not a HAR file: {error}"))?;
+    let file: Value = serde_json::from_slice(text)
+        .map_err(|error| format!("it is not a HAR file: {}", in_plain_words(&error.to_string())))?;
     let entries = file["log"]["entries"].as_array();
     let entries = entries.ok_or("it is not a HAR file: it has no list `log.entries`")?;
     let (mut found, mut exchanges) = (Found::default(), Vec::new());

@@ -151,7 +151,7 @@ pub enum ClientEvent {
 ///
 /// # Errors
 /// An address cannot be listened on, the state that was kept cannot be read, the kernel has no
-/// files left at the start, or the trace cannot be written.
+/// files left at the start, or the trace could not be written to its end.
 pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -180,8 +180,7 @@ pub fn run_rereading(
     watch(ClientEvent::Listening(listening));
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
-    desk.keep(watch);
-    desk.trace.map_or(Ok(()), CellTrace::finish)
+    desk.end(watch)
 }
 
 /// Why no path of a network can be built, whatever its exit lets out.
@@ -207,6 +206,8 @@ struct ClientLoop<'r> {
     clocks: Clocks,
     sets: SetBook,
     trace: Option<CellTrace>,
+    /// Writing the trace failed during the run, which then ends with an error.
+    trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
     /// Relays that it lists, and those that can be used.
@@ -279,6 +280,7 @@ impl<'r> ClientLoop<'r> {
             clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
             sets: SetBook::default(),
             trace: trace.transpose()?,
+            trace_failed: false,
             rng,
             network: None,
             relays: [0; 2],
@@ -398,10 +400,27 @@ impl<'r> ClientLoop<'r> {
         let seen = self.station.core.take_seen();
         let mut placed = seen.iter().filter_map(|cell| Some((cell, self.sets.get(cell.circuit)?)));
         if let Err(error) = placed.try_for_each(|(cell, place)| trace.push(cell, place)) {
-            self.trace = None;
-            let told = format!("the trace ends early, and keeps what was written before: {error}");
-            watch(ClientEvent::Trouble(told));
+            self.lose_trace(&error, watch);
         }
+    }
+
+    /// The trace cannot be written: the client goes on, and its exit code reports that.
+    fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
+        (self.trace, self.trace_failed) = (None, true);
+        let told = format!("the trace ends early, and keeps what was written before: {error}");
+        watch(ClientEvent::Trouble(told));
+    }
+
+    /// Keeps the state and completes the trace.
+    ///
+    /// # Errors
+    /// The trace could not be written to its end.
+    fn end(mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<()> {
+        self.keep(watch);
+        if self.trace_failed {
+            return Err(io::Error::other("the trace ends early"));
+        }
+        self.trace.map_or(Ok(()), CellTrace::finish)
     }
 
     fn keep(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
@@ -782,6 +801,18 @@ mod tests {
             trace: None,
         };
         ClientLoop::new(settings, anabranch_os::entropy::generator().unwrap(), stop, None).unwrap()
+    }
+
+    #[test]
+    fn a_trace_that_failed_changes_how_the_run_ends() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut told = Vec::new();
+        let mut watch = |event| told.push(event);
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        desk.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
+        assert_eq!(desk.end(&mut watch).unwrap_err().to_string(), "the trace ends early");
+        let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("the trace ends early"));
+        assert!(told.iter().any(is_told));
     }
 
     #[test]

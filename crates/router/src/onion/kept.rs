@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use anabranch_os::toml_keys::in_plain_words;
 use serde::de::DeserializeOwned;
 
 use super::store_error::StoreError;
@@ -57,8 +58,10 @@ pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreError> {
     Ok(match read_text(path)? {
         Stored::Whole(text) if text.trim().is_empty() => Stored::Damaged("it is empty".to_owned()),
-        Stored::Whole(text) => serde_json::from_str(&text)
-            .map_or_else(|error| Stored::Damaged(error.to_string()), Stored::Whole),
+        Stored::Whole(text) => serde_json::from_str(&text).map_or_else(
+            |error| Stored::Damaged(in_plain_words(&error.to_string())),
+            Stored::Whole,
+        ),
         Stored::Absent => Stored::Absent,
         Stored::Damaged(why) => Stored::Damaged(why),
     })

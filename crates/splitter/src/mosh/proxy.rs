@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +12,14 @@ use super::Family;
 /// over two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the way to the server may take before the user reads why that may be.
+const NOTICE: Duration = Duration::from_secs(3);
+
+/// Cure where this program's way to the server is not ssh's own: a command line's `ProxyCommand`
+/// goes before a `ProxyJump` of ssh_config(5).
+const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add --remote-ip \
+                        remote";
+
 /// Does what ssh expects of a `ProxyCommand` (ssh_config(5)): connects to `host`, copies standard
 /// input to it and what comes back to standard output. Before that it says `MOSH IP ADDRESS` on
 /// standard error: the address that answered, which is where the session's datagrams have to go
@@ -19,7 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// The name has no address of the family, or none of them answers; or a copy fails.
 pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
-    let server = reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE)?;
+    let find = || reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE);
+    let notice = format!("still connecting to {host} port {port}; {JUMP}");
+    // Nobody may be there to read it.
+    let say = move || _ = writeln!(io::stderr(), "{notice}");
+    let explained = |error: io::Error| io::Error::new(error.kind(), format!("{error}; {JUMP}"));
+    let server = with_notice(NOTICE, say, find).map_err(explained)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
     // Not waited for: standard input may stay open when the server has gone.
@@ -29,6 +43,23 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
         let _ = up.shutdown(Shutdown::Write);
     });
     copy(&mut &server, &mut io::stdout().lock())
+}
+
+/// Does `work`, and calls `say` from another thread if that takes longer than `after`.
+fn with_notice<R>(
+    after: Duration,
+    say: impl FnOnce() + Send + 'static,
+    work: impl FnOnce() -> R,
+) -> R {
+    let (done, waits) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if waits.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+            say();
+        }
+    });
+    let result = work();
+    drop(done);
+    result
 }
 
 fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> {
@@ -62,6 +93,18 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn only_a_way_that_takes_long_is_explained() {
+        let told = |after: u64, takes: u64| {
+            let (say, heard) = mpsc::channel();
+            let wait = || thread::sleep(Duration::from_millis(takes));
+            with_notice(Duration::from_millis(after), move || say.send(()).unwrap(), wait);
+            heard.recv_timeout(Duration::from_secs(5)).is_ok()
+        };
+        assert!(told(10, 300));
+        assert!(!told(60_000, 1));
+    }
 
     #[test]
     fn an_address_that_does_not_answer_gives_way_to_the_next() {

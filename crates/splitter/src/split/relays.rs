@@ -184,8 +184,10 @@ impl Driver<'_> {
 
     /// A path was looked at again: what became of it.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
-        if look.moved {
+        if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
+            let name = &self.uplinks.ways.of(look.path).name;
+            self.report.screen.warn(&format!("path '{name}': {moved}; sessions go on"));
         }
         let broken = self.uplinks.proxies.on_look(now, look);
         self.tell_path(now, look.path, broken);

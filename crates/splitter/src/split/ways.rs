@@ -1,7 +1,8 @@
 //! The paths' ways out of this machine, looked at again whenever the machine's network changes.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_comps::DownReason;
@@ -18,13 +19,47 @@ const PAUSE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What became of a path at a second look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) path: PathId,
     /// What is wrong with it, if anything.
     pub(super) broken: Option<DownReason>,
-    /// Whether its sockets belong to a way out that is no more.
-    pub(super) moved: bool,
+    /// The way out that its sockets belong to is no more: what changed.
+    pub(super) moved: Option<Moved>,
+}
+
+/// A way out that took the place of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// The source addresses before and now, as far as the kernel tells.
+    addresses: [Option<IpAddr>; 2],
+    /// The interface now, where it is another one.
+    device: Option<String>,
+}
+
+impl Moved {
+    fn between(before: &Egress, now: &Egress) -> Option<Moved> {
+        is_elsewhere(before, now).then(|| Moved {
+            addresses: [before.sends_as, now.sends_as],
+            device: now.device.clone().filter(|_| before.index != now.index),
+        })
+    }
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.addresses {
+            [Some(before), Some(now)] if before != now => {
+                write!(f, "its address changed from {before} to {now}")?;
+            }
+            [None, Some(now)] => write!(f, "its address is {now}")?,
+            _ => f.write_str("it leaves by another way")?,
+        }
+        match &self.device {
+            Some(device) => write!(f, ", at the interface {device}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Every path's way out.
@@ -214,8 +249,10 @@ impl Ways {
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
-        self.egresses[index] = paths::redirect(spec, before, found, self.fwmark)?;
-        Some(Look { path, broken: None, moved: true })
+        let now = paths::redirect(spec, before, found, self.fwmark)?;
+        let addresses = [before.sends_as, now.sends_as];
+        self.egresses[index] = now;
+        Some(Look { path, broken: None, moved: Some(Moved { addresses, device: None }) })
     }
 
     fn learn_anywhere(
@@ -240,12 +277,13 @@ impl Ways {
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");
-        let (mut moved, mut fault) = (false, None);
+        let (mut moved, mut fault) = (None, None);
         let places = families[index].iter_mut().zip(&mut self.last[index]);
         for ((place, last), answer) in places.zip(answers) {
             match answer {
                 Ok(egress) => {
-                    moved |= last.as_ref().is_some_and(|before| is_elsewhere(before, &egress));
+                    let change = last.as_ref().and_then(|before| Moved::between(before, &egress));
+                    moved = moved.or(change);
                     *last = Some(egress.clone());
                     *place = Some(egress);
                 }
@@ -268,12 +306,12 @@ impl Ways {
         match answer {
             Ok(egress) => {
                 let before = &self.egresses[index];
-                let moved = is_elsewhere(before, &egress);
+                let moved = Moved::between(before, &egress);
                 self.egresses[index] = egress;
                 Some(Look { path, broken: None, moved })
             }
             Err(error) if error.fault.is_passing() => None,
-            Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: false }),
+            Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: None }),
         }
     }
 }
@@ -320,7 +358,7 @@ mod tests {
         let down = error(Fault::DeviceDown("lo".into()));
         let looks = ways.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
         let broken = Some(DownReason::Interface);
-        assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: false }]);
+        assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: None }]);
         assert_eq!(ways.next_timeout(), Some(AT + RETRY));
         let looks = ways.look_again(AT + RETRY);
         assert!(looks.len() == 2 && looks.iter().all(|look| look.broken.is_none()), "{looks:?}");
@@ -335,8 +373,25 @@ mod tests {
         let looks =
             ways.learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
         assert_eq!(looks[0].broken, Some(DownReason::Unreachable));
-        assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: false });
+        assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: None });
         assert_eq!(ways.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_path_whose_address_changed_is_told_with_both() {
+        let mut ways = ways();
+        let mut other = ways.egresses.clone();
+        other[1].sends_as = "127.0.0.9".parse().ok();
+        let looks = ways.learn(AT, Ok(other.clone().into_iter().map(Ok).collect()));
+        let told = |looks: &[Look]| -> Vec<Option<String>> {
+            looks.iter().map(|look| look.moved.as_ref().map(ToString::to_string)).collect()
+        };
+        let changed = "its address changed from 127.0.0.3 to 127.0.0.9".to_owned();
+        assert_eq!(told(&looks), [None, Some(changed)]);
+        (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
+        let looks = ways.learn(AT, Ok(other.into_iter().map(Ok).collect()));
+        let moved = "it leaves by another way, at the interface wlan1".to_owned();
+        assert_eq!(told(&looks), [None, Some(moved)]);
     }
 
     #[test]

@@ -16,18 +16,21 @@ mod draw;
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
+    /// The run's name.
+    name: Option<String>,
 }
 
 impl Live {
-    pub(super) fn new(plain: Plain) -> Live {
-        Live { plain, live: LiveView::new() }
+    pub(super) fn new(plain: Plain, name: Option<String>) -> Live {
+        Live { plain, live: LiveView::new(), name }
     }
 }
 
 impl Screen for Live {
     fn listening(&mut self, about: &Listening) {
         self.plain.listening(about);
-        self.live.begin(self.plain.flush(), Model::default());
+        let model = Model { name: self.name.clone(), ..Model::default() };
+        self.live.begin(self.plain.flush(), model);
     }
 
     fn reloaded(&mut self, now: Time, about: &Listening) {

@@ -5,12 +5,14 @@ use anabranch_multipath::Time;
 use anabranch_splitter::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 
 use crate::screen::Recent;
-use crate::screen::meter::Meter;
+use crate::screen::meter::{Meter, Peaks};
 use crate::split::advice;
 
 /// All that a person sees of a run at one moment.
 #[derive(Clone, Default)]
 pub(super) struct Model {
+    /// The run's name.
+    pub(super) name: Option<String>,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
     pub(super) recent: Recent,
@@ -30,8 +32,8 @@ pub(super) struct Row {
     pub(super) shares: [f64; 2],
     /// Bytes: in, out, both ways.
     meters: [Meter; 3],
-    /// Bytes that any path carried in a second of those that are kept, at most.
-    pub(super) most: f64,
+    /// Bytes a second of the busiest path, for the scale of all graphs.
+    pub(super) most: Peaks,
 }
 
 impl Row {
@@ -46,8 +48,8 @@ impl Model {
     pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let clients = snapshot.clients.iter().filter(|client| client.up);
         let mut rows: Vec<_> = clients.flat_map(|client| self.rows_of(now, client)).collect();
-        let most = rows.iter().flat_map(Row::past).fold(0.0, f64::max);
-        rows.iter_mut().for_each(|row| row.most = most);
+        let most = Peaks::of(rows.iter().map(Row::past));
+        rows.iter_mut().for_each(|row| row.most = most.clone());
         self.rows = rows;
         self.snapshot.clone_from(snapshot);
         self.time = now;
@@ -72,7 +74,7 @@ impl Model {
                 rates: [0, 1].map(|way| meters[way].rate() * 8.0),
                 shares: [0, 1].map(|way| share(bytes(counters)[way], totals[way])),
                 meters,
-                most: 0.0,
+                most: Peaks::default(),
             }
         };
         client.paths.iter().enumerate().map(row).collect()

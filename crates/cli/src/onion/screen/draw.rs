@@ -14,8 +14,8 @@ use ratatui::widgets::Paragraph;
 
 use super::model::{Model, Row, SetRow, StreamMeters};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, names};
-use crate::screen::meter::Meter;
+use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
+use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, scaled, share, sparks};
@@ -43,7 +43,7 @@ const COLUMNS: [Column<CircuitLine>; 9] = [
     Column::number("bit/s up", 8, 4, |line, _, _| line.of(|row| rate(&row.carried, 1))),
     Column::number("streams", 7, 5, |line, _, _| line.of(|row| row.seen.streams.to_string())),
     Column::number("age", 7, 7, |line, _, _| line.of(|row| age(row.seen.age))),
-    Column::<CircuitLine>::graph("last # s", [12, Meter::SECONDS], 6, |line, width, ink| {
+    Column::<CircuitLine>::graph("bit/s #s", [12, Meter::SECONDS], 6, |line, width, ink| {
         Span::styled(line.words(|row| past(&row.carried, width)), ink.past())
     }),
     Column::number("bytes", 8, 8, |line, _, _| {
@@ -79,7 +79,7 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
         line.of_leg(|leg| leg.circuit.map(|circuit| circuit.to_string()).unwrap_or_default())
     }),
     Column::number("queued", 6, 9, |line, _, _| line.of_leg(|leg| leg.queued.to_string())),
-    Column::<SetLine>::graph("last # s", [12, Meter::SECONDS], 6, |line, width, ink| match line {
+    Column::<SetLine>::graph("bit/s #s", [12, Meter::SECONDS], 6, |line, width, ink| match line {
         SetLine::Set(row) => Span::styled(past(&row.carried, width), ink.past()),
         _ => Span::default(),
     }),
@@ -106,6 +106,7 @@ impl Picture for Model {
         let ink = look.palette;
         let whole = whole(self, area.width, ink);
         let head = area.height.min(whole.height() as u16);
+        let whole = fitted(whole, area.width);
         frame.render_widget(Paragraph::new(whole), Rect { height: head, ..area });
         let sets = set_lines(self, look);
         let lines = if sets.is_empty() { 0 } else { sets.len() as u16 + 1 };
@@ -130,7 +131,10 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let [received, sent] = status.padding;
     let progress = if model.ready { ink.good() } else { ink.doubtful() };
     let state = Line::from(vec![
-        Span::styled(format!("client  {:.0} s", status.now.secs_f64()), ink.head()),
+        Span::styled(
+            format!("{}  {:.0} s", title("client", model.name.as_deref()), status.now.secs_f64()),
+            ink.head(),
+        ),
         " · ".into(),
         Span::styled(model.progress(), progress),
         format!(" · padding cells: {received} down, {sent} up").into(),
@@ -160,12 +164,12 @@ fn rates(model: &Model, width: u16, ink: Palette) -> Line<'static> {
     let graph = usize::from((width / 2).saturating_sub(18).min(Meter::SECONDS));
     let way = |place: usize, name: &str| {
         let meter = &model.wire[place];
-        let most = meter.past().fold(0.0, f64::max);
+        let most = Peaks::of([meter.past()].into_iter()).over(graph);
         let rate = scaled(model.rates()[place], "bit/s");
         let past = Span::styled(sparks(meter.past(), most, graph), ink.past());
-        [format!("{name:<4} {rate:>11} ").into(), past, "  ".into()]
+        [format!("{name:<4} {rate:>11} ").into(), past]
     };
-    way(0, "down").into_iter().chain(way(1, "up")).collect()
+    way(0, "down").into_iter().chain([Span::raw("  ")]).chain(way(1, "up")).collect()
 }
 
 fn guards(model: &Model, ink: Palette) -> Line<'_> {
@@ -323,7 +327,8 @@ fn total(carried: &StreamMeters) -> f64 {
 
 /// Each against its own busiest second: circuits differ by too much to share a scale.
 fn past(carried: &StreamMeters, width: u16) -> String {
-    sparks(carried.past(), carried.most(), usize::from(width))
+    let width = usize::from(width);
+    sparks(carried.past(), Peaks::of([carried.past()].into_iter()).over(width), width)
 }
 
 fn whole_ms(rtt: Option<Duration>) -> String {

@@ -11,18 +11,21 @@ use crate::screen::live::LiveView;
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
+    /// The run's name.
+    name: Option<String>,
 }
 
 impl Live {
-    pub(super) fn new(plain: Plain) -> Live {
-        Live { plain, live: LiveView::new() }
+    pub(super) fn new(plain: Plain, name: Option<String>) -> Live {
+        Live { plain, live: LiveView::new(), name }
     }
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
             // The addresses for programs stay above the view.
             self.plain.tell(event);
-            self.live.begin(self.plain.flush(), Model::default());
+            let model = Model { name: self.name.clone(), ..Model::default() };
+            self.live.begin(self.plain.flush(), model);
         }
         let Some(view) = self.live.view() else { return self.plain.tell(event) };
         view.change(|model| model.take(event));

@@ -29,20 +29,23 @@ enum Kind {
 }
 
 impl Screen {
-    /// The one that suits the options and the place that stdout leads to, for a program of this
-    /// name. None makes the run wait for who reads it.
+    /// The one that suits the options and the place that stdout leads to, for a run that is posted
+    /// as `standing` and shows its `name`. None makes the run wait for who reads it.
     ///
     /// # Errors
     /// The threads that write cannot be had.
-    pub(super) fn of(program: &str, json: bool, quiet: bool) -> io::Result<Screen> {
-        let standing = Standing::of(program);
+    pub(super) fn of(
+        (standing, name): (Option<Standing>, Option<String>),
+        json: bool,
+        quiet: bool,
+    ) -> io::Result<Screen> {
         if json {
             return Ok(Screen { kind: Kind::Json(Lines::stdout()?, Clock::start()), standing });
         }
         let plain = plain::Plain::new(quiet)?;
         let kind = match quiet || !has_terminal() {
             true => Kind::Plain(plain),
-            false => Kind::Live(Box::new(live::Live::new(plain))),
+            false => Kind::Live(Box::new(live::Live::new(plain, name))),
         };
         Ok(Screen { kind, standing })
     }

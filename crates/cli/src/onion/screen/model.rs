@@ -14,6 +14,8 @@ use crate::screen::meter::Meter;
 /// All that a person sees of a run at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
+    /// The run's name.
+    pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.
     pub(super) sets: Vec<SetRow>,
@@ -66,11 +68,6 @@ impl StreamMeters {
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         let [received, sent] = &self.0;
         received.past().zip(sent.past()).map(|(received, sent)| received + sent)
-    }
-
-    /// The same of the busiest second.
-    pub(super) fn most(&self) -> f64 {
-        self.past().fold(0.0, f64::max)
     }
 }
 

@@ -12,8 +12,8 @@ use ratatui::widgets::Paragraph;
 
 use super::model::{Model, Row};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, names};
-use crate::screen::meter::Meter;
+use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
+use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{scaled, share, sparks};
@@ -37,7 +37,7 @@ const COLUMNS: [Column<Row>; 5] = [
         Span::styled(row.share.map(share).unwrap_or_default(), ink.share())
     }),
     Column::number("sum", 8, 2, |row, _, _| scaled(row.sum as f64, row.units[1]).into()),
-    Column::graph("last # s", [12, Meter::SECONDS], 4, past),
+    Column::graph("rate # s", [12, Meter::SECONDS], 4, past),
 ];
 
 const SET_COLUMNS: [Column<SetNumbers>; 8] = [
@@ -81,12 +81,13 @@ impl Picture for Model {
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
         let ink = look.palette;
         let mut rest = area;
-        frame.render_widget(whole(self, ink), cut(&mut rest, HEAD));
-        let rows = cut(&mut rest, ROWS);
+        let head = top(&mut rest, HEAD);
+        frame.render_widget(cut(whole(self, ink), head.width), head);
+        let rows = top(&mut rest, ROWS);
         frame.render_widget(table(&COLUMNS, self.rows.iter(), rows.width, ink), rows);
-        let foot = foot(self, rest.width, ink);
+        let foot = fitted(foot(self, rest.width, ink), rest.width);
         let lines = foot.height() as u16;
-        frame.render_widget(Paragraph::new(foot), cut(&mut rest, lines));
+        frame.render_widget(Paragraph::new(foot), top(&mut rest, lines));
         if !self.numbers.sets.is_empty() {
             let room = usize::from(rest.height.saturating_sub(1));
             let sets = look.sorted(&ORDERS, &self.numbers.sets).into_iter().take(room);
@@ -100,7 +101,7 @@ impl Picture for Model {
 }
 
 /// So many lines from the top of `rest`, or as many as there are.
-fn cut(rest: &mut Rect, lines: u16) -> Rect {
+fn top(rest: &mut Rect, lines: u16) -> Rect {
     let height = lines.min(rest.height);
     let part = Rect { height, ..*rest };
     *rest = Rect { y: rest.y + height, height: rest.height - height, ..*rest };
@@ -112,7 +113,11 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
     let (numbers, stats) = (&model.numbers, &model.numbers.stats);
     Line::from(vec![
         Span::styled(
-            format!("relay {}  {:.0} s", model.nickname, model.time.secs_f64()),
+            format!(
+                "{}  {:.0} s",
+                title(&format!("relay {}", model.nickname), model.name.as_deref()),
+                model.time.secs_f64()
+            ),
             ink.head(),
         ),
         format!(
@@ -184,8 +189,9 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
 
 /// Each against its own busiest second: cells and circuits have no common scale.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
-    let most = row.meter.past().fold(0.0, f64::max);
-    Span::styled(sparks(row.meter.past(), most, usize::from(width)), ink.past())
+    let width = usize::from(width);
+    let most = Peaks::of([row.meter.past()].into_iter()).over(width);
+    Span::styled(sparks(row.meter.past(), most, width), ink.past())
 }
 
 /// Cells under way and windows of all legs.
@@ -214,7 +220,7 @@ mod tests {
     fn model_of(seconds: u64, numbers: fn(u64) -> Numbers) -> Model {
         let limit = Limit::default();
         limit.set(4_000_000);
-        let mut model = Model::new("river1".to_owned(), limit);
+        let mut model = Model::new("river1".to_owned(), None, limit);
         (1..=seconds).for_each(|second| model.renew(Time::from_secs(second), &numbers(second)));
         model.recent.keep(Time::from_secs(3), "note: reachable from outside".to_owned());
         let text = "this machine's clock is 7 min ahead, by the word of dam".to_owned();

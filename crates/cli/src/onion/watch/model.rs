@@ -28,6 +28,8 @@ impl Limit {
 #[derive(Clone, Debug)]
 pub(in crate::onion) struct Model {
     pub(super) nickname: String,
+    /// The run's name.
+    pub(super) name: Option<String>,
     limit: Limit,
     pub(super) time: Time,
     pub(super) numbers: Numbers,
@@ -68,10 +70,11 @@ impl Row {
 
 impl Model {
     /// A relay of this name before its first numbers.
-    pub(in crate::onion) fn new(nickname: String, limit: Limit) -> Model {
+    pub(in crate::onion) fn new(nickname: String, name: Option<String>, limit: Limit) -> Model {
         let meter = || Meter::from(Time::ZERO);
         Model {
             nickname,
+            name,
             limit,
             time: Time::ZERO,
             numbers: Numbers::default(),
@@ -171,7 +174,7 @@ pub(super) mod tests {
     #[test]
     fn rates_are_told_with_the_part_of_the_limit_that_they_use() {
         let limit = Limit::default();
-        let mut model = Model::new("river".to_owned(), limit.clone());
+        let mut model = Model::new("river".to_owned(), None, limit.clone());
         limit.set(10_000_000);
         model.renew(Time::from_secs(1), &numbers(1));
         model.renew(Time::from_secs(2), &numbers(2));

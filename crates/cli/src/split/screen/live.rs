@@ -19,18 +19,20 @@ mod draw;
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
+    /// The run's name.
+    name: Option<String>,
 }
 
 impl Live {
-    pub(super) fn new(plain: Plain) -> Live {
-        Live { plain, live: LiveView::new() }
+    pub(super) fn new(plain: Plain, name: Option<String>) -> Live {
+        Live { plain, live: LiveView::new(), name }
     }
 }
 
 impl Screen for Live {
     fn listening(&mut self, about: &Listening) {
         self.plain.listening(about);
-        let mut model = Model::default();
+        let mut model = Model { name: self.name.clone(), ..Model::default() };
         model.begin(about);
         self.live.begin(self.plain.flush(), model);
     }

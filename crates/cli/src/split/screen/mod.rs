@@ -36,7 +36,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }
-    Ok(Box::new(live::Live::new(plain)))
+    Ok(Box::new(live::Live::new(plain, options.name.clone())))
 }
 
 /// A screen that writes to the file at `path`, behind what is there: lines, or with `json` objects.

@@ -8,11 +8,13 @@ use anabranch_splitter::split::{FarEndNews, Listening};
 use super::advice;
 use super::book::{Book, is_warning};
 use crate::screen::Recent;
-use crate::screen::meter::Meter;
+use crate::screen::meter::{Meter, Peaks};
 
 /// All that a person sees of a run at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
+    /// The run's name.
+    pub(super) name: Option<String>,
     pub(super) book: Book,
     pub(super) time: Time,
     pub(super) rows: Vec<Row>,
@@ -29,8 +31,8 @@ pub(super) struct Row {
     pub(super) down: Direction,
     /// Bytes: up, down, both ways.
     meters: [Meter; 3],
-    /// Bytes that any path carried in a second of those that are kept, at most.
-    pub(super) most: f64,
+    /// Bytes a second of the busiest path, for the scale of all graphs.
+    pub(super) most: Peaks,
 }
 
 /// One direction of one path.
@@ -105,8 +107,8 @@ impl Model {
         let paths = snapshot.paths.iter().enumerate();
         let mut rows: Vec<_> =
             paths.map(|(index, counters)| self.row(now, index, counters, totals)).collect();
-        let most = rows.iter().flat_map(Row::past).fold(0.0, f64::max);
-        rows.iter_mut().for_each(|row| row.most = most);
+        let most = Peaks::of(rows.iter().map(Row::past));
+        rows.iter_mut().for_each(|row| row.most = most.clone());
         self.rows = rows;
         self.snapshot.clone_from(snapshot);
         self.time = now;
@@ -130,7 +132,7 @@ impl Model {
             up: Direction { rate: meters[0].rate() * 8.0, share: up },
             down: Direction { rate: meters[1].rate() * 8.0, share: down },
             meters,
-            most: 0.0,
+            most: Peaks::default(),
         }
     }
 
@@ -266,7 +268,7 @@ pub(super) mod tests {
         let rates = |model: &Model, row: usize| model.rows[row].past().collect::<Vec<_>>();
         assert_eq!(rates(&model, 0), [400.0; 20]);
         assert_eq!(rates(&model, 1), [200.0; 20]);
-        assert!(model.rows.iter().all(|row| row.most == 400.0));
+        assert!(model.rows.iter().all(|row| row.most.over(60) == 400.0));
         model.reloaded(Time::from_secs(20), &about(&["b", "c"]));
         model.snapshot(Time::from_millis(20_100), &snapshot(&[(0, 4000), (7, 0)]));
         assert_eq!(rates(&model, 0), [200.0; 20]);

@@ -371,7 +371,7 @@ impl Proxies {
     /// What a look at the machine's network told; what is wrong with the path all in all.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
-        if look.moved {
+        if look.moved.is_some() {
             place.spare = None;
             place.era += 1;
             place.vigil.on_move(now);

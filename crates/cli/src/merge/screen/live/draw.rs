@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 
 use super::super::model::{Model, Row};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, names};
+use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -28,7 +28,7 @@ const COLUMNS: [Column<Row>; 11] = [
     Column::text("share", 10, 5, |row, _, ink| part(row.shares[0], ink)),
     Column::number("bit/s out", 9, 4, |row, _, _| scaled(row.rates[1], "").into()),
     Column::text("share", 10, 6, |row, _, ink| part(row.shares[1], ink)),
-    Column::graph("last # s", [10, Meter::SECONDS], 7, past),
+    Column::graph("bit/s #s", [10, Meter::SECONDS], 7, past),
     Column::text("from", 21, 8, from).up_to(24),
     Column::number("packets in", 10, 9, |row, _, _| {
         scaled(row.counters.inward.datagrams as f64, "").into()
@@ -57,7 +57,8 @@ impl Picture for Model {
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
         let ink = look.palette;
         let lines = area.height.min(HEAD);
-        frame.render_widget(Paragraph::new(self.whole(ink)), Rect { height: lines, ..area });
+        let whole = fitted(self.whole(ink), area.width);
+        frame.render_widget(Paragraph::new(whole), Rect { height: lines, ..area });
         let room = usize::from(area.height.saturating_sub(HEAD + 1));
         let sorted = look.sorted(&ORDERS, &self.rows).into_iter();
         let paths = table(&COLUMNS, sorted.take(room), area.width, ink);
@@ -79,7 +80,10 @@ impl Model {
         let hidden = if more > 0 { format!(" · {more} paths not shown") } else { String::new() };
         let flows = self.snapshot.flows;
         let whole = Line::from(vec![
-            Span::styled(format!("merge  {:.0} s", self.time.secs_f64()), ink.head()),
+            Span::styled(
+                format!("{}  {:.0} s", title("merge", self.name.as_deref()), self.time.secs_f64()),
+                ink.head(),
+            ),
             format!(" · in {inward} · out {outward} · clients {clients} · flows {flows}{hidden}")
                 .into(),
         ]);
@@ -104,7 +108,8 @@ fn part(of: f64, ink: Palette) -> Span<'static> {
 }
 
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
-    Span::styled(sparks(row.past(), row.most, usize::from(width)), ink.past())
+    let width = usize::from(width);
+    Span::styled(sparks(row.past(), row.most.over(width), width), ink.past())
 }
 
 fn from(row: &Row, _: u16, _: Palette) -> Span<'static> {

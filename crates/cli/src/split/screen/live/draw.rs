@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 use super::super::advice;
 use super::super::model::{Model, Row, losses};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, names};
+use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -27,7 +27,7 @@ const COLUMNS: [Column<Row>; 12] = [
     Column::number("bit/s down", 10, 3, |row, _, _| scaled(row.down.rate, "").into()),
     Column::text("share", 10, 5, |row, _, ink| part(row.down.share, ink)),
     Column::number("RTT", 8, 6, |row, _, _| millis(row.counters.rtt).into()),
-    Column::graph("last # s", [8, Meter::SECONDS], 7, past),
+    Column::graph("bit/s #s", [8, Meter::SECONDS], 7, past),
     Column::number("dropped", 7, 8, |row, _, ink| dropped(row, ink)),
     Column::number("switches", 8, 9, |row, _, _| scaled(row.counters.switches as f64, "").into()),
     Column::number("packets up", 10, 10, |row, _, _| {
@@ -64,17 +64,22 @@ impl Picture for Model {
         let ink = look.palette;
         let lines = area.height.min(1);
         let rows = self.table_height().min(area.height - lines);
-        frame.render_widget(self.whole(ink), Rect { height: lines, ..area });
+        frame.render_widget(cut(self.whole(ink), area.width), Rect { height: lines, ..area });
         let sorted = look.sorted(&ORDERS, &self.rows).into_iter();
         let paths = table(&COLUMNS, sorted, area.width, ink);
         frame.render_widget(paths, Rect { y: area.y + lines, height: rows, ..area });
         let above = lines + rows;
         let below = Rect { y: area.y + above, height: area.height - above, ..area };
-        frame.render_widget(Paragraph::new(self.sessions(ink)), below);
+        let sessions = fitted(self.sessions(ink), area.width);
+        frame.render_widget(Paragraph::new(sessions), below);
     }
 
     fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    fn legend(&self) -> &'static [(&'static str, &'static str)] {
+        &[("silent N", "N sessions got no answer by this path and use the others")]
     }
 }
 
@@ -94,7 +99,10 @@ impl Model {
             waiting => format!(" · {waiting} datagrams waiting for a path"),
         };
         Line::from(vec![
-            Span::styled(format!("split  {:.0} s", self.time.secs_f64()), ink.head()),
+            Span::styled(
+                format!("{}  {:.0} s", title("split", self.name.as_deref()), self.time.secs_f64()),
+                ink.head(),
+            ),
             format!(" · up {up} · down {down} · {sessions} session{s}{waiting}").into(),
         ])
     }
@@ -130,7 +138,8 @@ fn part(of: f64, ink: Palette) -> Span<'static> {
 }
 
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
-    Span::styled(sparks(row.past(), row.most, usize::from(width)), ink.past())
+    let width = usize::from(width);
+    Span::styled(sparks(row.past(), row.most.over(width), width), ink.past())
 }
 
 fn dropped(row: &Row, ink: Palette) -> Span<'static> {
