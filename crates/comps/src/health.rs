@@ -186,9 +186,9 @@ impl Health {
         Some((down.tries, down.copies == 0))
     }
 
-    /// A copy of a live datagram, which the server answers if it `asks`, is on its way by this path,
-    /// to keep it open or to try it. Attempts come in rounds of a few datagrams in a row; the next
-    /// round comes after `pause`, or after the usual time if that is longer.
+    /// A copy of a live datagram, which the server answers if it `asks`, is on its way by this
+    /// path, to keep it open or to try it. Attempts come in rounds of a few datagrams in a row; the
+    /// next round comes after `pause`, or after the usual time if that is longer.
     ///
     /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and
     /// again the next time.
