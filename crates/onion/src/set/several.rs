@@ -428,10 +428,12 @@ impl Several {
         self.takes_control(self.preferred()?)
     }
 
-    /// The leg of a message that is numbered and is no data: the scheduler's, as long as that has
-    /// room and streams do not rest.
+    /// The leg of a message that is numbered and is no data: a client's goes by the scheduler's, as
+    /// long as that has room and streams do not rest. An exit's goes by the leg used last: the
+    /// client has just been heard by it, or waits for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
-        let assigned = if self.resting { None } else { self.assign(now, 1) };
+        let by_last = self.resting || self.end.is_exit();
+        let assigned = if by_last { None } else { self.assign(now, 1) };
         let leg = assigned.and_then(|(leg, _)| self.takes_control(leg));
         leg.or_else(|| self.control())
     }
