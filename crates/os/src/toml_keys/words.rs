@@ -66,7 +66,7 @@ const WHOLE: &[(&str, &str)] = &[
 #[must_use]
 pub fn in_plain_words(message: &str) -> String {
     if let Some((message, place)) = json_place(message) {
-        return format!("{}, at {place}", in_plain_words(message));
+        return format!("{}, at line {place}", in_plain_words(message));
     }
     let message = without_codes(message);
     let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
@@ -80,7 +80,7 @@ pub fn in_plain_words(message: &str) -> String {
     }
 }
 
-/// The place that a reader of JSON adds: "line 2 column 7", or none where it knows none.
+/// What a reader of JSON says, and the place that it adds behind "line": "2 column 7".
 fn json_place(message: &str) -> Option<(&str, &str)> {
     let (message, place) = message.rsplit_once(" at line ")?;
     let (line, column) = place.split_once(" column ")?;
