@@ -60,8 +60,8 @@ fn units_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, n
     assert_eq!(same, [true; 2], "{name}: both ends promise the same");
     for number in 0..UNITS {
         let command = if number == 0 { MAKES } else { DATA };
-        for end in 0..2 {
-            let units = LANES[end].map(|lane| unit(lane, command, number, length)).concat();
+        for (end, lanes) in LANES.into_iter().enumerate() {
+            let units = lanes.map(|lane| unit(lane, command, number, length)).concat();
             assert_eq!(pair.link(end).write(&units), Ok(()), "{name}");
         }
         if number % 8 == 0 {

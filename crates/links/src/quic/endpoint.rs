@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::config::{self, Congestion};
 use super::epoch::Epoch;
-use super::link::QuicLink;
+use super::link::{ENDED, QuicLink};
 use super::place::{Place, first_id};
 use super::units::Units;
 use crate::tls::Context;
@@ -355,7 +355,9 @@ impl Endpoint {
         if entry.link.state() == State::Open {
             entry.link.flush();
         }
-        entry.link.say_goodbye(at);
+        if entry.link.is_to_close() {
+            entry.link.connection.close(at, ENDED, Bytes::new());
+        }
         let transmit = entry.link.connection.poll_transmit(at, SEGMENTS, into);
         self.note_due(id);
         let transmit = transmit?;

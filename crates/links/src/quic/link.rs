@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use anabranch_multipath::LinkView;
 use bytes::Bytes;
@@ -29,7 +28,7 @@ const MOST_PENDING: usize = 16 << 10;
 /// Lanes of ours that wait until the peer lets us open more streams.
 const MOST_UNOPENED: usize = 1_024;
 /// Why a stream is not read any more, or was given up: its lane has ended.
-const ENDED: VarInt = VarInt::from_u32(0);
+pub(super) const ENDED: VarInt = VarInt::from_u32(0);
 
 /// A QUIC link to one neighbour.
 pub struct QuicLink {
@@ -151,11 +150,9 @@ impl QuicLink {
         }
     }
 
-    /// Has the connection say goodbye, if the owner has closed the link.
-    pub(super) fn say_goodbye(&mut self, now: Instant) {
-        if self.closed && !self.connection.is_closed() {
-            self.connection.close(now, ENDED, Bytes::new());
-        }
+    /// Whether the connection is to be closed: the owner has closed the link.
+    pub(super) fn is_to_close(&self) -> bool {
+        self.closed && !self.connection.is_closed()
     }
 
     /// Bytes of the unit at the beginning and of those of its lane that follow it at once: the

@@ -290,7 +290,7 @@ mod tests {
         let largest = (1 << FILE) - 1;
         for (carrier, number) in [(0, 0), (1, 7), (2, largest), (u8::MAX, 1)] {
             let token = token(carrier, number);
-            assert!(token >= CARRIERS && token < 2 * CARRIERS);
+            assert!((CARRIERS..2 * CARRIERS).contains(&token));
             assert_eq!(file(token), (carrier, number));
         }
     }
