@@ -95,7 +95,7 @@ def test_all_paths_merged_give_the_original_back(split: Split, traces: Traces) -
 
 
 def test_round_robin_by_packet_gives_equal_shares(traces: Traces) -> None:
-    done = Split("round-robin", "1p", 4, "together").split(traces)
+    done = Split("round-robin", "1p", 4).split(traces)
     counts = done.shares(4) * done.lengths[:, None]
     assert (counts.max(axis=1) - counts.min(axis=1) <= 1).all()
     assert done.shares(4).sum(axis=1) == pytest.approx(1)
@@ -195,7 +195,7 @@ def test_what_is_split_is_not_split_again_and_no_time_ends_no_run(traces: Traces
     timeless = Builder().add("x", np.zeros(3), [1, -1, 1]).build()
     with pytest.raises(TraceError, match="no times"):
         Split("uniform", "100ms").split(timeless)
-    assert Split("uniform", "1p", mode="independent").split(timeless).paths is not None
+    assert Split("uniform", "1p").split(timeless).paths is not None
 
 
 def test_the_binding_refuses_arrays_that_do_not_fit() -> None:
