@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from anabranch import _core
-from anabranch.evaluate import Spec
 from anabranch.splitting import Split, SplitError, merge, published_every
 from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
@@ -144,7 +143,7 @@ def test_a_delayed_path_is_seen_later_and_loads_stay_sorted(traces: Traces) -> N
 
 def test_packets_of_equal_time_keep_their_order_behind_a_delay() -> None:
     traces = Builder().add("x", np.ones(6), [1, -2, 3, -4, 5, -6]).build()
-    slow = Split("round-robin", "1p", 2, "together", delays=(0.1, 0.0)).split(traces)
+    slow = Split("round-robin", "1p", 2, delays=(0.1, 0.0)).split(traces)
     assert slow.sizes.tolist() == [-2, -4, -6, 1, 3, 5]
     assert paths_of(slow).tolist() == [1, 1, 1, 0, 0, 0]
 
@@ -153,7 +152,7 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
     assert published_every("batched:0.5") == "50-70p"
     assert published_every("hywf") == "~20p"
     assert published_every("uniform") is None
-    assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode independent"
+    assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode together"
     with pytest.raises(SplitError, match="run length of its own"):
         Split("uniform", None)
 
@@ -269,15 +268,3 @@ def test_loads_of_a_session_share_their_chances() -> None:
         assert f"--draw {draw}" in str(split.facts.schedule) or draw == "load"
     assert spread["session:40"] < 0.3 * spread["load"]
     assert spread["silence:5ms"] < 0.7 * spread["load"]
-
-
-def test_together_has_to_be_asked_for() -> None:
-    assert Split("weighted", "50p").mode == "follow"
-    assert Split("batched", None).mode == Split("hywf", None).mode == "independent"
-    assert Split("weighted", "50p", mode="together").mode == "together"
-    assert Spec(schedule="weighted", every="50p").mode == "follow"
-    assert Spec(schedule="weighted", every="50p", path_defence="front").mode == "independent"
-    assert Spec.from_dict({"schedule": "weighted", "every": "50p"}).mode == "follow"
-    # What is not split keeps the keys of its results.
-    assert Spec().mode == "together"
-    assert not list(Spec().idle())

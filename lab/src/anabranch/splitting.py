@@ -78,7 +78,7 @@ def published_every(schedule: str | Schedule) -> str | None:
     raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
 
 
-def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:
+def usual_mode(schedule: str | None, path_defence: str | None = None) -> str:
     """The `mode` where none is named: that of the program that can split so.
 
     `follow`: an unaltered server, before which the splitter stands by default. `independent`: a far
@@ -86,8 +86,6 @@ def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None)
     schedules of other systems do (`batched`, `hywf`). One from outside decides for both directions
     itself: `together`, as does what is not split.
     """
-    if isinstance(schedule, Schedule):
-        return "together"
     name = "" if schedule is None else schedule.partition(":")[0]
     families = {family: every for family, _, _, every in _core.families()}
     if schedule is None or (name not in families and outside.find("schedules", name) is not None):
@@ -141,8 +139,7 @@ class Split:
         mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unaltered server
             sends where it was last reached from, a round-trip time late (20 ms if not given), and
             stays there while the client is silent. `independent`: a schedule for each direction, as
-            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation and
-            in no program. Empty: `usual_mode` of the schedule; so `together` has to be asked for.
+            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation.
         delays: seconds added on each path, to both directions or (up, down); none if empty.
         resplits: how many splits of each load `replicas` makes.
         seed: of all draws, 0 to 2^64 - 1.
@@ -158,15 +155,13 @@ class Split:
     schedule: str | Schedule = "weighted"
     every: str | None = "50p"
     paths: int = 3
-    mode: str = ""
+    mode: str = "together"
     delays: tuple[Delay, ...] = ()
     resplits: int = 1
     seed: int = 0
     draw: str = "load"
 
     def __post_init__(self) -> None:
-        if not self.mode:
-            object.__setattr__(self, "mode", usual_mode(self.schedule))
         if not 1 <= self.resplits <= MOST_RESPLITS:
             raise SplitError(f"resplits: {self.resplits}, give 1 to {MOST_RESPLITS}")
         if not 1 <= self.paths <= _core.MOST_PATHS:
