@@ -2,8 +2,8 @@
 """Holds ARCHITECTURE.md's table "To add ..." to its word.
 
 Adds the least scheduler, relay command, link, attack and experiment to a copy of the repository,
-each in the files of its row alone, and sees them work. Fails where a stub had to touch another file, where
-a row names one that it did not touch, or where the copy does not compile.
+each in the files of its row alone, and sees them work. Fails where a stub had to touch another
+file, where a row names one that it did not touch, or where the copy does not compile.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
