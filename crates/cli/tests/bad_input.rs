@@ -683,7 +683,7 @@ fn no_reader_of_a_users_file_answers_in_rusts_words() {
     assert!(refused > 200, "{refused} were refused");
 }
 
-/// What `anabranch` says of `arguments`; one that does not end by itself is ended.
+/// The output of `anabranch` with `arguments`; one that does not exit is interrupted.
 fn finished(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", "--kill-after", "10", "10"]);

@@ -152,7 +152,7 @@ pub trait Link {
     /// little has come and gone of late.
     fn rest(&mut self) -> usize;
 
-    /// Says goodbye: the last that is sent tells the peer that no more will come.
+    /// Says goodbye: the last message notifies the peer that no more data follows.
     fn close(&mut self);
 }
 

@@ -80,7 +80,7 @@ pub enum Ids {
     None,
 }
 
-/// What a link can do, as its carrier knows, and what of it is wanted.
+/// Capabilities of a link, as its carrier knows them, and those that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Each circuit has a lane of its own: its cells arrive in order, and wait for no other's.
@@ -225,7 +225,7 @@ pub struct Channel {
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// What the neighbour wants, once it has told by CAPABILITIES.
+    /// The neighbour's wishes, once its CAPABILITIES cell was received.
     theirs: Option<Extensions>,
     /// The numbers of cells, once both want them.
     order: Option<Box<CellOrder>>,

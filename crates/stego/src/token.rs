@@ -101,8 +101,7 @@ impl TokenTable {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
-    /// A link is done: of its tokens so many are awaited still, on either side of the greatest that
-    /// came.
+    /// A link is done: only tokens within `kept` of the greatest received one are still awaited.
     pub(crate) fn trim(&mut self, tokens: &LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;

@@ -45,7 +45,7 @@ impl From<QuicCongestionArg> for QuicCongestion {
 /// What is wanted of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkWishes {
-    /// What links over TCP are made of.
+    /// The family of links over TCP.
     pub(super) over_tcp: &'static StreamFamily,
     /// TLS links may be unordered.
     unordered: bool,

@@ -107,7 +107,7 @@ pub(crate) fn fitted(text: Text<'_>, width: u16) -> Text<'_> {
     Text { lines: text.lines.into_iter().map(|line| cut(line, width)).collect(), ..text }
 }
 
-/// `line` in at most `width` columns, the last of which is "…" where something is cut.
+/// `line` in at most `width` columns; a line that is cut ends in "…".
 pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
     let width = usize::from(width);
     if line.width() <= width {
@@ -141,7 +141,7 @@ fn beginning(text: &str, width: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// What the keys do and what words mean, over the lowest lines of `area`.
+/// Help on keys and words, over the lowest lines of `area`.
 fn explain(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -1,4 +1,4 @@
-//! What the paper says of its Figure 3, judged by intervals over rounds.
+//! The paper's claims about its Figure 3, judged by intervals over rounds.
 
 use super::super::{Median, average};
 use super::measured::Measured;
@@ -52,7 +52,7 @@ impl Claim {
         (self == Claim::HalfDone) == (line.loss > 0)
     }
 
-    /// What it speaks of, in one round.
+    /// The quantity of the claim in one round.
     fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
         match self {
             Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),

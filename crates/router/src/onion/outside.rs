@@ -37,7 +37,7 @@ pub(super) struct Outside {
     silent: bool,
     /// The destination takes no more at the moment.
     blocked: bool,
-    /// What the socket is watched for, if that is known.
+    /// The events that the socket is watched for, if known.
     watched: Option<Interest>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Look {
 /// A way out that took the place of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// The source addresses before and now, as far as the kernel tells.
+    /// The source addresses before and now, as far as the kernel reports them.
     addresses: [Option<IpAddr>; 2],
     /// The interface now, where it is another one.
     device: Option<String>,

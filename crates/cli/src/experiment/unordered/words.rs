@@ -213,7 +213,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 /// Of the claims.
 pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
 
-/// What the claims are judged by.
+/// The rules by which claims are judged, in words.
 pub(super) fn judged() -> String {
     format!(
         "Unordered links against ordered ones, both ours, round by round. A claim holds, or does \

@@ -43,7 +43,7 @@ pub(super) const fn file(token: u64) -> (u8, u64) {
 /// What a core has to send: appends cells up to a length, and returns whether there are more.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
-/// What happened at a link.
+/// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkNews {
     /// Its handshake is done.
@@ -245,12 +245,12 @@ impl Carriers {
     }
 }
 
-/// News of a link that are not told yet.
+/// Events of a link that were not returned yet.
 #[derive(Debug)]
 struct Fresh {
     link: LinkId,
     opened: Option<Opened>,
-    /// What was received was not given yet.
+    /// Received bytes wait to be given.
     is_unread: bool,
     ended: bool,
 }

@@ -205,7 +205,7 @@ fn sibling(shard: usize) -> LinkId {
 }
 
 impl Siblings {
-    /// What wakes this shard.
+    /// The waker of this shard.
     pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
         &self.rings.bell
     }
@@ -239,7 +239,7 @@ impl Rings {
         self.others.insert(sibling(shard), other);
     }
 
-    /// What wakes this shard.
+    /// The waker of this shard.
     pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
