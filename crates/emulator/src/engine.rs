@@ -10,6 +10,7 @@ use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
 use anabranch_os::tun::Tun;
 
+use super::agenda::Agenda;
 use super::edit::Edit;
 use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::{Cable, Event};
@@ -26,6 +27,8 @@ const PORTS: usize = 256;
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<Wired>,
+    /// When each direction has an arrival; its index is that of the interface's token.
+    agenda: Agenda,
     /// Changes to come, in the order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
@@ -52,8 +55,8 @@ struct LinkDirection {
 impl Engine {
     pub(super) fn new() -> Engine {
         let (cables, script) = (Vec::new(), VecDeque::new());
-        let censors = BTreeMap::new();
-        Engine { clock: Clock::start(), cables, script, buffer: vec![0; PACKET], censors }
+        let (agenda, censors) = (Agenda::default(), BTreeMap::new());
+        Engine { clock: Clock::start(), cables, agenda, script, buffer: vec![0; PACKET], censors }
     }
 
     /// Has the host with this index drop connections to these names.
@@ -76,6 +79,8 @@ impl Engine {
             tuns,
             ways: [way(&cable.forward, 1, entity), way(&cable.back, 0, entity + 1)],
         });
+        self.agenda.add();
+        self.agenda.add();
     }
 
     /// Has changes happen by themselves; their times count from now. They are in order.
@@ -86,16 +91,26 @@ impl Engine {
 
     /// Changes a link from now on; false if there is none of this name.
     pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
-        let now = self.clock.now();
-        let cable = self.cables.iter_mut().find(|cable| cable.name == name);
-        cable.map(|cable| cable.change(now, edit)).is_some()
+        let cable = self.cables.iter().position(|cable| cable.name == name);
+        cable.map(|cable| self.edit(cable, self.clock.now(), edit)).is_some()
+    }
+
+    fn edit(&mut self, cable: usize, now: Time, edit: &Edit) {
+        self.cables[cable].change(now, edit);
+        self.plan(cable, 0);
+        self.plan(cable, 1);
+    }
+
+    /// Notes when the next packet of this direction is due. To call after each change of its link.
+    fn plan(&mut self, cable: usize, way: usize) {
+        self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }
 
     /// Makes the changes that are due.
     pub(super) fn follow_script(&mut self) {
         let now = self.clock.now();
         while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
-            self.cables[event.link].change(now, &event.edit);
+            self.edit(event.link, now, &event.edit);
         }
     }
 
@@ -119,7 +134,9 @@ impl Engine {
     /// The interface is gone, deleted from outside.
     pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
         let (cable, way) = (token as usize / 2, token as usize % 2);
-        self.cables[cable].take_in(way, &self.clock, &mut self.buffer)
+        let taken = self.cables[cable].take_in(way, &self.clock, &mut self.buffer);
+        self.plan(cable, way);
+        taken
     }
 
     /// Ceases to watch an interface.
@@ -132,30 +149,24 @@ impl Engine {
     /// last.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
-        while let Some((due, cable, way)) = self.first_due() {
+        while let Some((due, index)) = self.agenda.first() {
             if due > now {
                 now = self.clock.now();
                 if due > now {
                     return;
                 }
             }
+            let (cable, way) = (index / 2, index % 2);
             self.cables[cable].hand_out(way, now, &mut self.censors);
+            self.plan(cable, way);
         }
     }
 
     /// The time until a packet or a change is due, at most `longest`.
     pub(super) fn until_due(&self, longest: Duration) -> Duration {
-        let packet = self.first_due().map_or(Time::MAX, |first| first.0);
+        let packet = self.agenda.first().map_or(Time::MAX, |first| first.0);
         let change = self.script.front().map_or(Time::MAX, |first| first.0);
         packet.min(change).since(self.clock.now()).min(longest)
-    }
-
-    /// The link with the first arrival: its time, the cable, and the way.
-    fn first_due(&self) -> Option<(Time, usize, usize)> {
-        let ways = self.cables.iter().enumerate();
-        let ways =
-            ways.flat_map(|(at, cable)| cable.ways.iter().enumerate().map(move |way| (at, way)));
-        ways.filter_map(|(at, (way, each))| Some((each.link.next_timeout()?, at, way))).min()
     }
 }
 

@@ -16,6 +16,7 @@
 //! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
 //! link, not for claims about single milliseconds.
 
+mod agenda;
 pub mod censor;
 mod check;
 mod crew;

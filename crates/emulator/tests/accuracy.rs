@@ -9,10 +9,13 @@
 mod emulated;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_emulator::Network;
+use anabranch_emulator::{Network, Topology};
 use anabranch_multipath::Time;
 use emulated::*;
 
@@ -161,4 +164,101 @@ fn order_differences(expected: &[(Time, u32)], arrived: &[u32]) -> usize {
     println!("{pairs} pairs, {overtakings} of them overtakings: {wrong} in another order");
     assert!(overtakings > 1000, "the jitter is to reorder");
     wrong
+}
+
+/// Sizes of the stars that are compared: links, and TCP connections through each.
+const STARS: [usize; 2] = [11, 301];
+const FLOWS: usize = 10;
+
+#[test]
+#[ignore = "measures: make accuracy"]
+fn ten_flows_cost_as_much_in_a_star_of_301_links_as_in_one_of_11() {
+    let Some((network, _turn)) = network() else { return };
+    drop(network);
+    let (mut goodput, mut cost) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let mut results = STARS.map(|_| (0.0, 0.0));
+        // Which one goes first changes, so that a drift of the machine favours neither.
+        for turn in 0..STARS.len() {
+            let at = (round + turn) % STARS.len();
+            results[at] = star_result(STARS[at]);
+        }
+        let [(small, small_cost), (large, large_cost)] = results;
+        goodput.push(large / small);
+        cost.push(large_cost / small_cost);
+    }
+    let goodput = median("goodput, 301 links : 11", goodput, "times");
+    let cost = median("CPU a packet, 301 links : 11", cost, "times");
+    assert!(goodput >= 0.95, "{goodput} times the goodput");
+    assert!(cost <= 1.1, "{cost} times the CPU a packet");
+}
+
+/// Mbit/s of all connections together, and the links' thread's CPU in µs a packet.
+fn star_result(links: usize) -> (f64, f64) {
+    let start = Instant::now();
+    let network = Network::start(&star(links)).unwrap();
+    let up = start.elapsed().as_secs_f64();
+    assert!(up <= 10.0, "{links} links took {up:.1} s to start");
+    let (before, cpu) = (packets(&network), links_cpu());
+    let rate = flows(&network, [Duration::from_secs(1), Duration::from_secs(4)]);
+    let (units, cpu) = (packets(&network) - before, links_cpu() - cpu);
+    let cost = cpu.as_secs_f64() * 1e6 / units as f64;
+    println!("{links} links: up in {up:.2} s, {rate:.0} Mbit/s, {cost:.2} us a packet");
+    (rate, cost)
+}
+
+/// A hub that forwards, a server on link 0, and a client on each other link. Rates are far beyond
+/// what one core carries, so that the emulator is what limits the connections.
+fn star(links: usize) -> Topology {
+    let mut text = String::from("seed = 3\n[[host]]\nname = 'hub'\nforward = true\n");
+    for i in 0..links {
+        let (high, low) = (i / 256, i % 256);
+        let _ = write!(
+            text,
+            "[[host]]\nname = 'h{i}'\n\
+             [[link]]\nname = 's{i}'\nrate = '10gbit'\ndelay = '5ms'\nqueue = '4MB'\nends = [\n\
+             {{ host = 'h{i}', address = ['10.1{high}.{low}.2/32'], routes = ['10.0.0.0/8'] }},\n\
+             {{ host = 'hub', address = ['10.2{high}.{low}.1/32'],\n\
+             routes = ['10.1{high}.{low}.2/32'] }} ]\n"
+        );
+    }
+    Topology::parse(&text, "star").unwrap()
+}
+
+/// Mbit/s that [`FLOWS`] clients together upload to the server in the second of two spans.
+fn flows(network: &Network, spans: [Duration; 2]) -> f64 {
+    let listen = || TcpListener::bind(("10.10.0.2", PORT));
+    let listener = network.host("h0").unwrap().run(listen).unwrap();
+    let pairs: Vec<_> = (1..=FLOWS)
+        .map(|i| {
+            let connect = || TcpStream::connect(("10.10.0.2", PORT));
+            let client = network.host(&format!("h{i}")).unwrap().run(connect).unwrap();
+            (client, listener.accept().unwrap().0)
+        })
+        .collect();
+    thread::scope(|scope| {
+        let received: Vec<_> = pairs
+            .into_iter()
+            .map(|(client, server)| scope.spawn(move || transfer(client, server, spans)))
+            .collect();
+        received.into_iter().map(|flow| flow.join().unwrap()).sum()
+    })
+}
+
+/// Packets that left all links so far, in both directions.
+fn packets(network: &Network) -> u64 {
+    let stats = network.stats();
+    stats.values().map(|l| l.forward.delivered.units + l.back.delivered.units).sum()
+}
+
+/// The CPU time so far of the thread that carries packets, to a hundredth of a second.
+fn links_cpu() -> Duration {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_links = |task: &std::path::PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "emulated links")
+    };
+    let stat = fs::read_to_string(tasks.into_iter().find(is_links).unwrap().join("stat")).unwrap();
+    // Fields 14 and 15 of proc(5), counted after the name, which may hold spaces.
+    let ticks = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+    Duration::from_millis(ticks.map(|field| field.parse::<u64>().unwrap() * 10).sum())
 }

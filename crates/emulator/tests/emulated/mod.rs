@@ -90,11 +90,17 @@ pub fn tcp_rate(network: &Network, upload: bool) -> f64 {
     let connect = || TcpStream::connect((SERVER, PORT));
     let client = network.host("client").unwrap().run(connect).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let (mut from, mut to) = if upload { (client, server) } else { (server, client) };
+    let (from, to) = if upload { (client, server) } else { (server, client) };
+    let start_up = Duration::from_secs(2);
+    transfer(from, to, [start_up, Duration::from_secs(2)])
+}
+
+/// Mbit/s of what `from` sends to `to` in the second of two spans.
+pub fn transfer(mut from: TcpStream, mut to: TcpStream, [before, span]: [Duration; 2]) -> f64 {
     let sender = thread::spawn(move || while from.write_all(&[0; 65_536]).is_ok() {});
-    receive_for(&mut to, Duration::from_secs(2));
+    receive_for(&mut to, before);
     let start = Instant::now();
-    let bytes = receive_for(&mut to, Duration::from_secs(2));
+    let bytes = receive_for(&mut to, span);
     let rate = bytes as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64();
     drop(to);
     sender.join().unwrap();
