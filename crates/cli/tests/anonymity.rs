@@ -212,7 +212,7 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
     let place = folder.path().join("results");
     let cases: [(&[&Path], &str); 4] = [
         (&[&good, &cut], "it was cut"),
-        (&[&good, &good], "the consensus of 2019-12-14T21 is given twice"),
+        (&[&good, &good], "two of the files hold the same consensus"),
         (&[&none], "No such file"),
         (&[&few], "a client uses 5 guards, and there are only 1"),
     ];

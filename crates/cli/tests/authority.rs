@@ -137,7 +137,7 @@ fn on_a_full_disk_it_makes_no_half_keys_and_goes_on_with_those_it_has() {
     let kept = fs::read(data.join("consensus")).unwrap();
     let mut child = full().spawn().unwrap();
     let told = wait(&mut child, "trouble");
-    assert!(told.contains("File too large") && told.contains("without it on disk"), "{told}");
+    assert!(told.contains("File too large") && told.contains("not saved to disk"), "{told}");
     wait(&mut child, "consensus");
     end(child);
     assert_eq!(fs::read(data.join("consensus")).unwrap(), kept, "the old file stays whole");

@@ -70,7 +70,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME", help_heading = "Ends")]
     tun: Option<String>,
 
-    /// Read our keys and those of the accepted splitters from FILE; 'anabranch key' makes it.
+    /// Read this end's keys and those of the splitters that may connect from FILE, which 'anabranch
+    /// key' makes.
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     key: Option<PathBuf>,
 
@@ -110,7 +111,7 @@ pub(super) struct Options {
     /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
     ///
     /// A decoy run copies the lengths and intervals of a real run, and the splitter drops it. Each
-    /// end has its own budget. Not with schedules that use windows.
+    /// end has its own budget. Not with schedules that add paths up, such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     decoys: Option<DecoyBudget>,
@@ -138,7 +139,7 @@ pub(super) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Print the counters every 5 s in the journal too, which leaves them out otherwise.
+    /// Print the counters every 5 s in the journal, too (by default they are not).
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 

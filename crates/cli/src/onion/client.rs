@@ -134,7 +134,7 @@ pub(crate) struct ClientArgs {
     /// what the network wants, less, or none [default: full].
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
-    /// Let relays of one /16 share a path: for networks on one machine.
+    /// Let relays of one /16 share a path: for test networks on one machine.
     #[arg(long)]
     share_subnets: bool,
     /// Use N circuits for a stream, 1 to 8, each with its own guard and middle relay: faster, and

@@ -119,9 +119,10 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
-    /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable). Clients
-    /// put no two relays that have it into one path, without --family on each. Keys in the folder
-    /// keys below --data (*.secret_family_key) are used without being named.
+    /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable).
+    ///
+    /// Clients never use two relays with the same key in one circuit; --family is then not needed.
+    /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
     /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).

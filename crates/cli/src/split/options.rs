@@ -159,11 +159,12 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
-    /// Keep a path that never brings an answer while only one other path does.
+    /// Keep a path by which no answer ever comes, although only one other path has any.
     ///
-    /// Such a path may swallow what it gets, or the server may not follow its client. By default
-    /// everything on it also goes over the answering path for 3 s, then the path is taken down.
-    /// WireGuard and Mosh servers always follow: with them it is taken down in any case.
+    /// Either that path loses everything, or the server answers one address alone. By default the
+    /// splitter sends what goes by that path by the answering one as well, and drops the path after
+    /// 3 s. With WireGuard and Mosh the path is dropped even with this option: their servers answer
+    /// by each path.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 
@@ -229,7 +230,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print the counters every 5 s in the journal too, which leaves them out otherwise.
+    /// Print the counters every 5 s in the journal, too (by default they are not).
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
@@ -339,7 +340,7 @@ fn prices() -> String {
 /// Help on `--schedule` in a line.
 fn schedule() -> String {
     format!(
-        "Scheduler that chooses the path of each run, such as round-robin (--help lists them) \
+        "How to choose the path for each run (a group of consecutive packets), such as round-robin (--help lists them) \
          [default: {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]"
     )
 }
@@ -350,7 +351,7 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "Scheduler that chooses the path of each run [default: {SCHEDULE}, with a far end \
+        "How to choose the path for each run (a group of consecutive packets) [default: {SCHEDULE}, with a far end \
          {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end (--key) there are more, which use each \
          path's \
          window (a leg is a path). They combine the paths' bandwidth, and reveal on each path how \

@@ -13,7 +13,7 @@ pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     let address: Prefix =
         text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;
     if before.iter().any(|other| other.ip == address.ip) {
-        return Err(format!("a second `{}` on one interface; take it away", address.ip));
+        return Err(format!("a second `{}` on one interface; remove one", address.ip));
     }
     if let Some(kind) = unusable(address.ip) {
         return Err(format!("`{text}` is {kind}; no interface can have it, write `10.0.0.1/24`"));
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(read("10.0.0.2/24", &before), Ok("10.0.0.2/24".parse().unwrap()));
         assert_eq!(read("fd00::1", &before), Ok("fd00::1/128".parse().unwrap()));
         for (bad, message) in [
-            ("10.0.0.1/16", "a second `10.0.0.1` on one interface; take it away"),
+            ("10.0.0.1/16", "a second `10.0.0.1` on one interface; remove one"),
             ("224.0.0.1/24", "`224.0.0.1/24` is a multicast address; no interface can"),
             ("ff02::1/64", "`ff02::1/64` is a multicast address; no interface can"),
             (

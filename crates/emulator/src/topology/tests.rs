@@ -93,7 +93,7 @@ fn names_that_the_kernel_uses_are_no_links() {
 #[test]
 fn addresses_that_cannot_be_are_told_with_their_line() {
     let twice = mistake("[\"10.77.0.2/24\"]", "[\"10.77.0.2/24\",\n\"10.77.0.2/24\"]");
-    assert_eq!(twice, "t.toml:12: a second `10.77.0.2` on one interface; take it away");
+    assert_eq!(twice, "t.toml:12: a second `10.77.0.2` on one interface; remove one");
     let many = mistake("10.77.0.2/24", "224.0.0.1/24");
     assert!(many.starts_with("t.toml:11: `224.0.0.1/24` is a multicast address"), "{many}");
     let own = mistake("10.99.0.1/32", "127.0.0.1/8");

@@ -51,7 +51,7 @@ pub(super) fn build(access: Access) -> io::Result<Stage> {
 /// the access.
 ///
 /// # Errors
-/// A program does not start, or the tunnel does not stand.
+/// A program does not start, or the tunnel is not up.
 pub(super) fn vpn<'a>(
     stage: &'a Stage,
     programs: &'a Programs,
@@ -72,7 +72,7 @@ pub(super) fn vpn<'a>(
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {
         Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
-            Err(io::Error::new(error.kind(), format!("the VPN does not stand: {error}")))
+            Err(io::Error::new(error.kind(), format!("the VPN is not up: {error}")))
         }
         _ => Ok(tunnel),
     }

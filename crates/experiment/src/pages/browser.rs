@@ -201,5 +201,5 @@ fn result(method: &str, mut answer: Value) -> io::Result<Value> {
 }
 
 fn gone(method: &str, why: &dyn std::fmt::Display) -> io::Error {
-    io::Error::other(format!("the browser was gone before {method}: {why}"))
+    io::Error::other(format!("the browser exited before it answered {method}: {why}"))
 }

@@ -130,8 +130,7 @@ impl<'a> House<'a> {
     fn warm_up(&self) -> io::Result<()> {
         let address = SocketAddr::from((tunnel::SERVER, 443));
         let connected = self.stage.client().run(|| TcpStream::connect_timeout(&address, PATIENCE));
-        connected
-            .map_err(|e| io::Error::new(e.kind(), format!("the tunnel does not stand: {e}")))?;
+        connected.map_err(|e| io::Error::new(e.kind(), format!("the tunnel is not up: {e}")))?;
         thread::sleep(CALM);
         Ok(())
     }

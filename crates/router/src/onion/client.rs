@@ -407,7 +407,7 @@ impl<'r> ClientLoop<'r> {
     /// The trace cannot be written: the client goes on, and its exit code reports that.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
-        let told = format!("the trace ends early, and keeps what was written before: {error}");
+        let told = format!("writing the trace stopped ({error}); what was written before is kept");
         watch(ClientEvent::Trouble(told));
     }
 
@@ -643,7 +643,7 @@ impl<'r> ClientLoop<'r> {
             }
             Order::Keep => self.unkept = true,
             Order::FewGuards(count) => watch(ClientEvent::Trouble(format!(
-                "--entry and --exclude leave only {count} entry relays: so few identify you"
+                "--entry and --exclude leave only {count} entry relays: with so few you are easily recognised; allow more"
             ))),
         }
     }

@@ -525,7 +525,8 @@ impl DirThread {
     fn keep(&mut self, name: &str, text: &str) {
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
             // What is in memory is as good until the next start.
-            self.desk.tell(News::Trouble(format!("{error}; continuing without it on disk")));
+            self.desk
+                .tell(News::Trouble(format!("{error}; continuing, but this is not saved to disk")));
         }
     }
 

@@ -85,7 +85,9 @@ pub fn managed(
     };
     if matches!(environment.side, Side::Client(_)) != at_client {
         let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
-        let why = format!("this command is for a {here}, but tor started it as a {there}");
+        let why = format!(
+            "this command is for a {here}, but tor started it as a {there}: name the other one in torrc"
+        );
         return Err(refuse(out, &Line::EnvError(why)));
     }
     let outbound = environment.outbound;
@@ -394,10 +396,12 @@ mod tests {
     #[test]
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
-        let told = "ENV-ERROR this command is for a client, but tor started it as a bridge";
+        let told = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
+                    name the other one in torrc";
         assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
-        let told = "ENV-ERROR this command is for a bridge, but tor started it as a client";
+        let told = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
+                    name the other one in torrc";
         assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
     }
 

@@ -123,7 +123,8 @@ impl Taps {
             Ok(()) => true,
             Err(error) => {
                 let kind = error.kind();
-                let text = format!("{name} ends early, and keeps what was written before: {error}");
+                let text =
+                    format!("writing {name} stopped ({error}); what was written before is kept");
                 screen.warn(&text);
                 failed.get_or_insert(io::Error::new(kind, text));
                 false

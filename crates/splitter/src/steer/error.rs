@@ -87,7 +87,10 @@ impl fmt::Display for SteerError {
                  name",
                 file.display()
             ),
-            SteerError::Slots => write!(f, "--tun: {SLOTS} splitters run here already"),
+            SteerError::Slots => write!(
+                f,
+                "--tun: this machine runs {SLOTS} splitters already, which is the most: stop one"
+            ),
             SteerError::NoExit => f.write_str(
                 "--route: no path leaves by an interface of this machine, so there is none for \
                  what is \

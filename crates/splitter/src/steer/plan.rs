@@ -173,7 +173,9 @@ impl Plan {
             match &self.request.inner {
                 None => format!("split: UDP to the ports {ports}, and WireGuard to any"),
                 Some(Inner { four, six }) => {
-                    format!("split: all packets, from {four} and {six}, by way of the far end")
+                    format!(
+                        "split: all packets; they go through the far end, from {four} and {six}"
+                    )
                 }
             },
         ];

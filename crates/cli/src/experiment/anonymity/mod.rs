@@ -113,9 +113,10 @@ impl AnonymityArgs {
         let all = all.collect::<Result<Vec<Named>, String>>().map_err(Failure::misuse)?;
         let mut names = BTreeSet::new();
         match all.iter().find(|one| !names.insert(one.name.clone())) {
-            Some(twice) => {
-                Err(Failure::misuse(format!("the consensus of {} is given twice", twice.name)))
-            }
+            Some(twice) => Err(Failure::misuse(format!(
+                "two of the files hold the same consensus, {}: leave one out",
+                twice.name
+            ))),
             None => Ok(all),
         }
     }

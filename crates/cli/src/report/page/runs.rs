@@ -252,7 +252,7 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     };
     let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
     let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
-    let title = format!("How many {} came in runs of which length", part.units.plural());
+    let title = format!("Number of {} by length of run", part.units.plural());
     figures::numbers(&title, &head, &rows)
 }
 

@@ -37,7 +37,7 @@ fn a_split_session_is_told_in_plain_words() {
     let page = made(&named(&["wlan", "lte"]), &turns(0, 2));
     for wanted in [
         "One session was split over 2 paths: 200 packets (155 kB) in 199 ms.",
-        "the paths take turns; a switch is due after every 5 packets",
+        "the paths take turns; the path changes after every 5 packets",
         "Nobody on a single path saw more than <b>50.0 %</b> of what came down",
         "What this page does not show",
         "reads from the gaps",

@@ -165,23 +165,23 @@ fn due(every: Every) -> String {
     match every {
         Every::Never => "the first choice stands".to_owned(),
         Every::Packets { mean, random: false } => {
-            format!("a switch is due after every {mean} packets")
+            format!("the path changes after every {mean} packets")
         }
         Every::Packets { mean, .. } => {
-            format!("a switch is due after {mean} packets on average, at random")
+            format!("the path changes after {mean} packets on average, at random")
         }
         Every::PacketRange { least, most } => {
-            format!("a switch is due after {least} to {most} packets, at random")
+            format!("the path changes after {least} to {most} packets, at random")
         }
-        Every::Time { mean, random: false } => format!("a switch is due every {}", ms(mean)),
+        Every::Time { mean, random: false } => format!("the path changes every {}", ms(mean)),
         Every::Time { mean, .. } => {
-            format!("a switch is due every {} on average, at random", ms(mean))
+            format!("the path changes every {} on average, at random", ms(mean))
         }
         Every::TimeRange { least, most } => {
-            format!("a switch is due after {} to {}, at random", ms(least), ms(most))
+            format!("the path changes after {} to {}, at random", ms(least), ms(most))
         }
         Every::Growing { least, most } => format!(
-            "a switch is due after about {} at the beginning of a load, later after about {}, at random",
+            "the path changes after about {} at the beginning of a load, later after about {}, at random",
             ms(least),
             ms(most)
         ),
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_schedule_is_explained_with_its_run_length() {
         let text = told("round-robin --every 100ms");
-        assert!(text.contains("the paths take turns; a switch is due every 100 ms."), "{text}");
+        assert!(text.contains("the paths take turns; the path changes every 100 ms."), "{text}");
         let cases = [
             ("uniform --every ~50p", "after 50 packets on average, at random"),
             ("batched --every 50-70p", "after 50 to 70 packets, at random"),

@@ -144,7 +144,9 @@ impl Ledger {
 
     fn complain(&mut self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
-            self.tell(AuthorityEvent::Trouble(format!("{error}; continuing without it on disk")));
+            self.tell(AuthorityEvent::Trouble(format!(
+                "{error}; continuing, but this is not saved to disk"
+            )));
         }
     }
 
