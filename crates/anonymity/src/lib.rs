@@ -1,20 +1,21 @@
-//! The anonymity analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), on
-//! consensuses of the public Tor network and with the client's own guards and path choice.
+//! The anonymity analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6). It
+//! runs on consensuses of the public Tor network, with the client's own guard selection and path
+//! selection.
 //!
-//! From the input to the answers:
+//! From the input to the results:
 //!
-//! 1. [`consensus`] reads a consensus: one of the directory protocol, or a table with one relay a
-//!    row.
-//! 2. [`hostile`] says which relays are the adversary's.
-//! 3. [`paths`]: the chance that a circuit of `m` legs is compromised, in closed form and by
-//!    drawing paths.
-//! 4. [`year`]: the share of clients that are compromised in a year, by one, two or three entries.
-//!    [`town`] has the relays of that year, who come and go.
-//! 5. [`fingerprints`]: how many clients share a set of `m` guards.
-//! 6. [`figures`] adds up what was drawn.
+//! 1. [`consensus`] reads a consensus: a document of the directory protocol, or a table with one
+//!    relay per row.
+//! 2. [`hostile`] selects the relays that the adversary runs.
+//! 3. [`paths`] computes the probability that a circuit of `m` legs is compromised: in closed form,
+//!    and by drawing paths.
+//! 4. [`year`] computes the share of clients that are compromised within a year, with one, two or
+//!    three guards. [`town`] is the population of relays over that year: relays join and leave.
+//! 5. [`fingerprints`] counts the clients that share a set of `m` guards.
+//! 6. [`figures`] aggregates the draws.
 //!
-//! Nothing here opens a file, reads a clock, starts a thread or draws entropy: results are a
-//! function of input and seed, whatever the number of [`Workers`].
+//! The crate opens no file, reads no clock, starts no thread and draws no entropy. Results are a
+//! function of the input and the seed, for any number of [`Workers`].
 
 pub mod consensus;
 pub mod figures;

@@ -2,27 +2,24 @@
 //!
 //! # Tour
 //!
-//! The splitter's core (CoMPS, PETS 2022): it takes the datagrams of sessions that a user already
-//! has and says by which path each of them goes. It does no I/O.
+//! The core of the splitter (CoMPS, PETS 2022). It receives the datagrams of a user's existing
+//! sessions and decides the path of each one. It does no I/O.
 //!
-//! The tour:
-//!
-//! * [`Core`] is the whole: [`Core::handle`] takes an [`Input`] (a batch from a client, a batch
-//!   from the server, an error of a socket, a timeout), then [`Core::poll`] gives [`Output`]s until
-//!   there is none, and [`Core::next_timeout`] says when to call again.
-//! * A *session* is one client address and the server that it wants. It has its own draw of the
-//!   schedule and its own view of each path's health.
-//! * The settings may change under live sessions: [`Core::reconfigure`].
-//! * A *tuple* is a path with one of its source ports: together with the server's address a
+//! * [`Core`] is the entry point. [`Core::handle`] takes an [`Input`]: a batch from a client, a
+//!   batch from the server, an error of a socket, or a timeout. [`Core::poll`] then returns
+//!   [`Output`]s until it returns `None`. [`Core::next_timeout`] is the time of the next call.
+//! * A *session* is one client address and its server. It has its own draw of the schedule and its
+//!   own view of each path's health.
+//! * [`Core::reconfigure`] changes the settings of a running core. Its sessions continue.
+//! * A *tuple* is a path with one of its source ports; with the server's address it is a
 //!   four-tuple. The driver opens a socket for a tuple when the first datagram names it.
-//! * [`protocol`] recognises what a session carries; for QUIC it follows each connection's
-//!   handshake and keeps it on one path until the server has confirmed it.
+//! * [`protocol`] recognises the protocol of a session. For QUIC it follows the handshake of each
+//!   connection and keeps it on one path until the server has confirmed it.
 //!
-//! Deliberately absent: decryption (the core sees what an observer sees), any packet of our own
-//! making (the only thing it ever adds is a copy of a live datagram), and any way out other than
-//! the paths that the user named.
+//! Deliberately absent: decryption (the core sees what an observer sees); packets of our own (the
+//! core adds nothing but copies of live datagrams); and any path that the user did not name.
 //!
-//! The design, with its reasons: `docs/design/splitter.md`.
+//! The design and its reasons: `docs/design/splitter.md`.
 
 mod batch;
 mod config;

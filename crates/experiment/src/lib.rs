@@ -1,26 +1,28 @@
-//! Experiments: plans of many measurements that take hours, on emulated networks or of what is
-//! computed, and go on where they were stopped.
+//! Experiments: plans of many measurements that take hours, on emulated networks or by computation.
+//! An experiment that was stopped continues where it stopped.
 //!
-//! What every experiment shares is here, each in its file:
+//! All experiments share these parts, one per file:
 //!
-//! * [`Journal`]: what was measured so far, a line for each unit, safe against a power cut;
-//! * [`carry_out`]: unit after unit, with a second try, until all are done or somebody says stop;
-//! * [`carry_out_together`]: units shared out among workers; attempts that fail are stored too;
-//! * [`Progress`]: how many are done and how long the rest will take;
-//! * [`Probe`]: how disturbed the machine was meanwhile;
-//! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are
-//!   mixed;
-//! * [`Programs`]: where strangers' software is, or how to get it;
-//! * [`Spread`]: median, least and most; [`quartiles`]; [`Mean`] and [`Median`] of rounds;
-//! * [`table`]: rows as Parquet.
+//! * [`Journal`] stores the results so far, one line per unit, and survives a power failure.
+//! * [`carry_out`] runs one unit after another, each with a second attempt, until all are done or
+//!   the run is stopped.
+//! * [`carry_out_together`] shares the units among workers. It stores failed attempts, too.
+//! * [`Progress`] counts finished units and estimates the remaining time.
+//! * [`Probe`] measures how busy the machine was during a unit.
+//! * [`Origin`] names the build, the peers and the machine of a journal's results, so that results
+//!   of different ones are never mixed.
+//! * [`Programs`] finds third-party software, or explains how to install it.
+//! * [`Spread`] is a median with its minimum and maximum. [`quartiles`], [`Mean`] and [`Median`]
+//!   summarise rounds.
+//! * [`table`] writes rows as Parquet.
 //!
-//! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
-//! what its records amount to: [`overhead`], [`pages`], [`circumvention`], which stand on a network
-//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted;
-//! [`circuits`], [`unordered`] and [`camouflage`], on small onion networks (`onions`); and
-//! [`anonymity`], which computes and sends nothing.
+//! An experiment is a plan (its units in a seeded order), a function that runs one unit, and a
+//! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
+//! client, a server and a few paths, with a wireguard-go tunnel where needed. [`circuits`],
+//! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
+//! and sends nothing.
 //!
-//! The design, with its reasons: `docs/design/experiments.md`.
+//! The design and its reasons: `docs/design/experiments.md`.
 
 pub mod anonymity;
 pub mod camouflage;

@@ -1,21 +1,22 @@
-//! OR links: what carries cells between two neighbours, as cores without sockets.
+//! OR links, which carry cells between two neighbours, as cores without sockets.
 //!
-//! A link takes plain bytes from the channel above and gives bytes for the network below, and the
-//! other way round. It is told the time, and says when it wants to be called. It promises certain
-//! things of what it carries ([`Promises`]): the channel above refuses a link on which cells may
-//! be lost or overtake each other, unless it knows how to number them.
+//! A link takes plain bytes from the channel above it and returns bytes for the network below it,
+//! and the reverse. The caller passes the time and asks when to call again. [`Promises`] lists what
+//! a link guarantees for its cells. If cells can be lost or reordered, the channel refuses the link
+//! unless it can number them.
 //!
-//! [`Link`] is what all kinds do. One over a byte stream is a [`StreamLink`], and [`StreamFamily`]
-//! lists these; datagrams have an endpoint of their own.
+//! [`Link`] is the interface that all kinds implement. A link over a byte stream is a
+//! [`StreamLink`]; [`StreamFamily`] lists these. Links over datagrams share an endpoint.
 //!
-//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
-//! * [`quic`]: QUIC, a stream for each lane: ordered within a lane, and no lane waits for another.
-//! * [`utls`]: what makes an unordered link of it, whose records are opened before their turn.
+//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Ordered and reliable.
+//! * [`quic`]: QUIC with one stream per lane. Cells are ordered within a lane, and no lane waits
+//!   for another.
+//! * [`utls`]: turns a TLS link into an unordered one, by opening records that arrive out of order.
 //!
 //! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
-//! a clock. A simulation puts a modelled record pipe in a link's place.
+//! a clock. A simulation replaces a link by a modelled pipe of records.
 //!
-//! The design, with its reasons: `docs/design/links.md`.
+//! The design and its reasons: `docs/design/links.md`.
 
 use std::fmt;
 

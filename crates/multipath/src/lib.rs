@@ -2,31 +2,29 @@
 //!
 //! # Tour
 //!
-//! The shared vocabulary of everything that splits and merges.
+//! The splitter, the onion network, camouflage and the lab all split and merge with this crate.
+//! There is no second scheduler in the workspace. In the order in which a unit (a packet, a cell, a
+//! chunk) passes them:
 //!
-//! The splitter and the lab use what is here, and whatever else will split; there is no second
-//! scheduler anywhere. A tour, in the order in which a unit meets it:
-//!
-//! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its
-//!   window, and with a window (a circuit) the state of that and of the first hop's link
+//! * [`PathView`] is what a scheduler knows about a path: whether it is usable, its round-trip time
+//!   and its window. For a circuit it has the state of the leg and of the first hop's link, too
 //!   ([`LegView`], [`LinkView`]).
-//! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a
-//!   file in [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
-//!   Those that need windows are for circuits alone.
-//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed, of random
-//!   length or growing with the load.
-//! * A [`Splitter`] joins the two, turns the choice of a path with a closed window into *hold*, and
-//!   draws both anew after silences where that is wanted.
-//! * In a [`DelayQueue`] units wait before the split for a time drawn from a [`Jitter`].
-//! * [`Decoys`] says what paths that rest are to carry for show, within a [`DecoyBudget`].
-//! * A [`Backlog`] is what waits while no window has room.
-//! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
-//!   other end.
-//! * [`Replay`] tells which numbers have come, where each counts once.
-//! * [`trace`] splits what was recorded, for the lab, with the same [`Splitter`].
+//! * A [`Scheduler`](schedule::Scheduler) chooses the path of the next run. A *run* is a group of
+//!   consecutive units on one path. [`schedule`] has one algorithm per file; [`schedule::FAMILIES`]
+//!   lists them for command lines and documents. Algorithms that need windows serve circuits only.
+//! * A [`Boundary`] decides when a run ends: after N packets or T milliseconds, fixed, of random
+//!   length, or growing with the load.
+//! * A [`Splitter`] combines a scheduler and a boundary. It returns *hold* when the window of the
+//!   chosen path is closed, and can draw both again after an idle time.
+//! * A [`DelayQueue`] delays units before the split by times drawn from a [`Jitter`].
+//! * [`Decoys`] plans dummy traffic for idle paths within a [`DecoyBudget`].
+//! * A [`Backlog`] queues units while no window has room.
+//! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
+//! * [`Replay`] records received numbers, where each may be used once.
+//! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
-//! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from
-//! [`seed::stream`], so a run is a function of its scenario and its seed.
+//! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
+//! randomness comes from [`seed::stream`], so a run is a function of its scenario and its seed.
 
 mod backlog;
 mod boundary;

@@ -2,18 +2,19 @@
 //!
 //! # Tour
 //!
-//! A network link as an object: rate, delay, jitter, loss, a queue and an MTU, without I/O and
-//! without a clock.
+//! A network link as a data structure: rate, delay, jitter, loss, a queue and an MTU, without I/O
+//! and without a clock.
 //!
 //! ```text
 //! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! Chance is drawn where a unit enters, once for loss and once for jitter, for each unit: its luck
-//! is a function of the seed and of how many entered before it, whatever the queue did to them.
+//! The link draws once for loss and once for jitter when a unit enters. A unit's loss and jitter
+//! are therefore a function of the seed and of the number of earlier units, and do not depend on
+//! the queue.
 //!
-//! A [`Link`] is one direction. It carries whatever it is given (a packet, a buffer's index) and
-//! knows only how many bytes that is. The caller passes the time.
+//! A [`Link`] is one direction. It holds any type (a packet, the index of a buffer) and uses only
+//! the length in bytes. The caller passes the time.
 //!
 //! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use it.
 

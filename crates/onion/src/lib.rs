@@ -1,38 +1,37 @@
-//! The Tor protocol as cores without I/O: what a relay and a client do with the bytes of their
-//! links, and when.
+//! The Tor protocol as cores without I/O: how a relay and a client process the bytes of their
+//! links.
 //!
-//! The tour, from the wire up:
+//! From the wire up:
 //!
-//! * **Bytes.** [`wire`] turns bytes into cells, messages, documents and keys, and back. It alone
-//!   knows the `tor-*` crates.
-//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a
-//!   core, which circuit is which on each, and the cells that wait in `queue`; [`circuitmux`] names
-//!   the circuit whose cell goes next, [`padding`] says when a silent link carries a cell,
-//!   [`bucket`] how many bytes it may carry a second. `transport` is what the system tells of the
-//!   connection below.
-//! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
-//!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
-//!   its streams (`streams`, each a `stream`); [`conflux`] is what it takes to have several legs.
-//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores, each a [`Node`]:
-//!   what both do alike, and what the role adds. `io` is what the outside tells a core and hears
-//!   from it, `table` numbers circuits and streams; [`points`] says where onion services meet their
-//!   clients; [`claims`] lets several relay cores of one
-//!   process share links. [`newcomers`] says whose connections are taken at all,
-//!   [`clocks`] whose clock is wrong.
-//! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
-//!   which; [`guards`] by which relays to enter. What programs ask for is read by the crate
-//!   `proxy`.
-//! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
-//!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
+//! * **Bytes.** [`wire`] parses and writes cells, messages, documents and keys. It is the only
+//!   module that uses the `tor-*` crates.
+//! * **A link.** [`channel`] is the link handshake (VERSIONS to NETINFO). `channels` has all links
+//!   of a core, their circuit tables and their cell queues (`queue`). [`circuitmux`] chooses the
+//!   circuit of the next cell, [`padding`] schedules padding cells on idle links, and [`bucket`]
+//!   limits bytes per second. `transport` is the state of the connection below, as the system
+//!   reports it.
+//! * **A circuit.** [`handshake`] agrees on keys and [`crypto`] uses them. `leg` is flow control;
+//!   its window comes from [`congestion`]. A `set` has the legs that lead to one endpoint, and its
+//!   streams (`streams`, `stream`). [`conflux`] combines several legs into one circuit.
+//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. Each is a
+//!   [`Node`] with the code that both share, and a role of its own. `io` has a core's inputs and
+//!   outputs, and `table` allocates the numbers of circuits and streams. [`points`] has the
+//!   introduction and rendezvous points of onion services. [`claims`] lets several relay cores of
+//!   one process share links. [`newcomers`] decides which connections to accept, and [`clocks`]
+//!   detects wrong clocks.
+//! * **Client decisions.** [`circmgr`] chooses the circuits to build and the circuit of each
+//!   stream. [`guards`] chooses the guards. The crate `proxy` parses the requests of programs.
+//! * **The directory.** [`directory`]: descriptors, documents, requests for them, the network and
+//!   path selection. [`authority`] tests relays and signs the documents about them.
 //!
-//! [`Event`] is what a core tells the person who runs it, [`Violation`] what a peer did wrong, and
-//! [`SetNumbers`] what there is to see of a set.
-//! To begin reading: [`client`] with `client/build.rs`, then [`relay`] with `relay/circuit.rs`.
+//! [`Event`] is a notice for the operator, [`Violation`] a peer's breach of the protocol, and
+//! [`SetNumbers`] the counters of a set. Start reading at [`client`] with `client/build.rs`, then
+//! [`relay`] with `relay/circuit.rs`.
 //!
-//! Time is given (where both clocks matter, as a [`Moment`]), random generators are given, bytes
-//! are given; what is to be done outside comes back.
+//! The caller passes the time (a [`Moment`] where both clocks matter), the random generators and
+//! the bytes. A core returns the actions to perform.
 //!
-//! The design, with its reasons: `docs/design/onion.md`.
+//! The design and its reasons: `docs/design/onion.md`.
 
 pub mod authority;
 pub mod bucket;

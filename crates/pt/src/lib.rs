@@ -2,20 +2,20 @@
 //!
 //! # Tour
 //!
-//! Pluggable transports, version 1 (Tor's pt-spec): what a transport and the program that manages
-//! it say to each other, as texts and bytes. No I/O: `router::pt` starts processes and opens
-//! sockets.
+//! Both sides of Tor's pluggable transports, version 1 (pt-spec): the text and the bytes that a
+//! transport and the program that manages it exchange. The crate does no I/O; `router::pt` starts
+//! processes and opens sockets.
 //!
-//! * [`Environment`]: what a transport is told by environment variables, and [`Line`]: what it
-//!   answers on its standard output;
-//! * [`Manager`]: the other side of that, for a transport of somebody else's;
-//! * [`Args`]: keys and values of a bridge, as bridge lines, SOCKS requests, `SMETHOD` lines and
-//!   torrc's `ServerTransportOptions` write them;
-//! * [`BridgeLine`]: a bridge as users have it; [`PluginLine`]: which program has which transports;
-//!   [`OfferLine`]: a transport of a bridge as its operator has it;
-//! * [`SocksClient`]: how a client has a transport lead it to a bridge;
-//! * [`ExtOrClient`] and [`ExtOrServer`]: the Extended ORPort (Tor's ext-orport-spec), by which a
-//!   transport tells a relay whose connection it brings.
+//! * [`Environment`] is the set of environment variables that a transport receives. [`Line`] is a
+//!   line of its standard output.
+//! * [`Manager`] is the managing side, for any transport.
+//! * [`Args`] are a bridge's keys and values, as in bridge lines, SOCKS requests, `SMETHOD` lines
+//!   and torrc's `ServerTransportOptions`.
+//! * [`BridgeLine`] is a bridge line. [`PluginLine`] names the program of each transport.
+//!   [`OfferLine`] is a transport that a bridge's operator offers.
+//! * [`SocksClient`] asks a transport for a connection to a bridge.
+//! * [`ExtOrClient`] and [`ExtOrServer`] speak the Extended ORPort protocol (ext-orport-spec), by
+//!   which a transport reports the client's address to its relay.
 
 mod args;
 mod bridge;

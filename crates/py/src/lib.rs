@@ -1,9 +1,9 @@
-//! The schedulers and the trace splitter of `anabranch-multipath`, Maybenot, and the anonymity
-//! analysis, for Python, and one attack's inner loop: module `anabranch._core`.
+//! The Python module `anabranch._core`: the schedulers and the trace splitter of
+//! `anabranch-multipath`, Maybenot, the anonymity analysis, and the inner loop of one attack.
 //!
-//! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the
-//! core becomes a `ValueError` with its message; the interpreter lock is released while traces are
-//! split.
+//! The module makes no decisions of its own. Arrays are one-dimensional, contiguous NumPy arrays.
+//! Each error of the core becomes a `ValueError` with the same message. Splitting a trace releases
+//! the interpreter lock.
 
 mod anonymity;
 mod convolutions;

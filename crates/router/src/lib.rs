@@ -1,10 +1,12 @@
-//! The onion network's programs around the cores of `anabranch_onion`, and pluggable transports.
+//! The programs of the onion network around the cores of `anabranch_onion`, and pluggable
+//! transports.
 //!
 //! * [`onion`] has the loops of client, relay and authority, and their files.
-//! * [`pt`] is a pluggable transport of ours: links of [`anabranch_stego`] over sockets.
-//! * [`crawl`] makes covers for it of an operator's pages, captures and recordings.
+//! * [`pt`] is our pluggable transport: links of [`anabranch_stego`] over sockets.
+//! * [`crawl`] makes the transport's covers from an operator's web pages, captures and recordings.
 //!
-//! To begin reading: [`onion::relay`], then `onion/station.rs`, a core with its links' sockets.
+//! Start reading at [`onion::relay`], then `onion/station.rs`, which joins a core and the sockets
+//! of its links.
 
 pub mod crawl;
 pub mod onion;

@@ -1,15 +1,16 @@
 //! The splitter around `anabranch_comps::Core`, and the far end around `anabranch_tunnel::Far`.
 //!
-//! * **The splitter.** [`split`] is its driver. [`paths`] reads what a user calls a path and finds
-//!   its way out of this machine; [`socks`] has the paths by proxies. [`wg_quick`] and [`mosh`]
+//! * **The splitter.** [`split`] is its driver. [`paths`] parses a user's `--path` and finds the
+//!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
 //!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
-//! * **A far end.** [`merge`] is the driver in front of a server; [`far_end`] has the settings of
-//!   both ends, key files above all.
-//! * **Any program** (`--tun`). [`steer`] leads traffic into an interface and undoes that.
+//! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
+//!   both ends, above all the key files.
+//! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
+//!   end.
 //!
-//! It knows no resolver, no asynchronous runtime and no onion network.
+//! The crate depends on no resolver, no asynchronous runtime and no onion network.
 //!
-//! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
+//! Start reading at [`split::run`], then `split/driver.rs`, whose loop has four steps.
 
 pub mod far_end;
 pub mod merge;

@@ -2,31 +2,32 @@
 //!
 //! # Tour
 //!
-//! Camouflage: one encrypted byte stream cut into blocks that go, out of order, by many connections
-//! of an innocent look (`docs/spec/camouflage.md`; after StegoTorus, CCS 2012).
+//! Camouflage: one encrypted byte stream, cut into blocks that cross several connections out of
+//! order and look like ordinary traffic (`docs/spec/camouflage.md`; after StegoTorus, CCS 2012).
 //!
-//! The tour, from the wire up:
+//! From the wire up:
 //!
-//! * [`BridgeKey`], [`ServerKey`]: what a bridge line says, and what only the server has.
-//! * `elligator`: public keys that look like random bytes. `handshake`: a new link in one round
-//!   trip. `secrets`: keys from keys. `token`: what later connections join a link by.
-//! * `block`: sealed units with hidden headers. `frame`: what is in them.
-//! * `outbox`: what is to be sent, and what has not come yet. `inbox`: order again, windows and
-//!   acknowledgements. `budget`: memory that these share. `carrier`: what one connection owes.
-//! * `link`: the chopper that joins these; a scheduler of `multipath` names the connection that
-//!   takes the next chunk.
-//! * [`slot`]: what connections look like, one module a file; [`Profile`] names them.
-//! * [`Client`] has one link and the connections that it needs; [`Server`] has the links of many.
+//! * [`BridgeKey`] is the public part of a bridge line. [`ServerKey`] is the server's secret.
+//! * `elligator` encodes public keys as random bytes. `handshake` opens a link in one round trip.
+//!   `secrets` derives keys. `token` lets later connections join a link.
+//! * `block` seals units and hides their headers. `frame` is the content of a unit.
+//! * `outbox` holds data to send and data not yet acknowledged. `inbox` restores the order, and has
+//!   windows and acknowledgements. `budget` is their shared memory limit. `carrier` is one
+//!   connection's state.
+//! * `link` is the chopper of the paper. A scheduler of `multipath` chooses the connection of each
+//!   chunk.
+//! * [`slot`] has the cover modules, one per file. [`Profile`] names them.
+//! * [`Client`] has one link and its connections. [`Server`] has the links of many clients.
 //!
 //! # Limits
 //!
-//! The `nosteg` modules are no covers: each shows random bytes from the first one on. What `http`
-//! shows is HTTP, but no site's. All of it is told from a browser, by one connection
-//! (`docs/results/covertness.md`).
+//! The `nosteg` modules are no covers: each shows random bytes from the first one on. The `http`
+//! modules speak HTTP, but they do not look like a real site. One connection is enough to
+//! distinguish any of them from a browser (`docs/results/covertness.md`).
 //!
-//! Deliberately absent: sockets, clocks, entropy, proxies, and what is carried.
+//! Deliberately absent: sockets, clocks, entropy, proxies, and the meaning of the carried stream.
 //!
-//! The design, with its reasons: `docs/design/camouflage.md`.
+//! The design and its reasons: `docs/design/camouflage.md`.
 
 mod block;
 mod budget;

@@ -2,32 +2,32 @@
 //!
 //! # Tour
 //!
-//! A session between two ends of ours, by several paths, so that nothing on a path tells what went
-//! by another (`docs/spec/far-end.md`).
+//! A session between a near end and a far end over several paths. Nothing on one path reveals what
+//! the others carried (`docs/spec/far-end.md`).
 //!
-//! An unaltered server's protocol often shows a counter: WireGuard's and Mosh's packets do. Whoever
-//! sees one path reads from its gaps how much went by the others. Between two ends of ours the
-//! whole datagram is encrypted, the counter with it, and our own number is hidden as QUIC hides its
-//! own.
+//! Many protocols show a counter: each packet of WireGuard and Mosh does. From its gaps, the
+//! observer of one path learns how many packets the other paths carried. Between two ends of ours
+//! the whole datagram is encrypted, its counter included, and our own packet number is hidden as
+//! QUIC hides its own.
 //!
-//! The tour, from the wire up:
+//! From the wire up:
 //!
-//! * [`keys`]: what both ends hold before they speak.
-//! * `disguise`: what the far end's public key hides from strangers; `noise`: the handshake, of
-//!   `suite`'s primitives; `hello`: its messages.
-//! * `epoch`: the keys of one handshake, packets sealed and opened; each number
-//!   counts once ([`anabranch_multipath::Replay`]).
-//! * [`Inner`]: addresses of the ends where what is carried are IP packets.
-//! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
-//!   much the paths differ) and the `pacer`.
-//! * `parts`: datagrams that are too long for a packet go in pieces.
-//! * `window`: what may be under way on each path, for schedules that look at that.
-//! * Decoys ([`Session::send_decoys`]) are packets like data that the other end drops; when they
-//!   go, and by which path, [`anabranch_multipath::Decoys`] says.
-//! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
-//!   far end, [`Far`] has those of many clients.
+//! * [`keys`]: what both ends know before the handshake.
+//! * `disguise` hides the far end's public key from strangers. `noise` is the handshake, built on
+//!   the primitives of `suite`. `hello` has its messages.
+//! * `epoch`: the keys of one handshake. It seals and opens packets, and accepts each number once
+//!   ([`anabranch_multipath::Replay`]).
+//! * [`Inner`]: the addresses of both ends where the tunnel carries IP packets.
+//! * `frame`: the content of a packet. `resequencer`: restores order and spacing, with `delays`
+//!   (the differences between the paths) and the `pacer`.
+//! * `parts`: splits datagrams that are too long for one packet.
+//! * `window`: the data in flight that each path may have, for schedules that use windows.
+//! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
+//!   [`anabranch_multipath::Decoys`] plans their times and paths.
+//! * [`Session`]: the state that both ends keep: numbers, epochs, order. [`Near`] opens a session
+//!   with one far end. [`Far`] has the sessions of many clients.
 //!
-//! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks, entropy.
+//! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks and entropy.
 
 mod datagram;
 mod delays;

@@ -32,8 +32,8 @@ pub(super) struct Results {
     /// Measure nothing; make the results from what exists.
     #[arg(long)]
     pub(super) report: bool,
-    /// Write the results into this Markdown file too, between the comments '<!-- anabranch experiment'
-    /// and '<!-- end of'.
+    /// Write the results into this Markdown file, too, between its comments
+    /// '<!-- anabranch experiment' and '<!-- end of'.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
     /// Print events as JSON, one object a line, on standard output.

@@ -46,7 +46,8 @@ pub(super) struct CrawlSide {
     /// Take the objects of HOST from a HAR file or a capture [default: the host of its first page].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
-    /// Record the sizes and pauses of connections, for profile=embed, in place of the site's objects.
+    /// Record the sizes and pauses of connections in place of the site's objects, for
+    /// profile=embed.
     #[arg(long)]
     shape: bool,
     /// Open each changed object in this Chromium, and leave out those that it rejects.
