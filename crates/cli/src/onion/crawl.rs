@@ -28,28 +28,31 @@ EXAMPLES
 EXIT CODES
   0 done   1 failed while running, for example a full disk   2 bad usage or settings";
 
-/// Make covers from a site's folder, a HAR file or a capture, or shapes from recorded connections.
+/// Make a server's covers from a web site, or connection shapes from recorded traffic.
 ///
-/// Kept are objects that may hide bytes: baseline JPEGs, base64url text in JSON and scripts, and
-/// encrypted bodies. After the change each must pass a strict parser; scripts must pass a browser,
-/// and are left out without one. Nobody else has these covers, and clients need none.
+/// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs, base64url
+/// text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser after bytes
+/// were hidden in it. Scripts must also pass a browser (--browser), and are left out without one.
+/// Clients need no covers. Shapes (--shape) are the sizes and pauses that the profile embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
-    /// Read a site's folder, a HAR file (as a browser's developer tools save it), or a capture
-    /// (pcap, pcapng) with plain HTTP; with --shape, captures of any TCP. Files may be gzipped.
+    /// Read this folder of a site, HAR file (as a browser's developer tools save it), or capture
+    /// (pcap, pcapng) of unencrypted HTTP. With --shape, read these captures of any TCP traffic.
+    /// Files may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Create this folder; with --shape this file.
+    /// Write the covers to this new folder; with --shape, write the shapes to this new file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Take the objects of HOST from a HAR file or a capture [default: the host of its first page].
+    /// Use only the objects of HOST from a HAR file or capture [default: the host of its first page].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
-    /// Record the sizes and pauses of connections, for profile=embed, in place of the site's objects.
+    /// Make shapes (the sizes and pauses of recorded connections, for profile=embed) instead of
+    /// covers.
     #[arg(long)]
     shape: bool,
-    /// Open each changed object in this Chromium, and leave out those that it rejects.
+    /// Open each changed object in this Chromium browser, and leave out the objects that it rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.

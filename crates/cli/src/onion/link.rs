@@ -13,9 +13,9 @@ use crate::split::forms::OneOrMany;
 /// [`StreamFamily`] is what links over TCP are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// All bytes in order, as in any Tor.
+    /// A TLS connection with all bytes in order, as in any Tor.
     Tls,
-    /// Circuits do not wait for each other's lost segments.
+    /// A TLS connection whose circuits do not wait for each other's lost TCP segments.
     Utls,
     /// A QUIC stream for each circuit, in addition to the TLS link.
     Quic,

@@ -66,24 +66,29 @@ impl CircuitPolicy {
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Common {
-    /// A TOML file with these settings; flags that are given go before it
+    /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep keys, guards and the directory here [default: ~/.local/state/anabranch/COMMAND].
+    /// Keep this program's state in folder DIR: its keys, its first relays (guards) and the list of
+    /// relays [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust this authority, given as a DirAuthority line of torrc (repeatable).
+    /// Trust the directory authority of this DirAuthority line, as in torrc (repeatable).
+    ///
+    /// A directory authority publishes the list of the network's relays. A client or relay needs
+    /// --authority or --authorities. 'anabranch authority' accepts neither, because it is the only
+    /// authority of its network.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
-    /// Read DirAuthority lines from FILE.
+    /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Give this run a name for 'anabranch status' and the live view.
+    /// Show this process as NAME in 'anabranch status' and in the live view.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     name: Option<String>,
-    /// Print events as JSON lines.
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long)]
     json: bool,
     /// Print only errors and warnings.

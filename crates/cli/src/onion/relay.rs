@@ -83,11 +83,13 @@ pub(super) const KEYS: &[&str] = &[
     "pt",
 ];
 
-/// Run a relay of the onion network: guard, middle or exit.
+/// Run a relay of the onion network: the first, middle or last (exit) of a circuit.
 ///
-/// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files;
-/// a descriptor is published to the authorities. Without --exit no stream leaves by this relay.
-/// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one stops at once.
+/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in --data,
+/// in the file formats of C tor (the Tor project's 'tor' program). It publishes its descriptor
+/// (address, keys and exit policy) to the authorities. Without --exit it connects to no
+/// destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal stops
+/// the relay at once.
 ///
 /// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
 /// can change without a restart changes, the rest is listed, and an error changes nothing. Circuits
@@ -99,92 +101,110 @@ pub(crate) struct RelayArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Set the relay's name: 1 to 19 letters and digits.
+    /// Set the relay's name (required): 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// Announce this IPv4 address.
+    /// Announce this IPv4 address, at which clients and other relays reach this relay (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Announce this IPv6 address too; needs a --listen for it.
+    /// Announce this IPv6 address too. Needs a --listen with an IPv6 address.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
-    /// Listen for links here; the first port is announced, and the first of IPv6 (repeatable).
+    /// Accept links from clients and other relays at this address (required, repeatable). The port
+    /// of the first --listen is announced; with --address6, the first IPv6 port too.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Set your contact address for the descriptor.
+    /// Publish this contact address, such as an e-mail address, in the relay's descriptor.
     #[arg(long)]
     contact: Option<String>,
-    /// List the fingerprints of your other relays.
+    /// Name your other relays, by fingerprint (40 hexadecimal digits). Clients do not use two relays
+    /// that name each other in one circuit.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
-    /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable).
+    /// Use this family key for all your relays, made by 'tor --keygen-family' (repeatable).
     ///
     /// Clients never use two relays with the same key in one circuit; --family is then not needed.
     /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
-    /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
-    /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the
-    /// relay's own network.
+    /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that matches
+    /// counts (repeatable) [default: refuse all].
+    ///
+    /// The relay connects to IPv6 destinations only with --address6, or where a rule names them
+    /// (*6). It never connects to its own machine or network without --allow-private.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
-    /// Limit all links together to BYTES per second in each direction [default: 1073741824].
+    /// Limit all links together to BYTES per second in each direction, 76800 or more [default:
+    /// 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow bursts of BYTES after a pause [default: one second's].
+    /// Allow a burst of BYTES after a pause; at least as much as --rate [default: the same as --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Allow MB megabytes of queued cells, including those that wait in sets for other circuits.
-    /// Above half of it those sets are paused; at the limit the oldest or largest is closed. Links
-    /// of a bridge's built-in transport may use half as much more, bounded as by 'pt server
-    /// --memory'; a reload does not change that [default: 512].
+    /// Limit the memory for queued cells (Tor's packets) to MB megabytes [default: 512].
+    ///
+    /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
+    /// Above half of the limit the relay pauses such streams. At the limit it closes the circuits
+    /// whose cells have waited longest, or that hold most. With --bridge, the built-in transport may
+    /// use half as much in addition (like 'pt server --memory'); SIGHUP does not change that part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use N threads for cells, each with its share of the links and of --memory [default: one for
-    /// each core].
+    /// Forward cells with N threads, which share the links and --memory [default: one for each CPU
+    /// core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Prefer these kinds of links to relays and clients that support them, in this order: with
-    /// utls and quic, circuits do not wait for each other's lost packets. utls needs CAP_BPF, quic
-    /// UDP at the same ports. tls-per-circuit, alone: one link for each circuit, up to 64 to a
-    /// relay, for comparison (docs/guide/operate.md) [default: tls].
+    /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:
+    /// tls].
+    ///
+    /// With utls and quic, a lost packet of one circuit does not delay the other circuits. utls
+    /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit opens
+    /// a link for each circuit, up to 64 to one relay, for comparison; it cannot be combined
+    /// (docs/guide/operate.md).
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Set the congestion control of QUIC links, independent of TCP's: cubic, or bbr, which loses
-    /// less speed on lossy lines and which its library calls experimental [default: cubic].
+    /// Set the congestion control of QUIC links: cubic or bbr. Needs --link quic [default: cubic].
+    ///
+    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP links follow
+    /// the kernel's setting instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
-    /// Let links to other relays, incoming and outgoing, use several paths that the kernel knows
-    /// (`ip mptcp`), if the neighbour does too.
+    /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
+    /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with
+    /// --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose the circuit whose cell a link sends next: round-robin, random, ewma (the one that
-    /// sent least recently), or kist (like ewma, but cells wait until the kernel has room)
-    /// [default: ewma].
+    /// Choose the circuit whose cell a link sends next: round-robin, random, ewma (the circuit that
+    /// has sent least in the recent past), or kist (like ewma, but cells wait until the kernel has
+    /// room) [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
-    /// Let circuits finish for SECONDS after the relay was asked to stop [default: 30].
+    /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Extend circuits and let streams out to private addresses: only for networks on one machine.
+    /// Allow circuits and streams to private addresses: only for test networks on one machine.
     #[arg(long)]
     allow_private: bool,
-    /// Answer no directory requests.
+    /// Do not serve the list of relays to clients. Not with --bridge.
     #[arg(long)]
     no_directory: bool,
-    /// Run as a bridge: no authority learns of it. It prints the bridge lines for clients at its
-    /// start and writes them to bridgelines.txt in --data.
+    /// Run as a bridge: a first relay that no public list names and no authority knows.
+    ///
+    /// At the start it prints the bridge lines that its clients need, and writes them to
+    /// bridgelines.txt in --data.
     #[arg(long)]
     bridge: bool,
-    /// Offer this transport: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The transport
-    /// anabranch is built in; its keys are profile, site, pictures, covers and shapes (repeatable).
+    /// Offer this pluggable transport, which camouflages clients' connections: NAME ADDRESS:PORT
+    /// [KEY=VALUE ...] [exec PROGRAM ARGS] (repeatable). Needs --bridge.
+    ///
+    /// The transport 'anabranch' is built in and needs no program. Its keys are profile, site,
+    /// pictures, covers and shapes; 'anabranch pt server --help' explains them.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
