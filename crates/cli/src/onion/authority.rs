@@ -208,7 +208,8 @@ impl AuthorityArgs {
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
         if or.port() == 0 || dir.port() == 0 {
-            let told = "--listen and --listen-dir need ports other than 0: they are published";
+            let told = "--listen and --listen-dir need ports from 1 to 65535, because they are \
+                        published";
             return Err(Failure::misuse(told));
         }
         let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
@@ -224,14 +225,13 @@ impl AuthorityArgs {
     pub(super) fn core(&self) -> Result<core::Settings, Failure> {
         let interval = self.interval.unwrap_or(INTERVAL);
         if !(LEAST_INTERVAL..=DAY).contains(&interval) {
-            let told =
-                format!("--interval {interval}: {LEAST_INTERVAL} to {DAY} seconds are possible");
+            let told = format!("--interval {interval}: write {LEAST_INTERVAL} to {DAY} seconds");
             return Err(Failure::misuse(told));
         }
         let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
         if !(2..=100).contains(&valid_intervals) {
             let told =
-                "a consensus holds for 2 to 100 intervals: until the next is there, at least";
+                "write 2 to 100, because a consensus must be valid until the next is published";
             return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
         }
         let relays = self.expect.unwrap_or(usize::MAX);
@@ -356,7 +356,7 @@ fn failure(error: AuthorityError) -> Failure {
 fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     let read = |text: &String| {
         let told =
-            || Failure::misuse(format!("--param {text}: NAME=VALUE with a whole number is wanted"));
+            || Failure::misuse(format!("--param {text}: write NAME=VALUE with a whole number"));
         let (name, value) = text.split_once('=').ok_or_else(told)?;
         let letters = name.bytes().all(|one| one.is_ascii_alphanumeric() || b"_-".contains(&one));
         if name.is_empty() || !letters {
@@ -373,7 +373,7 @@ fn say(log: &Log, told: &AuthorityEvent) {
         AuthorityEvent::Line(line) => line.clone(),
         AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
-            format!("relay: descriptor of {}; {known} known", hex(id))
+            format!("relay: new descriptor of {}; {known} relays known", hex(id))
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };

@@ -31,7 +31,7 @@ impl Bridges {
     /// One makes no sense, or a bridge's transport is nobody's.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
-            return Err(Failure::misuse("--pt needs a --bridge that uses a transport"));
+            return Err(Failure::misuse("--pt needs a --bridge that uses its transport: add one"));
         }
         let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))

@@ -39,23 +39,23 @@ const LEAST_MEMORY_MB: usize = 4;
 /// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
-  A network with its DirAuthority lines in network.txt, and a program that uses it:
+  Join the network whose DirAuthority lines are in network.txt, and use it with curl:
     anabranch client --authorities network.txt
     curl --proxy socks5h://127.0.0.1:9250 http://example.net/
 
-  With a file:
+  With the settings in a file:
     anabranch client client.toml
 
-NOT THERE YET
-  A control port, which nyx, stem and others look for: the live view, --json and --metrics show what
-  it would. Onion services (.onion names).
+NOT SUPPORTED YET
+  A control port for programs such as nyx and stem: use the live view, --json or --metrics instead.
+  Onion services (names that end in .onion).
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
   NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
-  ~/.local/state/anabranch/client                guards and the directory (--data)
+  ~/.local/state/anabranch/client                guards and the list of relays (--data)
   /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "listen",
@@ -303,7 +303,8 @@ impl ClientArgs {
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
         if !self.bridge.is_empty() && !self.entry.is_empty() {
-            let told = "--entry names relays of the network: with --bridge, bridges are first hops";
+            let told = "--entry cannot be used with --bridge, because bridges are then the first \
+                        relays of circuits: remove one of the two";
             return Err(Failure::misuse(told));
         }
         Bridges::read(&self.bridge, &self.pt)
@@ -328,7 +329,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: a stream uses 1 to {MOST_LEGS} circuits"
+                "--legs {legs}: a stream uses 1 to {MOST_LEGS} circuits; write a number in this range"
             ))),
             legs => Ok(legs),
         }
@@ -382,7 +383,10 @@ impl ClientArgs {
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
-            let most = format!("--schedule: at most {DEALING} letters can be sent to an exit");
+            let most = format!(
+                "--schedule and --every are longer than the {DEALING} letters that can be sent to \
+                 an exit: shorten them"
+            );
             return Err(Failure::misuse(most));
         }
         Ok(Some(dealing))

@@ -65,20 +65,27 @@ impl CrawlSide {
         let log = Log::new(Standing::named("pt", None, None), self.json, false)?;
         // A browser may be at it for minutes before what it takes is written.
         if self.out.symlink_metadata().is_ok() {
-            return Err(Failure::trouble(format!("{}: it exists already", self.out.display())));
+            return Err(Failure::trouble(format!(
+                "{}: exists already; choose another --out",
+                self.out.display()
+            )));
         }
         if self.shape {
             return self.shapes(&log);
         }
         let [source] = &self.sources[..] else {
-            return Err(Failure::misuse("covers come from one source; several need --shape"));
+            return Err(Failure::misuse(
+                "covers are made from one SOURCE: give one, or add --shape",
+            ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
         let mut judged = judge(&found);
         let asked = self.ask(&found, &mut judged)?;
         if judged.kept.is_empty() {
             let (shown, why) = (source.display(), left_out(&found, &judged));
-            return Err(Failure::misuse(format!("{shown}: nothing of it can hide bytes: {why}")));
+            return Err(Failure::misuse(format!(
+                "{shown}: none of its objects can hide bytes: {why}"
+            )));
         }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
         tell(&log, &found, &judged, asked);
@@ -140,14 +147,14 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text =
-        format!("{objects} objects, {pages} pages; {kept} objects{of} hide {hides} bytes");
+        format!("{objects} objects, {pages} pages; {kept} objects{of} can hide {hides} bytes");
     let why = left_out(found, judged);
     if !why.is_empty() {
         text += &format!("\nleft out: {why}");
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
-        text += &format!("\nthe browser took {taken} of {asked}, {rate:.1} %");
+        text += &format!("\nthe browser accepted {taken} of {asked}, {rate:.1} %");
     }
     let event = json!({
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,

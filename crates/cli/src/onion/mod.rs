@@ -134,8 +134,8 @@ impl Common {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
         }
-        let told = "this authority is the only one of its network: --authority and --authorities \
-                    name others";
+        let told = "this authority is the only one of its network: remove --authority and \
+                    --authorities, which name others";
         Err(Failure::misuse(told))
     }
 
@@ -181,7 +181,7 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
             None => Failure::misuse(error),
         };
         match toml_keys::is_wg_quick(line) {
-            true => Err(told(&"a wg-quick file, no list of DirAuthority lines")),
+            true => Err(told(&"a wg-quick file, not a list of DirAuthority lines")),
             false => Authority::parse(line).map_err(|error| told(&error)),
         }
     };
@@ -199,14 +199,18 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
 /// Bytes of so many megabytes for waiting cells, which are at least `least`.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
-    let told = || format!("--memory {megabytes}: it is in megabytes, {least} or more");
+    let told = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
     bytes.ok_or_else(|| Failure::misuse(told()))
 }
 
 /// Relays by fingerprint.
 fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure> {
     let read = |text: &String| {
-        let told = || Failure::misuse(format!("{option} {text}: 40 hexadecimal digits are wanted"));
+        let told = || {
+            Failure::misuse(format!(
+                "{option} {text}: not a relay's fingerprint; write its 40 hexadecimal digits"
+            ))
+        };
         digest(text).ok_or_else(told)
     };
     texts.iter().map(read).collect()
@@ -300,7 +304,7 @@ mod tests {
             );
             let relay: RelayArgs = parse(&text, "relay.toml", relay::KEYS).unwrap();
             let error = relay.live().map(drop).unwrap_err().to_string();
-            assert!(error.ends_with(":0: a relay needs a port"), "{error}");
+            assert!(error.ends_with(":0: write a port from 1 to 65535"), "{error}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl Offers {
                 return Err(wrong(line, &why));
             }
             if lines.iter().any(|other| other.transport == *name) {
-                return Err(wrong(line, &"the transport is named twice"));
+                return Err(wrong(line, &"this transport is in another --pt too: remove one"));
             }
             lines.push(parsed);
         }

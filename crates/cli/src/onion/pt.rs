@@ -281,7 +281,7 @@ impl ServerSide {
         let line = station.bridge().to_string();
         let at = station.bridge().address;
         let text = match at.ip().is_unspecified() {
-            true => format!("bridge line for clients, with your address in place of {at}"),
+            true => format!("bridge line for clients (write your public address in place of {at})"),
             false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
@@ -310,9 +310,12 @@ fn run_managed(
     at_client: bool,
 ) -> Result<(), Failure> {
     if std::env::var_os(MANAGED).is_none() {
-        let flags = if at_client { "--socks, or --listen and --bridge" } else { "--listen" };
+        let flags = match at_client {
+            true => "--socks, or --listen and --bridge",
+            false => "--listen, --to and --key",
+        };
         return Err(Failure::misuse(format!(
-            "not started by tor ({MANAGED} is not set): stand-alone it needs {flags}"
+            "not started by tor ({MANAGED} is not set): to run it stand-alone, add {flags}"
         )));
     }
     let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);

@@ -43,11 +43,11 @@ const LEAST_RATE: u64 = 75 << 10;
 /// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
-  A relay with exit streams to port 443:
+  A relay that is also an exit, to port 443 of any destination:
     anabranch relay --nickname river1 --address 192.0.2.1 --listen 0.0.0.0:9001 \\
         --authorities network.txt --exit 'accept *:443'
 
-  With a file, and as a service:
+  With the settings in a file, and as a systemd service:
     anabranch relay /etc/anabranch/river.toml
     systemctl enable --now anabranch-relay@river
 
@@ -56,7 +56,7 @@ ENVIRONMENT
   NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
-  ~/.local/state/anabranch/relay                 keys, in C tor's files, and the directory (--data)
+  ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)
   /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "nickname",
@@ -240,7 +240,7 @@ impl RelayArgs {
         tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
         for family in &live.description.family_keys {
-            screen.say("note", &format!("this relay is of the family {}", family.id()));
+            screen.say("note", &format!("this relay belongs to the family {}", family.id()));
         }
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
@@ -291,14 +291,18 @@ impl RelayArgs {
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
-                "--no-directory: a bridge's clients get the whole directory from it",
+                "--no-directory cannot be used with --bridge, because a bridge's clients get the \
+                 list of relays from it: remove --no-directory",
             )),
-            (false, _) if !self.pt.is_empty() => {
-                Err(Failure::misuse("--pt needs --bridge: a published relay needs no transport"))
-            }
+            (false, _) if !self.pt.is_empty() => Err(Failure::misuse(
+                "--pt needs --bridge, because only a bridge offers a transport: add --bridge \
+                     or remove --pt",
+            )),
             (true, false) => {
                 let first = self.listen.first().copied();
-                let first = first.ok_or_else(|| Failure::misuse("a bridge needs --listen"))?;
+                let first = first.ok_or_else(|| {
+                    Failure::misuse("--listen ADDRESS:PORT is missing: a bridge needs one")
+                })?;
                 Offers::read(&self.pt, first).map(Some)
             }
             (false, _) => Ok(None),
@@ -325,8 +329,7 @@ impl RelayArgs {
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
-            let told =
-                "--address6 needs a --listen [ADDRESS]:PORT of IPv6: it would accept no links";
+            let told = "--address6 needs a --listen with an IPv6 address, such as [::]:9001";
             return Err(Failure::misuse(told));
         };
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
@@ -337,12 +340,13 @@ impl RelayArgs {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
         if rate < LEAST_RATE {
-            let told = format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes a second");
+            let told =
+                format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes per second");
             return Err(Failure::misuse(told));
         }
         if burst < rate {
             let told =
-                format!("--burst {burst} is less than --rate {rate}: it must be as much or more");
+                format!("--burst {burst} is less than --rate {rate}: set it to {rate} or more");
             return Err(Failure::misuse(told));
         }
         Ok([rate, burst, 0])
@@ -351,8 +355,9 @@ impl RelayArgs {
     pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
-        let told =
-            |at: &SocketAddr| Failure::misuse(format!("--listen {at}: a relay needs a port"));
+        let told = |at: &SocketAddr| {
+            Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
+        };
         // Any of them, though the first alone is announced, and the first of IPv6 (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {

@@ -76,7 +76,9 @@ impl UpArgs {
         let data = self.data.clone().map_or_else(|| state_folder("up"), Ok)?;
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
-                Failure::misuse(format!("{error}: start the network once by 'anabranch up'"))
+                Failure::misuse(format!(
+                    "{error}: run 'anabranch up' once, which makes the network"
+                ))
             })?;
             println!("{}", torrc(&line));
             return Ok(());
@@ -92,7 +94,7 @@ impl UpArgs {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
         };
-        let nothing = "up has no file of settings: there is nothing to read again";
+        let nothing = "'anabranch up' has no file of settings that SIGHUP could read again";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
         embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
@@ -119,7 +121,7 @@ impl UpArgs {
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
-            let cure = Some("--exit RULE allows more");
+            let cure = Some("start 'anabranch up' with --exit RULE to allow more");
             client::ClientEvent::Refused(Refused { cure, ..refused })
         }
         other => other,
@@ -160,10 +162,11 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays, {EXITS} of them exits that \
-         reach what --exit allows, or this machine only\n\
+        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits, which \
+         connect to this machine only unless --exit allows more\n\
          try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
-         with  python3 -m http.server 8000  in another terminal; a stock tor joins with  anabranch up --print-torrc"
+         with  python3 -m http.server 8000  in another terminal\n\
+         the lines with which the 'tor' program joins:  anabranch up --print-torrc"
     )
 }
 
