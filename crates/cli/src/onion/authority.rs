@@ -76,11 +76,11 @@ pub(super) const KEYS: &[&str] = &[
 /// consensus, a signed list of the running relays, in both flavours, for C tor (the Tor project's
 /// 'tor' program) and for anabranch. It is the only authority of its network.
 ///
-/// To join, relays and clients need the DirAuthority line that the authority prints at the start and
-/// keeps in the file 'authorities' of --data. It makes its keys at the first start and keeps them in
-/// the folder 'keys' of --data, in C tor's file formats. Keep a copy of authority_identity_key:
-/// without it the network is lost. Relays, their history and the last consensus are in --data too;
-/// after a restart the authority serves that consensus again.
+/// To join, relays and clients need the DirAuthority line that the authority prints at the start
+/// and keeps in the file 'authorities' of --data. It makes its keys at the first start and keeps
+/// them in the folder 'keys' of --data, in C tor's file formats. Keep a copy of
+/// authority_identity_key: without it the network is lost. Relays, their history and the last
+/// consensus are in --data too; after a restart the authority serves that consensus again.
 ///
 /// Every option can be a key of a TOML file. SIGHUP reads that file again: what can change without
 /// a restart changes from the next consensus on, the rest is listed, and an error changes nothing.
@@ -119,8 +119,8 @@ pub(crate) struct AuthorityArgs {
     /// Set the lifetime of a consensus to COUNT intervals, 2 to 100 [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Publish the first consensus as soon as this number of relays runs [default: after two minutes
-    /// or one --interval, whichever is shorter].
+    /// Publish the first consensus as soon as this number of relays runs [default: after two
+    /// minutes or one --interval, whichever is shorter].
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
     /// Set a network parameter, such as cc_alg=2, which all nodes read from the consensus
@@ -136,17 +136,18 @@ pub(crate) struct AuthorityArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,
-    /// List at most this number of relays with the same IP address; 0 allows any number [default: 2;
-    /// with --allow-private 0].
+    /// List at most this number of relays with the same IP address; 0 allows any number [default:
+    /// 2; with --allow-private 0].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
     /// Make the certificate of a signing key valid for DAYS [default: 365].
     ///
-    /// The key is replaced one month before its certificate expires, or after two thirds of a shorter
-    /// validity.
+    /// The key is replaced one month before its certificate expires, or after two thirds of a
+    /// shorter validity.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Give every running relay the flags Fast and Stable: for test networks that exist for minutes.
+    /// Give every running relay the flags Fast and Stable: for test networks that exist for
+    /// minutes.
     #[arg(long)]
     young: bool,
     /// Test and list the relays' IPv6 addresses as well. This machine must have an IPv6 connection.

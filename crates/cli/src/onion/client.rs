@@ -127,13 +127,13 @@ pub(crate) struct ClientArgs {
     /// Enter the network only by this bridge, given as a Bridge line of torrc: [TRANSPORT]
     /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...] (repeatable).
     ///
-    /// A bridge is a first relay that no public list names. Of several bridges the first that can be
-    /// reached is used. The transport 'anabranch' is built in; any other one needs --pt.
+    /// A bridge is a first relay that no public list names. Of several bridges the first that can
+    /// be reached is used. The transport 'anabranch' is built in; any other one needs --pt.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
-    /// Run this program for a transport of --bridge, given as a ClientTransportPlugin line of torrc:
-    /// NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT for a program that already runs
+    /// Run this program for a transport of --bridge, given as a ClientTransportPlugin line of
+    /// torrc: NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT for a program that already runs
     /// (repeatable).
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
@@ -152,19 +152,19 @@ pub(crate) struct ClientArgs {
     /// sees only a part of your traffic. But N guards know your address instead of one.
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged, conflux-2013,
-    /// conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
+    /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged,
+    /// conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
     ///
-    /// conflux is that of today's Tor: the circuits join at the exit, and if one breaks with data on
-    /// it, the streams end. With anabranch streams continue when a circuit breaks; this needs an Anabranch exit.
-    /// With merged they continue too, the circuits join at an Anabranch middle relay, and any exit
-    /// will do. conflux-2013 and mtor are older protocols for comparison, with congestion windows of
-    /// a fixed size, or with today's congestion control if -vegas is appended; they need an
-    /// Anabranch exit.
+    /// conflux is that of today's Tor: the circuits join at the exit, and if one breaks with data
+    /// on it, the streams end. With anabranch streams continue when a circuit breaks; this needs an
+    /// Anabranch exit. With merged they continue too, the circuits join at an Anabranch middle
+    /// relay, and any exit will do. conflux-2013 and mtor are older protocols for comparison, with
+    /// congestion windows of a fixed size, or with today's congestion control if -vegas is
+    /// appended; they need an Anabranch exit.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Choose the circuit of each part of a stream that you send by this scheduler ('anabranch split
-    /// --help' lists them) [default: the exit's choice, or that of --multipath].
+    /// Choose the circuit of each part of a stream that you send by this scheduler ('anabranch
+    /// split --help' lists them) [default: the exit's choice, or that of --multipath].
     ///
     /// With a --multipath other than conflux, the same scheduler also distributes what you receive.
     #[arg(long, value_name = "SCHEDULE")]
@@ -197,8 +197,8 @@ pub(crate) struct ClientArgs {
     link: Vec<LinkKind>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Anyone who reaches that address can read how much you send, when, and over how many circuits,
-    /// but not over which relays or to which destinations. Use 127.0.0.1 if possible.
+    /// Anyone who reaches that address can read how much you send, when, and over how many
+    /// circuits, but not over which relays or to which destinations. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Write what each guard sees to FILE, one row for each cell of each circuit (Parquet;

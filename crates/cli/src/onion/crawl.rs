@@ -30,10 +30,11 @@ EXIT CODES
 
 /// Make a server's covers from a web site, or connection shapes from recorded traffic.
 ///
-/// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs, base64url
-/// text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser after bytes
-/// were hidden in it. Scripts must also pass a browser (--browser), and are left out without one.
-/// Clients need no covers. Shapes (--shape) are the sizes and pauses that the profile embed imitates.
+/// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs,
+/// base64url text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser
+/// after bytes were hidden in it. Scripts must also pass a browser (--browser), and are left out
+/// without one. Clients need no covers. Shapes (--shape) are the sizes and pauses that the profile
+/// embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
@@ -45,14 +46,16 @@ pub(super) struct CrawlSide {
     /// Write the covers to this new folder; with --shape, write the shapes to this new file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Use only the objects of HOST from a HAR file or capture [default: the host of its first page].
+    /// Use only the objects of HOST from a HAR file or capture [default: the host of its first
+    /// page].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
     /// Make shapes (the sizes and pauses of recorded connections, for profile=embed) instead of
     /// covers.
     #[arg(long)]
     shape: bool,
-    /// Open each changed object in this Chromium browser, and leave out the objects that it rejects.
+    /// Open each changed object in this Chromium browser, and leave out the objects that it
+    /// rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.

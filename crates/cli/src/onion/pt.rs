@@ -104,8 +104,9 @@ struct ClientSide {
     /// prints.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which 'anabranch
-    /// pt crawl --shape' makes. The server needs the same file [default: the built-in shapes].
+    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// 'anabranch pt crawl --shape' makes. The server needs the same file [default: the built-in
+    /// shapes].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -128,8 +129,9 @@ struct ServerSide {
     /// Keep the bridge's key in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// Choose what connections look like: nosteg, http-opaque or http-text, each also with the suffix
-    /// -short for many short connections; http-image; http-site; embed; nosteg-rr [default: nosteg].
+    /// Choose what connections look like: nosteg, http-opaque or http-text, each also with the
+    /// suffix -short for many short connections; http-image; http-site; embed; nosteg-rr [default:
+    /// nosteg].
     ///
     /// Clients read the profile from the bridge line. If tor starts this program, set it in
     /// ServerTransportOptions of torrc (profile=NAME) instead.
@@ -143,17 +145,19 @@ struct ServerSide {
     site: Option<SocketAddr>,
     /// Hide bytes in the JPEG files of folder DIR. The profile http-image needs it.
     ///
-    /// If tor starts this program, set it in ServerTransportOptions of torrc (pictures=DIR) instead.
+    /// If tor starts this program, set it in ServerTransportOptions of torrc (pictures=DIR)
+    /// instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
-    /// Answer with the objects of folder DIR, which 'anabranch pt crawl' makes. The profile http-site
-    /// needs it.
+    /// Answer with the objects of folder DIR, which 'anabranch pt crawl' makes. The profile
+    /// http-site needs it.
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (covers=DIR) instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which 'anabranch
-    /// pt crawl --shape' makes. Clients need the same file [default: the built-in shapes].
+    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// 'anabranch pt crawl --shape' makes. Clients need the same file [default: the built-in
+    /// shapes].
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (shapes=FILE) instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
@@ -161,8 +165,8 @@ struct ServerSide {
     /// Serve at most N clients' streams at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Limit the data in flight or unread of all clients' streams together to MB megabytes; beyond it
-    /// the stream that most exceeds its share is closed [default: 256].
+    /// Limit the data in flight or unread of all clients' streams together to MB megabytes; beyond
+    /// it the stream that most exceeds its share is closed [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]

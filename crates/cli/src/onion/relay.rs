@@ -85,9 +85,9 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Run a relay of the onion network: the first, middle or last (exit) of a circuit.
 ///
-/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in --data,
-/// in the file formats of C tor (the Tor project's 'tor' program). It publishes its descriptor
-/// (address, keys and exit policy) to the authorities. Without --exit it connects to no
+/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in
+/// --data, in the file formats of C tor (the Tor project's 'tor' program). It publishes its
+/// descriptor (address, keys and exit policy) to the authorities. Without --exit it connects to no
 /// destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal stops
 /// the relay at once.
 ///
@@ -118,8 +118,8 @@ pub(crate) struct RelayArgs {
     /// Publish this contact address, such as an e-mail address, in the relay's descriptor.
     #[arg(long)]
     contact: Option<String>,
-    /// Name your other relays, by fingerprint (40 hexadecimal digits). Clients do not use two relays
-    /// that name each other in one circuit.
+    /// Name your other relays, by fingerprint (40 hexadecimal digits). Clients do not use two
+    /// relays that name each other in one circuit.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
@@ -129,8 +129,8 @@ pub(crate) struct RelayArgs {
     /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
-    /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that matches
-    /// counts (repeatable) [default: refuse all].
+    /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that
+    /// matches counts (repeatable) [default: refuse all].
     ///
     /// The relay connects to IPv6 destinations only with --address6, or where a rule names them
     /// (*6). It never connects to its own machine or network without --allow-private.
@@ -141,7 +141,8 @@ pub(crate) struct RelayArgs {
     /// 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow a burst of BYTES after a pause; at least as much as --rate [default: the same as --rate].
+    /// Allow a burst of BYTES after a pause; at least as much as --rate [default: the same as
+    /// --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
@@ -151,8 +152,9 @@ pub(crate) struct RelayArgs {
     ///
     /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
     /// Above half of the limit the relay pauses such streams. At the limit it closes the circuits
-    /// whose cells have waited longest, or that hold most. With --bridge, the built-in transport may
-    /// use half as much in addition (like 'pt server --memory'); SIGHUP does not change that part.
+    /// whose cells have waited longest, or that hold most. With --bridge, the built-in transport
+    /// may use half as much in addition (like 'pt server --memory'); SIGHUP does not change that
+    /// part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Forward cells with N threads, which share the links and --memory [default: one for each CPU
@@ -171,8 +173,8 @@ pub(crate) struct RelayArgs {
     link: Vec<LinkKind>,
     /// Set the congestion control of QUIC links: cubic or bbr. Needs --link quic [default: cubic].
     ///
-    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP links follow
-    /// the kernel's setting instead.
+    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP links
+    /// follow the kernel's setting instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
     /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP

@@ -48,8 +48,8 @@ pub(crate) struct UpArgs {
     /// (repeatable) [default: 127.0.0.1:9150].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Allow or refuse destinations at the exits by this rule, such as 'accept *:443'; the first rule
-    /// that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
+    /// Allow or refuse destinations at the exits by this rule, such as 'accept *:443'; the first
+    /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
     /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
