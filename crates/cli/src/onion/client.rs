@@ -329,7 +329,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: a stream uses 1 to {MOST_LEGS} circuits; write a number in this range"
+                "--legs {legs}: write 1 to {MOST_LEGS}, the number of circuits for a stream"
             ))),
             legs => Ok(legs),
         }

@@ -162,8 +162,8 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits, which \
-         connect to this machine only unless --exit allows more\n\
+        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits, \
+         which connect to this machine only unless --exit allows more\n\
          try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
          with  python3 -m http.server 8000  in another terminal\n\
          the lines with which the 'tor' program joins:  anabranch up --print-torrc"

@@ -121,8 +121,8 @@ impl Vault {
     fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
-            let cure = "put back a copy, or move the file away to start without the relays' history and \
-                 pinned keys";
+            let cure = "put back a copy, or move the file away to start without the relays' \
+                        history and pinned keys";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
