@@ -140,7 +140,7 @@ def test_stem_downloads_every_document_by_orport(world: World) -> None:
     assert set(texts["extra"]) == set(texts["server"]), "the authorities' as well"
     told = [str(event["what"]) for event in relay.events("note")]
     # Before the first consensus there is none to be had.
-    early = ("nobody answered", "before its first consensus", "404")
+    early = ("no server answered", "before its first consensus", "404")
     refused = [note for note in told if "could not fetch" in note]
     assert all(any(why in note for why in early) for note in refused), told
     for own in world.ours:
