@@ -171,10 +171,8 @@ impl AuthorityKeys {
 
     fn of(signing: KeyPair, text: &str) -> Result<AuthorityKeys, BadKeys> {
         let (mut certs, _) = parse_certs(text).map_err(|_| BadKeys("it is not a certificate"))?;
-        let certificate = certs.pop().ok_or(BadKeys(
-            "it is not a certificate that is well \
-                                        signed",
-        ))?;
+        let wrong = BadKeys("the signature of the certificate is wrong");
+        let certificate = certs.pop().ok_or(wrong)?;
         if certificate.keys().1 != identity(&signing) {
             return Err(BadKeys("the certificate is for another signing key"));
         }

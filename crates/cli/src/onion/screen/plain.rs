@@ -121,14 +121,14 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
             Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
         ClientEvent::Linked(circuit, design, _) => {
-            Some(format!("circuit {circuit} linked to its set ({design})"))
+            Some(format!("circuit {circuit} joined its set of circuits ({design})"))
         }
         ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} closed: {cause}")),
         ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "over a circuit" } else { "over its directory port" };
             Some(format!("{what}: fetched from {from} {way}"))
         }
-        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link opened".to_owned()),
+        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link to a relay opened".to_owned()),
         other => milestone(other).or_else(|| warning(other)),
     }
 }
