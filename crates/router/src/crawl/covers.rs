@@ -269,7 +269,7 @@ mod tests {
         let (read_found, read_judged) = read(&folder).unwrap();
         assert_eq!(read_found.pages, found.pages);
         assert_eq!(read_found.objects[1], found.objects[1]);
-        assert_eq!(read_found.left_out["a type that hides nothing"], 1);
+        assert_eq!(read_found.left_out["a content type that cannot hide bytes"], 1);
         assert_eq!(read_judged.kept.len(), 1);
         assert_eq!(site(&folder).unwrap().objects().len(), 1);
         let again = write(&folder, &found, &judged, false).unwrap_err().to_string();
@@ -314,7 +314,7 @@ mod tests {
         fs::write(&body, &bytes[1..]).unwrap();
         says("but the index says");
         fs::write(&body, [&b"x"[..], &bytes[1..]].concat()).unwrap();
-        says("no JSON");
+        says("invalid JSON");
         fs::remove_file(&body).unwrap();
         says("00001");
     }

@@ -190,7 +190,7 @@ fn streams_come_back_whole_by_the_objects_of_a_crawled_site() {
     }
     let found = crate::crawl::crawl(folder.path(), None).unwrap();
     let judged = crate::crawl::judge(&found);
-    assert_eq!((judged.kept.len(), judged.refused["no baseline JPEG of one scan"]), (3, 1));
+    assert_eq!((judged.kept.len(), judged.refused["not a baseline JPEG of one scan"]), (3, 1));
     let made = out.path().join("covers");
     crate::crawl::write(&made, &found, &judged, false).unwrap();
     let site = crate::crawl::site(&made).unwrap();
