@@ -98,8 +98,8 @@ pub(crate) struct AuthorityArgs {
     /// Announce this IPv4 address, at which clients and relays reach the authority (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Accept links from clients and relays at this address (required, repeatable). The port of the
-    /// first --listen is announced.
+    /// Accept connections from clients and relays at this address (required, repeatable). The port
+    /// of the first --listen is announced.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,

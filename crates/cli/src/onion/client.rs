@@ -112,15 +112,16 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
-    /// Use only these relays in the middle of a circuit, by fingerprint.
+    /// Use only these relays in the middle of a circuit, by fingerprint (40 hexadecimal digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
-    /// Use only these relays as the last of a circuit (exit), by fingerprint.
+    /// Use only these relays as the last of a circuit (exit), by fingerprint (40 hexadecimal
+    /// digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
-    /// Never use these relays, by fingerprint.
+    /// Never use these relays, by fingerprint (40 hexadecimal digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
@@ -138,18 +139,19 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
-    /// Send this much padding on idle links to guards, which hides your pauses from the traffic
-    /// records of routers: full is what the network's consensus asks for [default: full].
+    /// Send this much padding on idle links to guards (the first relays of circuits) [default:
+    /// full].
+    ///
+    /// Padding hides your pauses from the traffic records that routers keep.
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
     /// Let two relays of the same /16 network be in one circuit: for test networks on one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Split each stream over N circuits, 1 to 8 [default: what the network's consensus asks for,
-    /// mostly 2].
+    /// Split each stream over N circuits, 1 to 8 [default: what the network asks for, mostly 2].
     ///
-    /// Each circuit has its own guard and middle relay. More circuits are faster, and each guard
-    /// sees only a part of your traffic. But N guards know your address instead of one.
+    /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster, and
+    /// each guard sees only a part of your traffic. But N guards know your address instead of one.
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
     /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged,
@@ -188,7 +190,8 @@ pub(crate) struct ClientArgs {
     /// whose cells have waited longest, or that hold most.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use the first of these kinds of links to guards that a guard supports [default: tls].
+    /// Use the first of these kinds of links that a guard (first relay of a circuit) supports
+    /// [default: tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
     /// guard sees that this client is Anabranch.
@@ -201,8 +204,8 @@ pub(crate) struct ClientArgs {
     /// circuits, but not over which relays or to which destinations. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write what each guard sees to FILE, one row for each cell of each circuit (Parquet;
-    /// docs/formats.md). 'anabranch report FILE' shows it.
+    /// Write what each guard (first relay of a circuit) sees to FILE, one row for each cell (Tor's
+    /// packet) of each circuit (Parquet; docs/formats.md). 'anabranch report FILE' shows it.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Let --trace replace an existing file.
@@ -214,8 +217,11 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
+    /// What the network asks for.
     Full,
+    /// Less than the network asks for.
     Reduced,
+    /// No padding.
     Off,
 }
 

@@ -110,8 +110,8 @@ pub(crate) struct RelayArgs {
     /// Announce this IPv6 address too. Needs a --listen with an IPv6 address.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
-    /// Accept links from clients and other relays at this address (required, repeatable). The port
-    /// of the first --listen is announced; with --address6, the first IPv6 port too.
+    /// Accept connections from clients and other relays at this address (required, repeatable). The
+    /// port of the first --listen is announced; with --address6, the first IPv6 port too.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
@@ -137,12 +137,12 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
-    /// Limit all links together to BYTES per second in each direction, 76800 or more [default:
-    /// 1073741824].
+    /// Limit all links (connections to clients and relays) together to BYTES per second in each
+    /// direction, 76800 or more [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow a burst of BYTES after a pause; at least as much as --rate [default: the same as
-    /// --rate].
+    /// Allow all links together a burst of BYTES after a pause, --rate or more [default: the same
+    /// as --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
@@ -157,8 +157,8 @@ pub(crate) struct RelayArgs {
     /// part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Forward cells with N threads, which share the links and --memory [default: one for each CPU
-    /// core].
+    /// Forward cells (Tor's packets) with N threads, which share the links and --memory [default:
+    /// one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:
@@ -182,9 +182,9 @@ pub(crate) struct RelayArgs {
     /// --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose the circuit whose cell a link sends next: round-robin, random, ewma (the circuit that
-    /// has sent least in the recent past), or kist (like ewma, but cells wait until the kernel has
-    /// room) [default: ewma].
+    /// Choose the circuit that sends its next cell on a link: round-robin, random, ewma (the one
+    /// that has sent least in the recent past), or kist (like ewma, but cells wait until the kernel
+    /// has room) [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].
