@@ -258,7 +258,7 @@ pub fn run_rereading(
         watch.note(&trouble);
     }
     if main.settings.mptcp && !mptcp::is_there() {
-        watch.note("--mptcp: links use TCP, because MPTCP is off (sysctl net.mptcp.enabled=1)");
+        watch.note("--mptcp: links use TCP, because MPTCP is off: set sysctl net.mptcp.enabled=1");
     }
     while main.turn(stop, watch)? {}
     if let Err(error) = main.history_file.write() {
