@@ -32,7 +32,7 @@ BY = {
     "anabranch's program": 1,
 }
 #: Nobody's words: our one leg is told, as a set has no second bridge.
-ONE_LEG = "circuits have 1 of 2 legs"
+ONE_LEG = "each stream gets 1 of 2 circuits"
 
 
 @pytest.fixture(scope="module")

@@ -376,7 +376,7 @@ def test_an_older_design_where_no_exit_does_it_is_told_at_once_and_programs_are_
             return [str(event["what"]) for event in client.events("trouble")]
 
         client.process.wait_until("a word of it", lambda: bool(told()), 60.0)
-        assert any("no exit of the consensus" in what for what in told()), told()
+        assert any("no usable exit of the network" in what for what in told()), told()
         got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 30.0)
         assert got.error, "no stream goes out"
         assert client.events("circuit_linked") == []

@@ -84,7 +84,7 @@ def test_relays_tell_which_tap_is_at_work(world: World) -> None:
     for name, relay in world.ours.items():
         taps = {event["tap"] for event in relay.events("numbers")}
         notes = [str(event["what"]) for event in relay.events("note")]
-        said = [note for note in notes if "links may be unordered" in note]
+        said = [note for note in notes if "utls links read TCP" in note]
         if KINDS.get(name) == "tls":
             assert taps == {None}
             assert said == []

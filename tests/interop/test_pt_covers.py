@@ -125,9 +125,9 @@ def test_a_folder_is_made_covers_and_broken_files_are_left_out(www: Path, tmp_pa
     assert made["browser"] == [3, 4]
     reasons = made["left_out"]
     assert reasons["the browser rejects it"] == 1
-    assert reasons["no JSON"] == 1
+    assert reasons["invalid JSON"] == 1
     assert reasons["not encrypted"] == 1
-    assert reasons["no baseline JPEG of one scan"] == 1
+    assert reasons["not a baseline JPEG of one scan"] == 1
     seen = {path for path, one in kept(tmp_path / "own").items() if one["slots"]["browser"]}
     assert seen == KEPT - {"/secret.ts"}
     without = crawled(www, tmp_path / "strict")

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.operate
 LENGTH = 25 * MIB
 PATHS = 3
 DROP_INS = PACKAGING / "drop-ins"
-NONE = ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
-PACKETS = ": CAP_BPF would be better"
-KEPT = "; the capability for it is kept, as capset(2) is refused"
+NONE = "; segments wait for lost ones, because neither CAP_BPF nor CAP_NET_RAW is granted"
+PACKETS = "; with the capability CAP_BPF the kernel would copy less data"
+KEPT = "; this process keeps the capability, because capset(2) is refused"
 # Their bits (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 

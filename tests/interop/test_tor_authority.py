@@ -38,10 +38,10 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(int(900 + 60 * MINUTES))]
 CONSENSUS = "/tor/status-vote/current/consensus"
 RELAYS, EXITS = 3, 2
 # What relays of ours note of themselves.
-REACHED = re.compile(r"self-test: a circuit through \w+( and \w+)? has reached us")
+REACHED = re.compile(r"self-test: a circuit through \w+( and \w+)? has reached this relay")
 # What relays of ours note of their authority.
-TOOK = "authority ourauth accepted our descriptor"
-CUT = re.compile(r"\w+ could not be had: .*; trying again")
+TOOK = "authority ourauth accepted this relay's descriptor"
+CUT = re.compile(r"could not fetch [\w ]+: .*; trying again")
 
 
 @dataclass

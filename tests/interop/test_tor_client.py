@@ -294,7 +294,7 @@ def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
     command, port = client_command(stock_tor, tmp_path / "c")
     command.remove("--share-subnets")
     with Background([*command]) as client:
-        line = "no relay can be the first hop of a path: relays of one /16"
+        line = "no usable relay can be the first of a circuit: a circuit never uses two relays of"
         ask = [tool("curl"), "-sS", "-m", "60", "--noproxy", "", "http://127.0.0.1:80/"]
         client.wait_until("a line", lambda: f"not ready: {line}" in client.output(), 60)
         for proxy, word in (

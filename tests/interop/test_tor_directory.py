@@ -140,8 +140,8 @@ def test_stem_downloads_every_document_by_orport(world: World) -> None:
     assert set(texts["extra"]) == set(texts["server"]), "the authorities' as well"
     told = [str(event["what"]) for event in relay.events("note")]
     # Before the first consensus there is none to be had.
-    early = ("nobody answered", "before its first consensus", "404")
-    refused = [note for note in told if "could not be had" in note]
+    early = ("no server answered", "before its first consensus", "404")
+    refused = [note for note in told if "could not fetch" in note]
     assert all(any(why in note for why in early) for note in refused), told
     for own in world.ours:
         extra = texts["extra"][own.fingerprint]
@@ -248,8 +248,8 @@ def test_new_relays_test_themselves_and_claim_what_they_carried(world: World) ->
         wait_for("a claim", partial(claims_enough, relay), 120)
     notes = [str(event["what"]) for relay in world.ours for event in relay.events("note")]
     tests = [note for note in notes if note.startswith("self-test:")]
-    assert any("has reached us" in test for test in tests), tests
-    assert not [test for test in tests if "has reached us" not in test]
+    assert any("has reached this relay" in test for test in tests), tests
+    assert not [test for test in tests if "has reached this relay" not in test]
     assert world.network.complaints() == []
 
 

@@ -96,7 +96,7 @@ def test_exits_reach_this_machine_alone(up: Up) -> None:
     (refused,) = up.events("refused")
     assert (refused["port"], refused["why"]) == (80, "policy")
     # One line tells what to do about it, and names no destination.
-    assert str(refused["what"]).endswith("; --exit RULE allows more")
+    assert str(refused["what"]).endswith("with --exit RULE to allow more")
     assert "192.0.2.1" not in up.process.output()
 
 

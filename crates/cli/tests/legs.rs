@@ -205,7 +205,9 @@ fn what_a_client_is_not_to_do_is_refused() {
     assert!(
         refused(&["--trace", "/nowhere/a.parquet"]).contains("there is no directory '/nowhere'")
     );
-    assert!(refused(&["--memory", "3"]).contains("--memory 3: it is in megabytes, 4 or more"));
+    assert!(
+        refused(&["--memory", "3"]).contains("--memory 3: write a number of megabytes, 4 or more")
+    );
     assert!(
         refused(&["--metrics", "192.0.2.1:1"]).contains("--metrics: cannot listen on 192.0.2.1:1")
     );

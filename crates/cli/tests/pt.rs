@@ -99,7 +99,7 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
         .unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
     assert_eq!(again.status.code(), Some(1), "{said}");
-    assert!(said.contains("it exists already") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("exists already") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn mistakes_are_told_in_a_line() {
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
         ([&crawl[..], &["half.har"]].concat(), "half.har: it is not a HAR file"),
         ([&crawl[..], &["--shape", "half.har"]].concat(), "it is not a capture"),
-        ([&crawl[..], &["empty", "empty"]].concat(), "covers come from one source"),
+        ([&crawl[..], &["empty", "empty"]].concat(), "covers are made from one SOURCE"),
         ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];
     for (words, wanted) in cases {

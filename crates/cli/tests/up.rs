@@ -75,7 +75,7 @@ fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_
     }
     let told = line(&errors, "refused");
     let wanted = "anabranch: a stream to port 80 was refused: the exits' policies refuse its \
-                  address; --exit RULE allows more";
+                  address; start 'anabranch up' with --exit RULE to allow more";
     assert_eq!(told, wanted);
     let more = errors.recv_timeout(Duration::from_millis(500));
     assert!(more.is_err(), "the same again is told once, no destination: {more:?}");

@@ -203,9 +203,11 @@ impl fmt::Display for Fault {
             Fault::WrongNumber(Command(code)) => {
                 write!(out, "a cell with a wrong number (command {code})")
             }
-            Fault::NoVersion => out.write_str("no link protocol that both speak"),
+            Fault::NoVersion => out.write_str("no version of the link protocol that both support"),
             Fault::Certificates(bad) => bad.fmt(out),
-            Fault::NotAuthentic => out.write_str("an AUTHENTICATE cell that proves nothing"),
+            Fault::NotAuthentic => {
+                out.write_str("an AUTHENTICATE cell that does not prove the neighbour's identity")
+            }
         }
     }
 }

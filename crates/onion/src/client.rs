@@ -228,14 +228,20 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Wanted => out.write_str("it is needed no more"),
-            Cause::Link => out.write_str("the link to its first relay could not be had, or broke"),
-            Cause::Destroyed(reason) => write!(out, "a relay tore it down: {reason}"),
+            Cause::Wanted => out.write_str("it is no longer needed"),
+            Cause::Link => {
+                out.write_str("the link to its first relay could not be opened, or broke")
+            }
+            Cause::Destroyed(reason) => write!(out, "a relay closed it: {reason}"),
             Cause::Violation(violation) => write!(out, "a relay broke the protocol: {violation}"),
-            Cause::SetEnded => out.write_str("another circuit of its set took data with it"),
-            Cause::Unlinked => out.write_str("its last relay did not link it to a set in time"),
-            Cause::Silent => out.write_str("nothing came back by it any more"),
-            Cause::OutOfMemory => out.write_str("its cells reached the memory limit"),
+            Cause::SetEnded => {
+                out.write_str("another circuit of the same set broke with data on it")
+            }
+            Cause::Unlinked => {
+                out.write_str("its last relay did not add it to a set of circuits in time")
+            }
+            Cause::Silent => out.write_str("nothing arrived on it any more"),
+            Cause::OutOfMemory => out.write_str("its queued cells reached the memory limit"),
         }
     }
 }

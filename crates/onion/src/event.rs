@@ -144,13 +144,13 @@ impl fmt::Display for LinkFault {
             LinkFault::Handshake(fault) => {
                 return write!(f, "a fault in the link's handshake: {fault}");
             }
-            LinkFault::HandshakeTimeout => "a link's handshake that was not done in time",
-            LinkFault::NotWhole => "a link that may lose cells or let them overtake each other",
+            LinkFault::HandshakeTimeout => "a link's handshake that was not completed in time",
+            LinkFault::NotWhole => "a link that may lose or reorder cells",
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
-            LinkFault::WrongIdentity => "a relay that is not the one that was wanted",
+            LinkFault::WrongIdentity => "a relay with another identity than expected",
             LinkFault::NoCircuit => "a cell without a circuit",
             LinkFault::TooLong => "a cell that is too long",
-            LinkFault::Deaf => "answers that were asked for and not read",
+            LinkFault::Deaf => "a neighbour that requests answers and does not read them",
         })
     }
 }
@@ -158,11 +158,11 @@ impl fmt::Display for LinkFault {
 impl fmt::Display for CarrierFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            CarrierFault::Unopened => "a record of a link that does not open",
-            CarrierFault::Length => "a record of another length than was agreed on",
-            CarrierFault::KeyUpdates => "a link's keys changed again and again, without data",
-            CarrierFault::Record => "a record of a link that must not come",
-            CarrierFault::Stream => "a QUIC link's stream that breaks the rules of streams",
+            CarrierFault::Unopened => "a TLS record that cannot be decrypted",
+            CarrierFault::Length => "a TLS record of another length than agreed",
+            CarrierFault::KeyUpdates => "repeated changes of a link's keys without data in between",
+            CarrierFault::Record => "a TLS record that is not allowed there",
+            CarrierFault::Stream => "a QUIC stream that breaks the link's protocol",
         })
     }
 }
@@ -176,17 +176,17 @@ impl fmt::Display for CircuitFault {
                 "a circuit ID that is in use or not the neighbour's to choose"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
-            CircuitFault::Unrecognised => "a relay cell that nobody recognises",
+            CircuitFault::Unrecognised => "a relay cell that belongs to no hop of its circuit",
             CircuitFault::Message => "a relay message that cannot be read or is out of place",
             CircuitFault::Extend => "a circuit that may not be extended that way",
-            CircuitFault::Sendme => "a SENDME that is not owed",
+            CircuitFault::Sendme => "an unexpected SENDME (acknowledgement)",
             CircuitFault::SendmeTag => "a SENDME with the tag of another cell",
             CircuitFault::SendmeBare => {
                 "a SENDME of version 0, which the consensus does not allow \
                  (sendme_accept_min_version)"
             }
-            CircuitFault::SendmeVersion => "a SENDME of a version that is not known",
-            CircuitFault::Flood => "more cells than any window allows",
+            CircuitFault::SendmeVersion => "a SENDME of an unknown version",
+            CircuitFault::Flood => "more cells than the congestion window allows",
         })
     }
 }

@@ -42,8 +42,8 @@ impl fmt::Display for Refused {
         f.write_str(match self {
             Refused::Malformed => "a malformed handshake",
             Refused::WrongRelay => "a handshake for another relay or key",
-            Refused::NotAuthentic => "a handshake that proves nothing",
-            Refused::Unsupported => "a handshake that asks for what is not done here",
+            Refused::NotAuthentic => "a handshake that does not prove the relay's identity",
+            Refused::Unsupported => "a handshake that asks for an unsupported feature",
         })
     }
 }

@@ -106,8 +106,8 @@ impl Dialogue {
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(
-            "a program isolates streams by Proxy-Authorization: Tor-Stream-Isolation is the header \
-             for that, or Basic authorization with the user tor-iso",
+            "a program separates its streams by the header Proxy-Authorization: have it send \
+             Tor-Stream-Isolation instead, or Basic authorization with the user tor-iso",
         )
     }
 

@@ -15,8 +15,8 @@ const MOST_HEADERS: usize = 64;
 /// The page for a browser that uses this port as a web server.
 const PAGE: &str = "<!doctype html><title>Not a web server</title>\
     <h1>This is the proxy port of an onion network's client</h1>\
-    <p>It takes SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 host of your program, and \
-    have the proxy look names up; in curl: <code>--proxy socks5h://ADDRESS:PORT</code>.\n";
+    <p>It accepts SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 proxy of your program, \
+    and let the proxy resolve names; in curl: <code>--proxy socks5h://ADDRESS:PORT</code>.\n";
 
 /// A request that was read.
 pub(crate) enum HttpRequest {

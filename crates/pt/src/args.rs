@@ -27,10 +27,10 @@ impl fmt::Display for ArgsError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArgsError::NoKey(part) => write!(out, "'{part}' is not KEY=VALUE"),
-            ArgsError::Unended => out.write_str("it ends in a backslash"),
+            ArgsError::Unended => out.write_str("its last value ends in a backslash: remove it"),
             ArgsError::NoText => out.write_str("it is not text"),
             ArgsError::TooLong(length) => {
-                write!(out, "its arguments take {length} bytes, and 510 are what SOCKS carries")
+                write!(out, "its KEY=VALUE pairs have {length} bytes: SOCKS5 carries at most 510")
             }
         }
     }

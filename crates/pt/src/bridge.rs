@@ -53,7 +53,7 @@ impl fmt::Display for BridgeError {
         match self {
             BridgeError::Empty => out.write_str("the line is empty"),
             BridgeError::Address(word) => {
-                write!(out, "'{word}' is not ADDRESS:PORT (an IPv6 address stands in brackets)")
+                write!(out, "'{word}' is not ADDRESS:PORT (write an IPv6 address in brackets)")
             }
             BridgeError::NoAddress(word) => {
                 write!(out, "'{word}' has no address after it: write {word} ADDRESS:PORT ...")
@@ -68,10 +68,13 @@ impl fmt::Display for BridgeError {
             BridgeError::Ed25519(word) => {
                 write!(out, "'{word}' is not an ed25519 key (43 characters of base64)")
             }
-            BridgeError::Twice(word) => write!(out, "'{word}' is a second identity of its kind"),
-            BridgeError::NoTransport => {
-                out.write_str("it has arguments (KEY=VALUE), and no transport before its address")
+            BridgeError::Twice(word) => {
+                write!(out, "'{word}' is a second fingerprint or ed25519 key: remove one")
             }
+            BridgeError::NoTransport => out.write_str(
+                "it has arguments (KEY=VALUE) but no transport: write the transport's name before \
+                 the address",
+            ),
             BridgeError::Args(error) => error.fmt(out),
         }
     }

@@ -115,9 +115,15 @@ impl Environment {
         let named = ["TOR_PT_CLIENT_TRANSPORTS", "TOR_PT_SERVER_TRANSPORTS"].map(&get);
         let side = match named {
             [Some(_), Some(_)] => {
-                return Err(wrong("it is told to be at a client and at a bridge"));
+                return Err(wrong(
+                    "both TOR_PT_CLIENT_TRANSPORTS and TOR_PT_SERVER_TRANSPORTS are set",
+                ));
             }
-            [None, None] => return Err(wrong("no transports are named")),
+            [None, None] => {
+                return Err(wrong(
+                    "neither TOR_PT_CLIENT_TRANSPORTS nor TOR_PT_SERVER_TRANSPORTS is set",
+                ));
+            }
             [Some(names), None] => Side::Client(Client {
                 transports: transports(&names)?,
                 proxy: get("TOR_PT_PROXY").filter(|proxy| !proxy.is_empty()),
@@ -160,7 +166,7 @@ fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, Environme
 fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let checked = |name: &str| match is_name(name) {
         true => Ok(name.to_owned()),
-        false => Err(wrong(format!("'{name}' names no transport"))),
+        false => Err(wrong(format!("'{name}' is not a valid name of a transport"))),
     };
     let mut all = Vec::new();
     for name in names.split(',') {
@@ -180,7 +186,7 @@ fn server(
     let address = |name: &str| {
         let value = get(name).filter(|value| !value.is_empty());
         let read = |value: String| {
-            value.parse::<SocketAddr>().map_err(|_| wrong(format!("{name} is not an address")))
+            value.parse::<SocketAddr>().map_err(|_| wrong(format!("{name} is not ADDRESS:PORT")))
         };
         value.map(read).transpose()
     };
@@ -189,7 +195,8 @@ fn server(
     let method = |name: &String| {
         let address = bound.split(',').find_map(|part| part.strip_prefix(&format!("{name}-")));
         let read = |text: &str| {
-            text.parse().map_err(|_| wrong(format!("TOR_PT_SERVER_BINDADDR: '{text}'")))
+            text.parse()
+                .map_err(|_| wrong(format!("TOR_PT_SERVER_BINDADDR: '{text}' is not ADDRESS:PORT")))
         };
         let options = options_of(name, &options)?;
         Ok(ServerMethod { name: name.clone(), address: address.map(read).transpose()?, options })
@@ -304,9 +311,9 @@ mod tests {
         let line = |pairs: &[(&str, &str)]| read(pairs).unwrap_err().0.to_string();
         assert_eq!(line(&[("TOR_PT_MANAGED_TRANSPORT_VER", "2")]), "VERSION-ERROR no-version");
         assert!(line(&[("TOR_PT_STATE_LOCATION", "")]).contains("TOR_PT_STATE_LOCATION"));
-        assert!(line(&[]).starts_with("ENV-ERROR no transports"));
+        assert!(line(&[]).starts_with("ENV-ERROR neither TOR_PT_CLIENT_TRANSPORTS"));
         let both = [("TOR_PT_CLIENT_TRANSPORTS", "a"), ("TOR_PT_SERVER_TRANSPORTS", "a")];
-        assert!(line(&both).contains("at a client and at a bridge"));
+        assert!(line(&both).contains("both TOR_PT_CLIENT_TRANSPORTS"));
         assert!(line(&[("TOR_PT_CLIENT_TRANSPORTS", "a b")]).contains("'a b'"));
         assert!(line(&[("TOR_PT_SERVER_TRANSPORTS", "a")]).contains("neither"));
         let server = |name, value| {

@@ -45,10 +45,12 @@ pub enum ExtOrError {
 impl fmt::Display for ExtOrError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            ExtOrError::NoCommonProof => "the other side wants a proof that is not known here",
-            ExtOrError::Proof => "the other side has another cookie",
-            ExtOrError::Denied => "the relay does not take the connection",
-            ExtOrError::Nonsense => "the other side breaks the protocol of the Extended ORPort",
+            ExtOrError::NoCommonProof => {
+                "the other side asks for an unknown kind of authentication at the Extended ORPort"
+            }
+            ExtOrError::Proof => "the other side has another cookie for the Extended ORPort",
+            ExtOrError::Denied => "the relay refused the connection at its Extended ORPort",
+            ExtOrError::Nonsense => "the other side broke the protocol of the Extended ORPort",
         })
     }
 }

@@ -36,10 +36,14 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Version(why) => write!(out, "it speaks another version: {why}"),
-            Failure::Environment(why) => write!(out, "it was started wrongly, it says: {why}"),
-            Failure::Proxy(why) => write!(out, "it does not use the proxy: {why}"),
-            Failure::Line(line) => write!(out, "it wrote what no transport writes: '{line}'"),
+            Failure::Version(why) => {
+                write!(out, "it supports another version of the transport protocol only: {why}")
+            }
+            Failure::Environment(why) => write!(out, "it reports wrong settings: {why}"),
+            Failure::Proxy(why) => write!(out, "it cannot use the proxy: {why}"),
+            Failure::Line(line) => {
+                write!(out, "it wrote '{line}', which breaks the protocol of pluggable transports")
+            }
         }
     }
 }
@@ -109,7 +113,7 @@ impl Manager {
                 self.refused.push((name, why));
             }
             Line::ClientMethodsDone | Line::ServerMethodsDone if self.wants_proxy => {
-                return Err(Failure::Proxy("it says nothing of it".to_owned()));
+                return Err(Failure::Proxy("it did not confirm that it uses it".to_owned()));
             }
             Line::ClientMethodsDone | Line::ServerMethodsDone => self.ready = true,
         }

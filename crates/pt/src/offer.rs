@@ -40,12 +40,16 @@ impl fmt::Display for OfferError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OfferError::Empty => out.write_str("the line is empty"),
-            OfferError::Name(word) => write!(out, "'{word}' names no transport"),
-            OfferError::Address(word) => {
-                write!(out, "'{word}' is not ADDRESS:PORT to listen at")
+            OfferError::Name(word) => {
+                write!(out, "'{word}' is not a valid name of a transport (letters, digits and _)")
             }
-            OfferError::Options(error) => write!(out, "{error}; a program stands behind 'exec'"),
-            OfferError::NoProgram => out.write_str("no program stands behind 'exec'"),
+            OfferError::Address(word) => {
+                write!(out, "'{word}' is not ADDRESS:PORT, where the transport listens")
+            }
+            OfferError::Options(error) => {
+                write!(out, "{error}; to start a program, write exec PROGRAM ARGS")
+            }
+            OfferError::NoProgram => out.write_str("a program is missing after 'exec'"),
         }
     }
 }

@@ -46,13 +46,17 @@ impl fmt::Display for PluginError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PluginError::Empty => out.write_str("the line is empty"),
-            PluginError::Name(word) => write!(out, "'{word}' names no transport"),
-            PluginError::Kind(word) => {
-                write!(out, "'{word}' stands where 'exec PROGRAM' or 'socks5 ADDRESS:PORT' belongs")
+            PluginError::Name(word) => {
+                write!(out, "'{word}' is not a valid name of a transport (letters, digits and _)")
             }
-            PluginError::NoProgram => out.write_str("no program stands behind 'exec'"),
+            PluginError::Kind(word) => {
+                write!(out, "'{word}': write 'exec PROGRAM' or 'socks5 ADDRESS:PORT' instead")
+            }
+            PluginError::NoProgram => out.write_str("a program is missing after 'exec'"),
             PluginError::Address(word) => write!(out, "'{word}' is not ADDRESS:PORT"),
-            PluginError::Rest(word) => write!(out, "nothing belongs behind the address: '{word}'"),
+            PluginError::Rest(word) => {
+                write!(out, "'{word}' is too much after the address: remove it")
+            }
         }
     }
 }

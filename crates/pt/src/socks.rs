@@ -33,9 +33,11 @@ impl fmt::Display for SocksRefusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SocksRefusal::Nonsense => out.write_str("the transport does not speak SOCKS5"),
-            SocksRefusal::Arguments => out.write_str("the transport does not take the arguments"),
+            SocksRefusal::Arguments => out.write_str(
+                "the transport refused the arguments (KEY=VALUE) of the bridge line: check them",
+            ),
             SocksRefusal::Unreached(code) => {
-                write!(out, "the transport does not reach the bridge (SOCKS code {code})")
+                write!(out, "the transport cannot reach the bridge (SOCKS code {code})")
             }
         }
     }

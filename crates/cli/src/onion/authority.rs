@@ -72,12 +72,15 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Run the directory authority of an onion network of your own.
 ///
-/// Accepts the descriptors of relays, probes them, and publishes a signed consensus of those that
-/// run, in both flavours, for C tor and for anabranch. It is the only authority of its network. To
-/// join, a node needs the DirAuthority line that is printed at the start and kept in
-/// DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files: if
-/// authority_identity_key is lost, the network is lost. Relays, their history and the last
-/// consensus are in DATA too; after a restart it serves that consensus again.
+/// The authority accepts the descriptors of relays and tests whether they run. It publishes the
+/// consensus, a signed list of the running relays, in both flavours, for C tor (the Tor project's
+/// 'tor' program) and for anabranch. It is the only authority of its network.
+///
+/// To join, relays and clients need the DirAuthority line that the authority prints at the start
+/// and keeps in the file 'authorities' of --data. It makes its keys at the first start and keeps
+/// them in the folder 'keys' of --data, in C tor's file formats. Keep a copy of
+/// authority_identity_key: without it the network is lost. Relays, their history and the last
+/// consensus are in --data too; after a restart the authority serves that consensus again.
 ///
 /// Every option can be a key of a TOML file. SIGHUP reads that file again: what can change without
 /// a restart changes from the next consensus on, the rest is listed, and an error changes nothing.
@@ -89,61 +92,68 @@ pub(crate) struct AuthorityArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Set the authority's name: 1 to 19 letters and digits.
+    /// Set the authority's name (required): 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// Announce this IPv4 address.
+    /// Announce this IPv4 address, at which clients and relays reach the authority (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Listen for links here; the first port is announced (repeatable).
+    /// Accept connections from clients and relays at this address (required, repeatable). The port
+    /// of the first --listen is announced.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Listen for unencrypted directory requests here; the first port is announced (repeatable).
+    /// Accept unencrypted requests for the list of relays at this address (required, repeatable).
+    /// The port of the first --listen-dir is announced.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen_dir: Vec<SocketAddr>,
-    /// Set your contact address for the consensus.
+    /// Publish this contact address, such as an e-mail address, in the consensus.
     #[arg(long)]
     contact: Option<String>,
-    /// Publish a consensus every SECONDS; C tor accepts less than 600 only with TestingTorNetwork
-    /// [default: 3600].
+    /// Publish a consensus every SECONDS, 10 to 86400 [default: 3600].
+    ///
+    /// C tor accepts an interval of less than 600 s only with TestingTorNetwork in its torrc.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
-    /// Set the lifetime of a consensus, in intervals [default: 3].
+    /// Set the lifetime of a consensus to COUNT intervals, 2 to 100 [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Make the first consensus as soon as N relays run [default: after two minutes, or one
-    /// interval].
+    /// Publish the first consensus as soon as this number of relays runs [default: after two
+    /// minutes or one --interval, whichever is shorter].
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
-    /// Set a network parameter, such as cc_alg=2 (repeatable).
+    /// Set a network parameter, such as cc_alg=2, which all nodes read from the consensus
+    /// (repeatable). The value is a whole number.
     #[arg(long, value_name = "NAME=VALUE")]
     #[serde(deserialize_with = "forms::list")]
     param: Vec<String>,
-    /// Read measured bandwidths from this file, in the form of C tor's V3BandwidthsFile, for each
-    /// consensus.
+    /// Read the relays' measured bandwidths from FILE before each consensus, in the form of C tor's
+    /// V3BandwidthsFile.
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
-    /// Refuse these relays, by fingerprint.
+    /// Refuse these relays, by fingerprint (40 hexadecimal digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,
-    /// List at most N relays of one address; 0 for any number [default: 2; with --allow-private any
-    /// number].
+    /// List at most this number of relays with the same IP address; 0 allows any number [default:
+    /// 2; with --allow-private 0].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
-    /// Certify a signing key for this many days; it is replaced one month before the end, or after
-    /// two thirds of a shorter time [default: 365].
+    /// Make the certificate of a signing key valid for DAYS [default: 365].
+    ///
+    /// The key is replaced one month before its certificate expires, or after two thirds of a
+    /// shorter validity.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Flag every running relay as fast and stable: for networks that live for minutes.
+    /// Give every running relay the flags Fast and Stable: for test networks that exist for
+    /// minutes.
     #[arg(long)]
     young: bool,
-    /// Probe and list relays' IPv6 addresses; this machine must reach IPv6.
+    /// Test and list the relays' IPv6 addresses as well. This machine must have an IPv6 connection.
     #[arg(long)]
     ipv6: bool,
-    /// Accept relays with private addresses: only for networks on one machine.
+    /// Accept relays with private addresses: only for test networks on one machine.
     #[arg(long)]
     allow_private: bool,
 }
@@ -199,7 +209,8 @@ impl AuthorityArgs {
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
         if or.port() == 0 || dir.port() == 0 {
-            let told = "--listen and --listen-dir need ports other than 0: they are published";
+            let told = "--listen and --listen-dir need ports from 1 to 65535, because they are \
+                        published";
             return Err(Failure::misuse(told));
         }
         let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
@@ -215,14 +226,13 @@ impl AuthorityArgs {
     pub(super) fn core(&self) -> Result<core::Settings, Failure> {
         let interval = self.interval.unwrap_or(INTERVAL);
         if !(LEAST_INTERVAL..=DAY).contains(&interval) {
-            let told =
-                format!("--interval {interval}: {LEAST_INTERVAL} to {DAY} seconds are possible");
+            let told = format!("--interval {interval}: write {LEAST_INTERVAL} to {DAY} seconds");
             return Err(Failure::misuse(told));
         }
         let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
         if !(2..=100).contains(&valid_intervals) {
             let told =
-                "a consensus holds for 2 to 100 intervals: until the next is there, at least";
+                "write 2 to 100, because a consensus must be valid until the next is published";
             return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
         }
         let relays = self.expect.unwrap_or(usize::MAX);
@@ -347,7 +357,7 @@ fn failure(error: AuthorityError) -> Failure {
 fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     let read = |text: &String| {
         let told =
-            || Failure::misuse(format!("--param {text}: NAME=VALUE with a whole number is wanted"));
+            || Failure::misuse(format!("--param {text}: write NAME=VALUE with a whole number"));
         let (name, value) = text.split_once('=').ok_or_else(told)?;
         let letters = name.bytes().all(|one| one.is_ascii_alphanumeric() || b"_-".contains(&one));
         if name.is_empty() || !letters {
@@ -364,7 +374,7 @@ fn say(log: &Log, told: &AuthorityEvent) {
         AuthorityEvent::Line(line) => line.clone(),
         AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
-            format!("relay: descriptor of {}; {known} known", hex(id))
+            format!("relay: new descriptor of {}; {known} relays known", hex(id))
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };

@@ -31,7 +31,7 @@ impl Bridges {
     /// One makes no sense, or a bridge's transport is nobody's.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
-            return Err(Failure::misuse("--pt needs a --bridge that uses a transport"));
+            return Err(Failure::misuse("--pt needs a --bridge that uses its transport: add one"));
         }
         let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))
@@ -130,7 +130,7 @@ mod tests {
                 wrong(&[&obfs4], &[]),
                 &*format!("--bridge '{obfs4}': no program provides transport obfs4"),
             ),
-            (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' stands where"),
+            (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run': write 'exec"),
             (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),
             (wrong(&["192.0.2.1:1", "192.0.2.1:1"], &[]), "--bridge: two bridges have the address"),
         ];

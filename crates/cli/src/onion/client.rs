@@ -39,23 +39,23 @@ const LEAST_MEMORY_MB: usize = 4;
 /// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
-  A network with its DirAuthority lines in network.txt, and a program that uses it:
+  Join the network whose DirAuthority lines are in network.txt, and use it with curl:
     anabranch client --authorities network.txt
     curl --proxy socks5h://127.0.0.1:9250 http://example.net/
 
-  With a file:
+  With the settings in a file:
     anabranch client client.toml
 
-NOT THERE YET
-  A control port, which nyx, stem and others look for: the live view, --json and --metrics show what
-  it would. Onion services (.onion names).
+NOT SUPPORTED YET
+  A control port for programs such as nyx and stem: use the live view, --json or --metrics instead.
+  Onion services (names that end in .onion).
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd: lines then begin with their priority
   NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
-  ~/.local/state/anabranch/client                guards and the directory (--data)
+  ~/.local/state/anabranch/client                guards and the list of relays (--data)
   /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "listen",
@@ -82,11 +82,13 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy.
 ///
-/// Speaks the Tor protocol with the network of the given authorities. SOCKS5 and SOCKS4a accept
-/// names (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR. Streams with different users or
-/// passwords never share a circuit. Guards, the consensus and microdescriptors are kept in --data.
+/// The client speaks the Tor protocol with the network of the given authorities. A circuit is a
+/// path over three relays, and its first relay is called a guard. SOCKS5 and SOCKS4a accept host
+/// names (socks5h in curl), and Tor's commands RESOLVE and RESOLVE_PTR. Connections with different
+/// SOCKS users or passwords never share a circuit. The guards and the list of relays are kept in
+/// --data.
 ///
-/// On a terminal it shows its guards and circuits; elsewhere it prints lines.
+/// On a terminal the client shows its guards and circuits; elsewhere it prints lines.
 ///
 /// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
 /// can change without a restart changes, the rest is listed, and an error changes nothing. Streams
@@ -98,91 +100,115 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Listen for programs here, with SOCKS5, SOCKS4a and HTTP CONNECT (repeatable) [default:
-    /// 127.0.0.1:9250].
+    /// Accept programs' connections at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
+    /// (repeatable) [default: 127.0.0.1:9250].
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Use only these entry relays, by fingerprint.
+    /// Use only these relays as the first of a circuit (guard), by fingerprint (40 hexadecimal
+    /// digits). Not with --bridge.
+    ///
+    /// With few such relays you are easily recognised.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
-    /// Use only these middle relays.
+    /// Use only these relays in the middle of a circuit, by fingerprint (40 hexadecimal digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
-    /// Use only these exits.
+    /// Use only these relays as the last of a circuit (exit), by fingerprint (40 hexadecimal
+    /// digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
-    /// Never use these relays.
+    /// Never use these relays, by fingerprint (40 hexadecimal digits).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
-    /// Enter the network by this bridge only, as a Bridge line of torrc: [TRANSPORT] ADDRESS:PORT
-    /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]. With several, the first that can be reached is
-    /// used. The transport anabranch is built in and needs no --pt (repeatable).
+    /// Enter the network only by this bridge, given as a Bridge line of torrc: [TRANSPORT]
+    /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...] (repeatable).
+    ///
+    /// A bridge is a first relay that no public list names. Of several bridges the first that can
+    /// be reached is used. The transport 'anabranch' is built in; any other one needs --pt.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
-    /// Use this program for the transports of --bridge, as a ClientTransportPlugin line of torrc:
-    /// NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT if it already runs (repeatable).
+    /// Run this program for a transport of --bridge, given as a ClientTransportPlugin line of
+    /// torrc: NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT for a program that already runs
+    /// (repeatable).
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
-    /// Set the padding on silent links to guards, which hides your pauses from routers' records:
-    /// what the network wants, less, or none [default: full].
+    /// Send this much padding on idle links to guards (the first relays of circuits) [default:
+    /// full].
+    ///
+    /// Padding hides your pauses from the traffic records that routers keep.
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
-    /// Let relays of one /16 share a path: for test networks on one machine.
+    /// Let two relays of the same /16 network be in one circuit: for test networks on one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Use N circuits for a stream, 1 to 8, each with its own guard and middle relay: faster, and
-    /// each guard sees a part, but N guards see you [default: what the network wants, mostly 2].
+    /// Split each stream over N circuits, 1 to 8 [default: what the network asks for, mostly 2].
+    ///
+    /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster, and
+    /// each guard sees only a part of your traffic. But N guards know your address instead of one.
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// Choose how several circuits are joined: conflux, as in today's Tor; merged, at an Anabranch
-    /// middle relay, before any exit. The others need an Anabranch exit: anabranch, whose circuits
-    /// may break while streams continue; or an older design, conflux-2013 or mtor, with windows of
-    /// a fixed size, or with today's if -vegas is appended [default: conflux].
+    /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged,
+    /// conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
+    ///
+    /// conflux is that of today's Tor: the circuits join at the exit, and if one breaks with data
+    /// on it, the streams end. With anabranch streams continue when a circuit breaks; this needs an
+    /// Anabranch exit. With merged they continue too, the circuits join at an Anabranch middle
+    /// relay, and any exit will do. conflux-2013 and mtor are older protocols for comparison, with
+    /// congestion windows of a fixed size, or with today's congestion control if -vegas is
+    /// appended; they need an Anabranch exit.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Scheduler that chooses the circuit of the next cells that you send and, with a --multipath
-    /// other than conflux, that you receive [default: the exit's choice, or the design's].
+    /// Choose the circuit of each part of a stream that you send by this scheduler ('anabranch
+    /// split --help' lists them) [default: the exit's choice, or that of --multipath].
+    ///
+    /// With a --multipath other than conflux, the same scheduler also distributes what you receive.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Set the length of a run of cells on one circuit: cells (50p), time (100ms) [default: 1p].
+    /// Send this much on one circuit before the scheduler chooses the next: a number of cells (50p)
+    /// or a time (100ms). Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Draw the schedule again after a set of circuits has been idle for SILENCE, such as 1s.
+    /// Make the random choices of the scheduler again after the circuits of a stream have been idle
+    /// for SILENCE, such as 1s. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
-    /// Report problems of onion services to SOCKS5 programs in Tor's own codes (F0), which browsers
-    /// made for it know.
+    /// Answer SOCKS5 programs with Tor's own error codes (such as F0) for problems with onion
+    /// services. Browsers made for Tor understand these codes.
     #[arg(long)]
     extended_errors: bool,
-    /// Allow MB megabytes of queued cells, including those that wait in sets for other circuits.
-    /// Above half of it those sets are paused; at the limit the oldest or largest is closed
-    /// [default: 256].
+    /// Limit the memory for queued cells (Tor's packets) to MB megabytes, 4 or more [default: 256].
+    ///
+    /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
+    /// Above half of the limit the client pauses such streams. At the limit it closes the circuits
+    /// whose cells have waited longest, or that hold most.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Prefer these kinds of links to guards that support them, in this order: with utls and quic,
-    /// circuits do not wait for each other's lost packets; the guard sees that this client is
-    /// Anabranch [default: tls].
+    /// Use the first of these kinds of links that a guard (first relay of a circuit) supports
+    /// [default: tls].
+    ///
+    /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
+    /// guard sees that this client is Anabranch.
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Anyone who reaches that address can read how much is sent by how many circuits and when, but
-    /// not by which relays or to whom. Use 127.0.0.1 if possible.
+    /// Anyone who reaches that address can read how much you send, when, and over how many
+    /// circuits, but not over which relays or to which destinations. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write what each guard sees, one row for each cell of each circuit (Parquet;
-    /// docs/formats.md).
+    /// Write what each guard (first relay of a circuit) sees to FILE, one row for each cell (Tor's
+    /// packet) of each circuit (Parquet; docs/formats.md). 'anabranch report FILE' shows it.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Let --trace replace a file.
+    /// Let --trace replace an existing file.
     #[arg(long)]
     replace: bool,
 }
@@ -191,8 +217,11 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
+    /// What the network asks for.
     Full,
+    /// Less than the network asks for.
     Reduced,
+    /// No padding.
     Off,
 }
 
@@ -280,7 +309,8 @@ impl ClientArgs {
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
         if !self.bridge.is_empty() && !self.entry.is_empty() {
-            let told = "--entry names relays of the network: with --bridge, bridges are first hops";
+            let told = "--entry cannot be used with --bridge, because bridges are then the first \
+                        relays of circuits: remove one of the two";
             return Err(Failure::misuse(told));
         }
         Bridges::read(&self.bridge, &self.pt)
@@ -305,7 +335,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: a stream uses 1 to {MOST_LEGS} circuits"
+                "--legs {legs}: write 1 to {MOST_LEGS}, the number of circuits for a stream"
             ))),
             legs => Ok(legs),
         }
@@ -359,7 +389,10 @@ impl ClientArgs {
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
-            let most = format!("--schedule: at most {DEALING} letters can be sent to an exit");
+            let most = format!(
+                "--schedule and --every are longer than the {DEALING} letters that can be sent to \
+                 an exit: shorten them"
+            );
             return Err(Failure::misuse(most));
         }
         Ok(Some(dealing))

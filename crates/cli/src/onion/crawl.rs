@@ -28,29 +28,34 @@ EXAMPLES
 EXIT CODES
   0 done   1 failed while running, for example a full disk   2 bad usage or settings";
 
-/// Make covers from a site's folder, a HAR file or a capture, or shapes from recorded connections.
+/// Make a server's covers from a web site, or connection shapes from recorded traffic.
 ///
-/// Kept are objects that may hide bytes: baseline JPEGs, base64url text in JSON and scripts, and
-/// encrypted bodies. After the change each must pass a strict parser; scripts must pass a browser,
-/// and are left out without one. Nobody else has these covers, and clients need none.
+/// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs,
+/// base64url text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser
+/// after bytes were hidden in it. Scripts must also pass a browser (--browser), and are left out
+/// without one. Clients need no covers. Shapes (--shape) are the sizes and pauses that the profile
+/// embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
-    /// Read a site's folder, a HAR file (as a browser's developer tools save it), or a capture
-    /// (pcap, pcapng) with plain HTTP; with --shape, captures of any TCP. Files may be gzipped.
+    /// Read this folder of a site, HAR file (as a browser's developer tools save it), or capture
+    /// (pcap, pcapng) of unencrypted HTTP. With --shape, read these captures of any TCP traffic.
+    /// Files may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Create this folder; with --shape this file.
+    /// Write the covers to this new folder; with --shape, write the shapes to this new file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Take the objects of HOST from a HAR file or a capture [default: the host of its first page].
+    /// Use only the objects of HOST from a HAR file or capture [default: the host of its first
+    /// page].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
-    /// Record the sizes and pauses of connections in place of the site's objects, for
-    /// profile=embed.
+    /// Make shapes (the sizes and pauses of recorded connections, for profile=embed) instead of
+    /// covers.
     #[arg(long)]
     shape: bool,
-    /// Open each changed object in this Chromium, and leave out those that it rejects.
+    /// Open each changed object in this Chromium browser, and leave out the objects that it
+    /// rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.
@@ -63,20 +68,27 @@ impl CrawlSide {
         let log = Log::new(Standing::named("pt", None, None), self.json, false)?;
         // A browser may be at it for minutes before what it takes is written.
         if self.out.symlink_metadata().is_ok() {
-            return Err(Failure::trouble(format!("{}: it exists already", self.out.display())));
+            return Err(Failure::trouble(format!(
+                "{}: exists already; choose another --out",
+                self.out.display()
+            )));
         }
         if self.shape {
             return self.shapes(&log);
         }
         let [source] = &self.sources[..] else {
-            return Err(Failure::misuse("covers come from one source; several need --shape"));
+            return Err(Failure::misuse(
+                "covers are made from one SOURCE: give one, or add --shape",
+            ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
         let mut judged = judge(&found);
         let asked = self.ask(&found, &mut judged)?;
         if judged.kept.is_empty() {
             let (shown, why) = (source.display(), left_out(&found, &judged));
-            return Err(Failure::misuse(format!("{shown}: nothing of it can hide bytes: {why}")));
+            return Err(Failure::misuse(format!(
+                "{shown}: none of its objects can hide bytes: {why}"
+            )));
         }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
         tell(&log, &found, &judged, asked);
@@ -138,14 +150,14 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text =
-        format!("{objects} objects, {pages} pages; {kept} objects{of} hide {hides} bytes");
+        format!("{objects} objects, {pages} pages; {kept} objects{of} can hide {hides} bytes");
     let why = left_out(found, judged);
     if !why.is_empty() {
         text += &format!("\nleft out: {why}");
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
-        text += &format!("\nthe browser took {taken} of {asked}, {rate:.1} %");
+        text += &format!("\nthe browser accepted {taken} of {asked}, {rate:.1} %");
     }
     let event = json!({
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,

@@ -13,9 +13,9 @@ use crate::split::forms::OneOrMany;
 /// [`StreamFamily`] is what links over TCP are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// All bytes in order, as in any Tor.
+    /// A TLS connection with all bytes in order, as in any Tor.
     Tls,
-    /// Circuits do not wait for each other's lost segments.
+    /// A TLS connection whose circuits do not wait for each other's lost TCP segments.
     Utls,
     /// A QUIC stream for each circuit, in addition to the TLS link.
     Quic,
@@ -65,15 +65,19 @@ impl LinkWishes {
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
-            return Err(Failure::misuse("--link names a kind twice".to_owned()));
+            return Err(Failure::misuse(
+                "--link names a kind of link twice: remove one".to_owned(),
+            ));
         }
         if place(LinkKind::Tls).is_some_and(|tls| tls + 1 < kinds.len()) {
-            let message = "--link: every neighbour supports tls, so kinds after it are never used";
+            let message = "--link: every neighbour supports tls, so kinds after it are never used; \
+                           put tls last";
             return Err(Failure::misuse(message.to_owned()));
         }
         let per_circuit = place(LinkKind::TlsPerCircuit).is_some();
         if per_circuit && kinds.len() > 1 {
-            let message = "--link: every neighbour accepts tls-per-circuit, so it must be alone";
+            let message = "--link: tls-per-circuit cannot be combined with other kinds: name it \
+                           alone";
             return Err(Failure::misuse(message.to_owned()));
         }
         let quic = place(LinkKind::Quic).map(|quic| QuicLinking {
@@ -93,8 +97,8 @@ impl LinkWishes {
     pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::new(kinds)?;
         if wishes.per_circuit {
-            let message = "--link tls-per-circuit is for relays: a client's circuits share the \
-                           link to their guard";
+            let message = "--link tls-per-circuit is for relays, because a client's circuits share \
+                           the link to their guard: use tls, utls or quic";
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wishes)
@@ -124,7 +128,8 @@ impl LinkWishes {
     /// They may be unordered: a tap knows one TCP connection, not its subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
-            let message = "--mptcp excludes --link utls, whose tap knows no subflows";
+            let message = "--mptcp cannot be used with --link utls, which reads connections of a \
+                           single path only: remove one of the two";
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wanted)
@@ -143,16 +148,16 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
         TapKind::None => {
-            ": segments wait their turn, as neither CAP_BPF nor CAP_NET_RAW is granted"
+            "; segments wait for lost ones, because neither CAP_BPF nor CAP_NET_RAW is granted"
         }
-        TapKind::Packets => ": CAP_BPF would be better",
+        TapKind::Packets => "; with the capability CAP_BPF the kernel would copy less data",
         TapKind::SocketFilter => "",
     };
     let kept = match Tap::keeps_capabilities() {
-        true => "; the capability for it is kept, as capset(2) is refused",
+        true => "; this process keeps the capability, because capset(2) is refused",
         false => "",
     };
-    Some(format!("links may be unordered; tap: {kind}{hint}{kept}"))
+    Some(format!("utls links read TCP segments past lost ones; tap: {kind}{hint}{kept}"))
 }
 
 /// A kind, several with commas between, or a list, in a file.

@@ -66,24 +66,29 @@ impl CircuitPolicy {
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Common {
-    /// A TOML file with these settings; flags that are given go before it
+    /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep keys, guards and the directory here [default: ~/.local/state/anabranch/COMMAND].
+    /// Keep this program's state in folder DIR: its keys, its first relays (guards) and the list of
+    /// relays [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust this authority, given as a DirAuthority line of torrc (repeatable).
+    /// Trust the directory authority of this DirAuthority line, as in torrc (repeatable).
+    ///
+    /// A directory authority publishes the list of the network's relays. A client or relay needs
+    /// --authority or --authorities. 'anabranch authority' accepts neither, because it is the only
+    /// authority of its network.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
-    /// Read DirAuthority lines from FILE.
+    /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Give this run a name for 'anabranch status' and the live view.
+    /// Show this process as NAME in 'anabranch status' and in the live view.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     name: Option<String>,
-    /// Print events as JSON lines.
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long)]
     json: bool,
     /// Print only errors and warnings.
@@ -129,8 +134,8 @@ impl Common {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
         }
-        let told = "this authority is the only one of its network: --authority and --authorities \
-                    name others";
+        let told = "this authority is the only one of its network: remove --authority and \
+                    --authorities, which name others";
         Err(Failure::misuse(told))
     }
 
@@ -176,7 +181,7 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
             None => Failure::misuse(error),
         };
         match toml_keys::is_wg_quick(line) {
-            true => Err(told(&"a wg-quick file, no list of DirAuthority lines")),
+            true => Err(told(&"a wg-quick file, not a list of DirAuthority lines")),
             false => Authority::parse(line).map_err(|error| told(&error)),
         }
     };
@@ -194,14 +199,18 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
 /// Bytes of so many megabytes for waiting cells, which are at least `least`.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
-    let told = || format!("--memory {megabytes}: it is in megabytes, {least} or more");
+    let told = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
     bytes.ok_or_else(|| Failure::misuse(told()))
 }
 
 /// Relays by fingerprint.
 fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure> {
     let read = |text: &String| {
-        let told = || Failure::misuse(format!("{option} {text}: 40 hexadecimal digits are wanted"));
+        let told = || {
+            Failure::misuse(format!(
+                "{option} {text}: not a relay's fingerprint; write its 40 hexadecimal digits"
+            ))
+        };
         digest(text).ok_or_else(told)
     };
     texts.iter().map(read).collect()
@@ -295,7 +304,7 @@ mod tests {
             );
             let relay: RelayArgs = parse(&text, "relay.toml", relay::KEYS).unwrap();
             let error = relay.live().map(drop).unwrap_err().to_string();
-            assert!(error.ends_with(":0: a relay needs a port"), "{error}");
+            assert!(error.ends_with(":0: write a port from 1 to 65535"), "{error}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl Offers {
                 return Err(wrong(line, &why));
             }
             if lines.iter().any(|other| other.transport == *name) {
-                return Err(wrong(line, &"the transport is named twice"));
+                return Err(wrong(line, &"this transport is in another --pt too: remove one"));
             }
             lines.push(parsed);
         }
@@ -178,7 +178,8 @@ mod tests {
             pictures.display()
         );
         let (bridge, _running) = read(&[&line]).unwrap().start(folder.path(), 1 << 20).unwrap();
-        let wanted = "transport anabranch: 1 file is not a baseline JPEG that could hide anything";
+        let wanted = "transport anabranch: 1 file is left out: it is not a baseline JPEG that can \
+                      hide bytes";
         assert_eq!(bridge.transports.news().said, [wanted]);
     }
 

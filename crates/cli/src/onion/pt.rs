@@ -64,12 +64,13 @@ EXIT CODES
 
 /// Camouflage one stream as many connections: a pluggable transport for tor, or stand-alone.
 ///
-/// The stream is cut into encrypted blocks, which are sent over several connections at a time, and
-/// again over others if one is frozen or dies. A profile decides what the connections look like:
-/// nosteg shows random bytes, which some censors block for just that; http-opaque and http-text are
-/// requests and answers; http-image answers with your pictures, http-site with the objects of your
-/// site; embed has the sizes and pauses of recorded connections. None passes for a browser: a
-/// classifier recognises each by one connection (docs/results/covertness.md).
+/// The stream is cut into encrypted blocks, which are sent over several connections at a time. If a
+/// connection freezes or breaks, its blocks are sent again over others. A profile decides what the
+/// connections look like. nosteg shows random bytes, and some censors block connections for that.
+/// http-opaque and http-text show HTTP requests and answers. http-image answers with your pictures,
+/// http-site with the objects of your web site. embed has the sizes and pauses of recorded
+/// connections. No profile passes for a browser: a classifier recognises each of them by one
+/// connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -83,67 +84,89 @@ enum PtSide {
     Crawl(CrawlSide),
 }
 
-/// Connect programs to bridges; tor, when it starts this, sets it up by environment variables.
+/// Run the client's side: connect programs to bridges, as tor's child process or stand-alone.
+///
+/// Without --socks and --listen it expects to be started by tor, which configures it by environment
+/// variables.
 #[derive(Args)]
 #[command(after_long_help = CLIENT_EXAMPLES, after_help = "--help shows examples.")]
 struct ClientSide {
-    /// Listen here for SOCKS5: destination is the bridge's address, user and password are
-    /// KEY=VALUE;KEY=VALUE of its line (repeatable).
+    /// Accept SOCKS5 connections at this address (repeatable).
+    ///
+    /// A program asks for the bridge's address as destination. As user and password it sends the
+    /// KEY=VALUE pairs of the bridge line, with semicolons between them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
-    /// Listen here for connections to --bridge (repeatable).
+    /// Accept connections at this address and carry each to --bridge (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT", requires = "bridge")]
     listen: Vec<SocketAddr>,
-    /// Use this bridge line for --listen.
+    /// Carry the connections of --listen to the bridge of this line, which 'anabranch pt server'
+    /// prints.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// Read embed's connection shapes from FILE, made by 'anabranch pt crawl --shape'; the server
-    /// needs the same file [default: the built-in shapes].
+    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// 'anabranch pt crawl --shape' makes. The server needs the same file [default: the built-in
+    /// shapes].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
     common: PtCommon,
 }
 
-/// Accept clients' connections, and forward each to a relay or another server.
+/// Run the bridge's side: accept clients and forward each to a relay or another server.
+///
+/// Without --listen it expects to be started by tor, which configures it by environment variables
+/// and by ServerTransportOptions in its torrc.
 #[derive(Args)]
 #[command(after_long_help = SERVER_EXAMPLES, after_help = "--help shows examples.")]
 struct ServerSide {
-    /// Listen for clients here.
+    /// Accept clients' connections at this address. Needs --to and --key.
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
     listen: Option<SocketAddr>,
-    /// Forward each client to this address.
+    /// Forward each client's stream to the server at this address.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     to: Option<SocketAddr>,
-    /// Keep the bridge's key in FILE; created if missing.
+    /// Keep the bridge's key in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// Choose what connections look like: nosteg, http-opaque or http-text, each with the suffix
-    /// -short for many short connections; http-image; http-site; embed; nosteg-rr. Clients read it
-    /// from the bridge line. For tor's bridge use ServerTransportOptions [default: nosteg].
+    /// Choose what connections look like: nosteg, http-opaque or http-text, each also with the
+    /// suffix -short for many short connections; http-image; http-site; embed; nosteg-rr [default:
+    /// nosteg].
+    ///
+    /// Clients read the profile from the bridge line. If tor starts this program, set it in
+    /// ServerTransportOptions of torrc (profile=NAME) instead.
     #[arg(long, value_name = "NAME", requires = "listen")]
     profile: Option<Profile>,
-    /// Forward everybody who is not a client to this web server; http profiles need one. For tor's
-    /// bridge use ServerTransportOptions.
+    /// Forward connections that are not from clients to this web server. The http profiles need it.
+    ///
+    /// If tor starts this program, set it in ServerTransportOptions of torrc (site=ADDRESS:PORT)
+    /// instead.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     site: Option<SocketAddr>,
-    /// Hide bytes in this folder's JPEGs; http-image needs it. For tor's bridge use
-    /// ServerTransportOptions.
+    /// Hide bytes in the JPEG files of folder DIR. The profile http-image needs it.
+    ///
+    /// If tor starts this program, set it in ServerTransportOptions of torrc (pictures=DIR)
+    /// instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
-    /// Answer with objects of this folder, made by 'anabranch pt crawl'; http-site needs it. For
-    /// tor's bridge use ServerTransportOptions.
+    /// Answer with the objects of folder DIR, which 'anabranch pt crawl' makes. The profile
+    /// http-site needs it.
+    ///
+    /// If tor starts this program, set it in ServerTransportOptions of torrc (covers=DIR) instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// Read embed's connection shapes from FILE; clients need the same file. For tor's bridge use
-    /// ServerTransportOptions [default: the built-in shapes].
+    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// 'anabranch pt crawl --shape' makes. Clients need the same file [default: the built-in
+    /// shapes].
+    ///
+    /// If tor starts this program, set it in ServerTransportOptions of torrc (shapes=FILE) instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
     shapes: Option<PathBuf>,
-    /// Allow N links at a time [default: 10000].
+    /// Serve at most N clients' streams at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Allow MB megabytes of data in flight or unread for all links together; beyond it the link
-    /// that most exceeds its share is closed [default: 256].
+    /// Limit the data in flight or unread of all clients' streams together to MB megabytes; beyond
+    /// it the stream that most exceeds its share is closed [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -152,14 +175,14 @@ struct ServerSide {
 
 #[derive(Args)]
 struct PtCommon {
-    /// Scheduler that chooses the connection of the next piece of the stream ('anabranch split
-    /// --help' lists them) [default: pull].
+    /// Choose the connection of each part of the stream by this scheduler ('anabranch split --help'
+    /// lists them) [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
-    /// Give this run a name for 'anabranch status'.
+    /// Show this process as NAME in 'anabranch status'.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
-    /// Print events as JSON lines.
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long)]
     json: bool,
     /// Print only errors and warnings.
@@ -262,7 +285,7 @@ impl ServerSide {
         let line = station.bridge().to_string();
         let at = station.bridge().address;
         let text = match at.ip().is_unspecified() {
-            true => format!("bridge line for clients, with your address in place of {at}"),
+            true => format!("bridge line for clients (write your public address in place of {at})"),
             false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
@@ -291,9 +314,12 @@ fn run_managed(
     at_client: bool,
 ) -> Result<(), Failure> {
     if std::env::var_os(MANAGED).is_none() {
-        let flags = if at_client { "--socks, or --listen and --bridge" } else { "--listen" };
+        let flags = match at_client {
+            true => "--socks, or --listen and --bridge",
+            false => "--listen, --to and --key",
+        };
         return Err(Failure::misuse(format!(
-            "not started by tor ({MANAGED} is not set): stand-alone it needs {flags}"
+            "not started by tor ({MANAGED} is not set): to run it stand-alone, add {flags}"
         )));
     }
     let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);

@@ -43,11 +43,11 @@ const LEAST_RATE: u64 = 75 << 10;
 /// The end of `--help`.
 const FILES: &str = "\
 EXAMPLES
-  A relay with exit streams to port 443:
+  A relay that is also an exit, to port 443 of any destination:
     anabranch relay --nickname river1 --address 192.0.2.1 --listen 0.0.0.0:9001 \\
         --authorities network.txt --exit 'accept *:443'
 
-  With a file, and as a service:
+  With the settings in a file, and as a systemd service:
     anabranch relay /etc/anabranch/river.toml
     systemctl enable --now anabranch-relay@river
 
@@ -56,7 +56,7 @@ ENVIRONMENT
   NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
 
 FILES
-  ~/.local/state/anabranch/relay                 keys, in C tor's files, and the directory (--data)
+  ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)
   /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "nickname",
@@ -83,11 +83,13 @@ pub(super) const KEYS: &[&str] = &[
     "pt",
 ];
 
-/// Run a relay of the onion network: guard, middle or exit.
+/// Run a relay of the onion network: the first, middle or last (exit) of a circuit.
 ///
-/// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files;
-/// a descriptor is published to the authorities. Without --exit no stream leaves by this relay.
-/// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one stops at once.
+/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in
+/// --data, in the file formats of C tor (the Tor project's 'tor' program). It publishes its
+/// descriptor (address, keys and exit policy) to the authorities. Without --exit it connects to no
+/// destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal stops
+/// the relay at once.
 ///
 /// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
 /// can change without a restart changes, the rest is listed, and an error changes nothing. Circuits
@@ -99,92 +101,112 @@ pub(crate) struct RelayArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Set the relay's name: 1 to 19 letters and digits.
+    /// Set the relay's name (required): 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// Announce this IPv4 address.
+    /// Announce this IPv4 address, at which clients and other relays reach this relay (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Announce this IPv6 address too; needs a --listen for it.
+    /// Announce this IPv6 address too. Needs a --listen with an IPv6 address.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
-    /// Listen for links here; the first port is announced, and the first of IPv6 (repeatable).
+    /// Accept connections from clients and other relays at this address (required, repeatable). The
+    /// port of the first --listen is announced; with --address6, the first IPv6 port too.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Set your contact address for the descriptor.
+    /// Publish this contact address, such as an e-mail address, in the relay's descriptor.
     #[arg(long)]
     contact: Option<String>,
-    /// List the fingerprints of your other relays.
+    /// Name your other relays, by fingerprint (40 hexadecimal digits). Clients do not use two
+    /// relays that name each other in one circuit.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
-    /// Use this key of your relays' family, as 'tor --keygen-family' makes it (repeatable).
+    /// Use this family key for all your relays, made by 'tor --keygen-family' (repeatable).
     ///
     /// Clients never use two relays with the same key in one circuit; --family is then not needed.
     /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
     #[arg(long, value_name = "FILE")]
     family_key: Vec<PathBuf>,
-    /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
-    /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the
-    /// relay's own network.
+    /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that
+    /// matches counts (repeatable) [default: refuse all].
+    ///
+    /// The relay connects to IPv6 destinations only with --address6, or where a rule names them
+    /// (*6). It never connects to its own machine or network without --allow-private.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
-    /// Limit all links together to BYTES per second in each direction [default: 1073741824].
+    /// Limit all links (connections to clients and relays) together to BYTES per second in each
+    /// direction, 76800 or more [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow bursts of BYTES after a pause [default: one second's].
+    /// Allow all links together a burst of BYTES after a pause, --rate or more [default: the same
+    /// as --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Allow MB megabytes of queued cells, including those that wait in sets for other circuits.
-    /// Above half of it those sets are paused; at the limit the oldest or largest is closed. Links
-    /// of a bridge's built-in transport may use half as much more, bounded as by 'pt server
-    /// --memory'; a reload does not change that [default: 512].
+    /// Limit the memory for queued cells (Tor's packets) to MB megabytes [default: 512].
+    ///
+    /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
+    /// Above half of the limit the relay pauses such streams. At the limit it closes the circuits
+    /// whose cells have waited longest, or that hold most. With --bridge, the built-in transport
+    /// may use half as much in addition (like 'pt server --memory'); SIGHUP does not change that
+    /// part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use N threads for cells, each with its share of the links and of --memory [default: one for
-    /// each core].
+    /// Forward cells (Tor's packets) with N threads, which share the links and --memory [default:
+    /// one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Prefer these kinds of links to relays and clients that support them, in this order: with
-    /// utls and quic, circuits do not wait for each other's lost packets. utls needs CAP_BPF, quic
-    /// UDP at the same ports. tls-per-circuit, alone: one link for each circuit, up to 64 to a
-    /// relay, for comparison (docs/guide/operate.md) [default: tls].
+    /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:
+    /// tls].
+    ///
+    /// With utls and quic, a lost packet of one circuit does not delay the other circuits. utls
+    /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit opens
+    /// a link for each circuit, up to 64 to one relay, for comparison; it cannot be combined
+    /// (docs/guide/operate.md).
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Set the congestion control of QUIC links, independent of TCP's: cubic, or bbr, which loses
-    /// less speed on lossy lines and which its library calls experimental [default: cubic].
+    /// Set the congestion control of QUIC links: cubic or bbr. Needs --link quic [default: cubic].
+    ///
+    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP links
+    /// follow the kernel's setting instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
-    /// Let links to other relays, incoming and outgoing, use several paths that the kernel knows
-    /// (`ip mptcp`), if the neighbour does too.
+    /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
+    /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with
+    /// --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose the circuit whose cell a link sends next: round-robin, random, ewma (the one that
-    /// sent least recently), or kist (like ewma, but cells wait until the kernel has room)
-    /// [default: ewma].
+    /// Choose the circuit that sends its next cell on a link: round-robin, random, ewma (the one
+    /// that has sent least in the recent past), or kist (like ewma, but cells wait until the kernel
+    /// has room) [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
-    /// Let circuits finish for SECONDS after the relay was asked to stop [default: 30].
+    /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Extend circuits and let streams out to private addresses: only for networks on one machine.
+    /// Allow circuits and streams to private addresses: only for test networks on one machine.
     #[arg(long)]
     allow_private: bool,
-    /// Answer no directory requests.
+    /// Do not serve the list of relays to clients. Not with --bridge.
     #[arg(long)]
     no_directory: bool,
-    /// Run as a bridge: no authority learns of it. It prints the bridge lines for clients at its
-    /// start and writes them to bridgelines.txt in --data.
+    /// Run as a bridge: a first relay that no public list names and no authority knows.
+    ///
+    /// At the start it prints the bridge lines that its clients need, and writes them to
+    /// bridgelines.txt in --data.
     #[arg(long)]
     bridge: bool,
-    /// Offer this transport: NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]. The transport
-    /// anabranch is built in; its keys are profile, site, pictures, covers and shapes (repeatable).
+    /// Offer this pluggable transport, which camouflages clients' connections: NAME ADDRESS:PORT
+    /// [KEY=VALUE ...] [exec PROGRAM ARGS] (repeatable). Needs --bridge.
+    ///
+    /// The transport 'anabranch' is built in and needs no program. Its keys are profile, site,
+    /// pictures, covers and shapes; 'anabranch pt server --help' explains them.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
@@ -220,7 +242,7 @@ impl RelayArgs {
         tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
         for family in &live.description.family_keys {
-            screen.say("note", &format!("this relay is of the family {}", family.id()));
+            screen.say("note", &format!("this relay belongs to the family {}", family.id()));
         }
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
@@ -271,14 +293,18 @@ impl RelayArgs {
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
-                "--no-directory: a bridge's clients get the whole directory from it",
+                "--no-directory cannot be used with --bridge, because a bridge's clients get the \
+                 list of relays from it: remove --no-directory",
             )),
-            (false, _) if !self.pt.is_empty() => {
-                Err(Failure::misuse("--pt needs --bridge: a published relay needs no transport"))
-            }
+            (false, _) if !self.pt.is_empty() => Err(Failure::misuse(
+                "--pt needs --bridge, because only a bridge offers a transport: add --bridge \
+                     or remove --pt",
+            )),
             (true, false) => {
                 let first = self.listen.first().copied();
-                let first = first.ok_or_else(|| Failure::misuse("a bridge needs --listen"))?;
+                let first = first.ok_or_else(|| {
+                    Failure::misuse("--listen ADDRESS:PORT is missing: a bridge needs one")
+                })?;
                 Offers::read(&self.pt, first).map(Some)
             }
             (false, _) => Ok(None),
@@ -305,8 +331,7 @@ impl RelayArgs {
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
-            let told =
-                "--address6 needs a --listen [ADDRESS]:PORT of IPv6: it would accept no links";
+            let told = "--address6 needs a --listen with an IPv6 address, such as [::]:9001";
             return Err(Failure::misuse(told));
         };
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
@@ -317,12 +342,13 @@ impl RelayArgs {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
         if rate < LEAST_RATE {
-            let told = format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes a second");
+            let told =
+                format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes per second");
             return Err(Failure::misuse(told));
         }
         if burst < rate {
             let told =
-                format!("--burst {burst} is less than --rate {rate}: it must be as much or more");
+                format!("--burst {burst} is less than --rate {rate}: set it to {rate} or more");
             return Err(Failure::misuse(told));
         }
         Ok([rate, burst, 0])
@@ -331,8 +357,9 @@ impl RelayArgs {
     pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
-        let told =
-            |at: &SocketAddr| Failure::misuse(format!("--listen {at}: a relay needs a port"));
+        let told = |at: &SocketAddr| {
+            Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
+        };
         // Any of them, though the first alone is announced, and the first of IPv6 (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {

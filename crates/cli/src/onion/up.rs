@@ -31,37 +31,38 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
 /// Run a whole onion network in this process: an authority, seven relays and a client.
 ///
-/// Needs no root and no configuration. Each node has its own loopback address (127.1.0.1 for the
-/// authority, 127.2.0.1 to 127.8.0.1 for the relays, of which the last two are exits), and uses
-/// only the Tor protocol to talk to the others. Exits connect to this machine only, unless --exit
-/// allows more; they resolve names as this machine does. Keys are made at the first start and kept
-/// in --data.
+/// The network needs no root and no configuration. Each node has its own loopback address:
+/// 127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1 for the relays. The last two relays are
+/// exits: they connect to the destinations, on this machine only unless --exit allows more. They
+/// resolve names as this machine does. The nodes communicate only by the Tor protocol. Their keys
+/// are made at the first start and kept in --data.
 ///
-/// SIGINT, SIGTERM and the end of its terminal stop it. SIGHUP does not, because there is no file
-/// of settings to read again.
+/// SIGINT, SIGTERM and the end of its terminal stop the network. SIGHUP does nothing, because there
+/// is no file of settings to read again.
 ///
-/// Stock tors and other anabranch clients and relays on this machine can join: --print-torrc prints
-/// what they need.
+/// The Tor project's 'tor' program and other anabranch clients and relays on this machine can join
+/// the network: --print-torrc prints the lines that they need.
 #[derive(Args)]
 pub(crate) struct UpArgs {
-    /// Listen for programs here, with SOCKS5, SOCKS4a and HTTP CONNECT (repeatable) [default:
-    /// 127.0.0.1:9150].
+    /// Accept programs' connections at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
+    /// (repeatable) [default: 127.0.0.1:9150].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Add a rule to the exits' policy, such as 'accept *:443'; the first match counts (repeatable)
-    /// [default: accept 127.0.0.0/8:*].
+    /// Allow or refuse destinations at the exits by this rule, such as 'accept *:443'; the first
+    /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Keep keys and state here [default: ~/.local/state/anabranch/up].
+    /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the torrc lines with which a stock tor joins the network of this --data, then exit.
+    /// Print the torrc lines with which the Tor project's 'tor' joins the network of this --data,
+    /// then exit.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
-    /// Give this run a name for 'anabranch status' and the live view.
+    /// Show this process as NAME in 'anabranch status' and in the live view.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
-    /// Print events as JSON lines.
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long)]
     json: bool,
     /// Print only errors and warnings.
@@ -75,7 +76,9 @@ impl UpArgs {
         let data = self.data.clone().map_or_else(|| state_folder("up"), Ok)?;
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
-                Failure::misuse(format!("{error}: start the network once by 'anabranch up'"))
+                Failure::misuse(format!(
+                    "{error}: run 'anabranch up' once, which makes the network"
+                ))
             })?;
             println!("{}", torrc(&line));
             return Ok(());
@@ -91,7 +94,7 @@ impl UpArgs {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
         };
-        let nothing = "up has no file of settings: there is nothing to read again";
+        let nothing = "'anabranch up' has no file of settings that SIGHUP could read again";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
         embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
@@ -118,7 +121,7 @@ impl UpArgs {
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
-            let cure = Some("--exit RULE allows more");
+            let cure = Some("start 'anabranch up' with --exit RULE to allow more");
             client::ClientEvent::Refused(Refused { cure, ..refused })
         }
         other => other,
@@ -159,10 +162,11 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays, {EXITS} of them exits that \
-         reach what --exit allows, or this machine only\n\
+        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits, \
+         which connect to this machine only unless --exit allows more\n\
          try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
-         with  python3 -m http.server 8000  in another terminal; a stock tor joins with  anabranch up --print-torrc"
+         with  python3 -m http.server 8000  in another terminal\n\
+         the lines with which the 'tor' program joins:  anabranch up --print-torrc"
     )
 }
 

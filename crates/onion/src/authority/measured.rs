@@ -24,7 +24,8 @@ impl fmt::Display for MeasuredError {
             MeasuredError::NoTime => {
                 out.write_str("its first line is not a time in seconds since 1970")
             }
-            MeasuredError::Time => out.write_str("it is more than 15 days old, or of the future"),
+            MeasuredError::Time => out
+                .write_str("the time in its first line is more than 15 days ago or in the future"),
         }
     }
 }

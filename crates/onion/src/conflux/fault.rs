@@ -65,23 +65,23 @@ impl ConfluxFault {
 impl fmt::Display for ConfluxFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            ConfluxFault::Role => "a message of a set that its end may not say",
+            ConfluxFault::Role => "a message of a set of circuits that this end may not send",
             ConfluxFault::Unreadable => "a message of a set that cannot be read",
             ConfluxFault::Twice => "a circuit linked twice",
             ConfluxFault::Streams => "a circuit with streams linked to a set",
             ConfluxFault::Nonce => "a circuit linked to another set",
             ConfluxFault::Design => "a circuit linked to a set of another design",
             ConfluxFault::TooManyLegs => "too many circuits in a set",
-            ConfluxFault::NotLinked => "a message of a set on a circuit that is in none",
-            ConfluxFault::Gone => "a message of a set that is gone",
+            ConfluxFault::NotLinked => "a message of a set on a circuit that belongs to none",
+            ConfluxFault::Gone => "a message of a set that is closed",
             ConfluxFault::DataLoss => "a set whose ends disagree about what was sent",
             ConfluxFault::Incoherent => "a set whose circuits are too far apart",
-            ConfluxFault::SwitchZero => "a switch between circuits by nothing",
+            ConfluxFault::SwitchZero => "a switch between circuits with the count 0",
             ConfluxFault::SwitchTwice => "two switches between circuits in a row",
             ConfluxFault::TooFar => "a message of a set with a number too far ahead",
-            ConfluxFault::Repeated => "a message of a set with a number that was there before",
+            ConfluxFault::Repeated => "a message of a set with a repeated number",
             ConfluxFault::Unsent => "messages of a set acknowledged that were never sent, or twice",
-            ConfluxFault::Full => "too many messages of a set that wait for another",
+            ConfluxFault::Full => "too many messages of a set that wait for an earlier one",
         })
     }
 }

@@ -79,7 +79,7 @@ impl std::fmt::Display for DescriptionError {
         match self {
             DescriptionError::Nickname(name) => {
                 let name = name.escape_debug();
-                write!(out, "nickname '{name}': 1 to 19 letters and digits of ASCII are allowed")
+                write!(out, "nickname '{name}': write 1 to 19 letters (A-Z, a-z) and digits")
             }
             DescriptionError::NotOneLine(field) => write!(out, "{field} must be one line"),
             DescriptionError::Keys(error) => error.fmt(out),

@@ -121,12 +121,12 @@ impl Want {
 impl std::fmt::Display for Failure {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Unreachable => out.write_str("nobody answered"),
+            Failure::Unreachable => out.write_str("no server answered"),
             Failure::Silent => out.write_str(
                 "the server was reached and sent nothing, as an authority does before its first \
                  consensus",
             ),
-            Failure::Http(error) => error.fmt(out),
+            Failure::Http(error) => write!(out, "the server's answer cannot be read: {error}"),
             Failure::Status(status) => write!(out, "the server answered {status}"),
             Failure::Document(error) => error.fmt(out),
         }

@@ -35,9 +35,10 @@ impl fmt::Display for HttpError {
         match self {
             HttpError::TooLong(limit) => write!(out, "it is longer than {limit} bytes"),
             HttpError::Malformed(what) => write!(out, "it is not HTTP: {what}"),
-            HttpError::Truncated => out.write_str("it ended before it was whole"),
+            HttpError::Truncated => out.write_str("it ended before it was complete"),
             HttpError::Encoding(name) => {
-                write!(out, "it is encoded as '{}', unasked", name.escape_debug())
+                let name = name.escape_debug();
+                write!(out, "it has the encoding '{name}', which was not requested")
             }
         }
     }

@@ -117,8 +117,10 @@ pub struct NoRelay(pub Position);
 impl std::fmt::Display for NoRelay {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            Position::Guard => out.write_str("no relay can be the first hop of a path"),
-            Position::Middle => out.write_str("no relay is left for the middle of a path"),
+            Position::Guard => out.write_str("no usable relay can be the first of a circuit"),
+            Position::Middle => {
+                out.write_str("no usable relay is left for the middle of a circuit")
+            }
             Position::Exit(Target { port, v6: false }) => {
                 write!(out, "no exit's policy allows port {port}")
             }

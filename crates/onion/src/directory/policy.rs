@@ -234,11 +234,11 @@ impl fmt::Display for Rule {
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, &'static str> {
     let (word, rest) =
-        text.split_once(char::is_whitespace).ok_or("begins with accept or reject")?;
+        text.split_once(char::is_whitespace).ok_or("it must begin with accept or reject")?;
     let accept = match word {
         "accept" => true,
         "reject" => false,
-        _ => return Err("begins with accept or reject"),
+        _ => return Err("it must begin with accept or reject"),
     };
     let (address, ports) = rest.trim().rsplit_once(':').ok_or("ADDRESS:PORTS is missing")?;
     let ports = parse_ports(ports)?;
@@ -257,7 +257,7 @@ fn parse_nets(text: &str) -> Result<Vec<Net>, &'static str> {
 }
 
 fn parse_prefix(text: &str) -> Result<Net, &'static str> {
-    const WHAT: &str = "the address is none: *, private, 192.0.2.0/24 or [2001:db8::]/32";
+    const WHAT: &str = "write the address as *, private, 192.0.2.0/24 or [2001:db8::]/32";
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
@@ -277,7 +277,7 @@ fn parse_prefix(text: &str) -> Result<Net, &'static str> {
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), &'static str> {
-    const WHAT: &str = "the ports are none: *, 80 or 80-443";
+    const WHAT: &str = "write the ports as *, 80 or 80-443";
     let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port != 0).ok_or(WHAT);
     let (first, last) = match text.split_once('-') {
         _ if text == "*" => (1, u16::MAX),

@@ -33,13 +33,14 @@ pub enum SignatureError {
 impl fmt::Display for SignatureError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SignatureError::TooEarly => {
-                out.write_str("the certificate of the signing key holds only later")
-            }
+            SignatureError::TooEarly => out.write_str(
+                "the certificate of the signing key is not valid yet: is this machine's clock \
+                     right?",
+            ),
             SignatureError::Expired => {
                 out.write_str("the certificate of the signing key has expired")
             }
-            SignatureError::Library(error) => write!(out, "the key does not sign: {error}"),
+            SignatureError::Library(error) => write!(out, "the key cannot sign: {error}"),
         }
     }
 }
@@ -170,10 +171,8 @@ impl AuthorityKeys {
 
     fn of(signing: KeyPair, text: &str) -> Result<AuthorityKeys, BadKeys> {
         let (mut certs, _) = parse_certs(text).map_err(|_| BadKeys("it is not a certificate"))?;
-        let certificate = certs.pop().ok_or(BadKeys(
-            "it is not a certificate that is well \
-                                        signed",
-        ))?;
+        let wrong = BadKeys("the signature of the certificate is wrong");
+        let certificate = certs.pop().ok_or(wrong)?;
         if certificate.keys().1 != identity(&signing) {
             return Err(BadKeys("the certificate is for another signing key"));
         }

@@ -30,7 +30,8 @@ impl FamilyKey {
         let bytes = untag(NAME, "ed25519v1-secret", "fmly-id", content)?;
         let bytes = bytes.try_into().map_err(|_| KeyError::Bad(NAME, "it has the wrong length"))?;
         let key = ExpandedKeypair::from_secret_key_bytes(bytes);
-        key.map(|key| FamilyKey(Arc::new(key))).ok_or(KeyError::Bad(NAME, "it is no ed25519 key"))
+        key.map(|key| FamilyKey(Arc::new(key)))
+            .ok_or(KeyError::Bad(NAME, "it is not an ed25519 key"))
     }
 
     /// The family's identity as `FamilyId` of torrc has it.

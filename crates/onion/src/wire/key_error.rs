@@ -16,7 +16,9 @@ pub enum KeyError {
 impl fmt::Display for KeyError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KeyError::Missing(name) => write!(out, "{name} is missing, while other keys are there"),
+            KeyError::Missing(name) => {
+                write!(out, "{name} is missing, but other keys are there: put back a copy")
+            }
             KeyError::Bad(name, what) => write!(out, "{name}: {what}"),
             KeyError::Making(what) => write!(out, "keys cannot be made: {what}"),
         }

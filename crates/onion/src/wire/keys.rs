@@ -442,7 +442,7 @@ fn certified_until(
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad("it is not a certificate"))?;
     let by = Ed25519Identity::new(*master.public().as_bytes());
     let unchecked =
-        cert.should_be_signed_with(&by).map_err(|_| bad("another master key signed it"))?;
+        cert.should_be_signed_with(&by).map_err(|_| bad("it was signed by another master key"))?;
     let checked = tor_checkable::SelfSigned::check_signature(unchecked);
     let timed = checked.map_err(|_| bad("its signature is wrong"))?;
     let cert = tor_checkable::Timebound::dangerously_assume_timely(timed);
@@ -450,7 +450,8 @@ fn certified_until(
     if cert.subject_key().as_ed25519() != Some(&own) {
         return Err(bad("it certifies another signing key"));
     }
-    let until = cert.expiry().duration_since(UNIX_EPOCH).map_err(|_| bad("it never held"))?;
+    let until =
+        cert.expiry().duration_since(UNIX_EPOCH).map_err(|_| bad("it expired before 1970"))?;
     Ok(until.as_secs())
 }
 
@@ -494,7 +495,7 @@ fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
     let secret = StaticSecret::from(secret);
     let own = CurvePublic::from(&secret);
     if own.as_bytes()[..] != *public {
-        return Err(KeyError::Bad(NTOR, "its halves do not belong together"));
+        return Err(KeyError::Bad(NTOR, "its public and secret halves do not match"));
     }
     Ok(StaticKeypair { secret, public: own })
 }
@@ -514,7 +515,8 @@ pub(super) fn untag<'a>(
     file: &'a [u8],
 ) -> Result<&'a [u8], KeyError> {
     let head = tagged(kind, tag, &[]);
-    file.strip_prefix(&head[..]).ok_or(KeyError::Bad(name, "its head is not that of such a key"))
+    file.strip_prefix(&head[..])
+        .ok_or(KeyError::Bad(name, "it does not begin like a file of such a key"))
 }
 
 /// A host name like `www.q3xk7ahv.com`, which means nothing.

@@ -428,17 +428,17 @@ impl fmt::Display for DestroyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match *self {
             DestroyReason::NONE => "no reason given",
-            DestroyReason::PROTOCOL => "somebody broke the protocol",
-            DestroyReason::INTERNAL => "an error of its own",
-            DestroyReason::REQUESTED => "it was asked to",
-            DestroyReason::HIBERNATING => "it hibernates",
-            DestroyReason::RESOURCES => "it is short of memory or sockets",
+            DestroyReason::PROTOCOL => "a neighbour broke the protocol",
+            DestroyReason::INTERNAL => "an internal error of the relay",
+            DestroyReason::REQUESTED => "the relay was asked to close it",
+            DestroyReason::HIBERNATING => "the relay hibernates",
+            DestroyReason::RESOURCES => "the relay is short of memory or sockets",
             DestroyReason::CONNECT_FAILED => "the next relay could not be reached",
-            DestroyReason::WRONG_IDENTITY => "the next relay is not the one that was wanted",
+            DestroyReason::WRONG_IDENTITY => "the next relay has another identity than expected",
             DestroyReason::LINK_CLOSED => "the link to the next relay broke",
-            DestroyReason::FINISHED => "it is over",
+            DestroyReason::FINISHED => "the circuit is finished",
             DestroyReason::TIMEOUT => "the next relay took too long",
-            DestroyReason::DESTROYED => "the next relay tore it down",
+            DestroyReason::DESTROYED => "the next relay closed it",
             DestroyReason(code) => return write!(out, "reason {code}"),
         })
     }

@@ -210,15 +210,21 @@ pub enum DocumentError {
 impl fmt::Display for DocumentError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DocumentError::TooLong(length) => write!(out, "{length} bytes are too many for it"),
-            DocumentError::Malformed(what) => write!(out, "it is malformed: {what}"),
-            DocumentError::BadSignature => out.write_str("a signature in it is wrong"),
-            DocumentError::TooFewSigners(did, must) => {
-                write!(out, "{did} of our authorities signed it, and {must} must")
+            DocumentError::TooLong(length) => {
+                write!(out, "the document is too long ({length} bytes)")
             }
-            DocumentError::Stranger => out.write_str("it is somebody else's"),
-            DocumentError::TooEarly => out.write_str("it holds only later: is our clock right?"),
-            DocumentError::Expired => out.write_str("it has expired"),
+            DocumentError::Malformed(what) => write!(out, "the document is malformed: {what}"),
+            DocumentError::BadSignature => out.write_str("a signature in the document is wrong"),
+            DocumentError::TooFewSigners(did, must) => {
+                write!(out, "{did} of our authorities signed the document, but {must} must")
+            }
+            DocumentError::Stranger => {
+                out.write_str("the document belongs to another relay or authority")
+            }
+            DocumentError::TooEarly => {
+                out.write_str("the document is not valid yet: is this machine's clock right?")
+            }
+            DocumentError::Expired => out.write_str("the document has expired"),
         }
     }
 }

@@ -45,7 +45,7 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
             Some(taken(&request, &answer, body))
         });
         let is_whole = came.is_some();
-        let fetched = came.unwrap_or(Err("an answer that is not whole"));
+        let fetched = came.unwrap_or(Err("an incomplete answer"));
         let host = plain(request.value("host").unwrap_or_default());
         all.push(Exchange { host, at, request: request.headers, fetched });
         if !is_whole {
@@ -56,8 +56,8 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
 }
 
 fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'static str> {
-    (request.word == "GET").then_some(()).ok_or("no GET")?;
-    (answer.word == "200").then_some(()).ok_or("no answer with 200")?;
+    (request.word == "GET").then_some(()).ok_or("not a GET request")?;
+    (answer.word == "200").then_some(()).ok_or("not answered with 200")?;
     let packed = answer.value("content-encoding").is_some_and(|kind| kind != "identity");
     (!packed).then_some(()).ok_or("compressed")?;
     let path = request.target.split(['?', '#']).next().unwrap_or_default().to_owned();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(found.pages.len(), 1);
         segments.pop();
         let cut = read(&*capture(&segments)).unwrap_err();
-        assert!(cut.ends_with(": 1 × an answer that is not whole"), "{cut}");
+        assert!(cut.ends_with(": 1 × an incomplete answer"), "{cut}");
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\
             Content-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]";
         let found = read(&*capture(&[(1, true, 1, &ask), (2, false, 1, said)])).unwrap();
-        assert_eq!((found.objects.len(), found.left_out["no GET"]), (1, 1));
+        assert_eq!((found.objects.len(), found.left_out["not a GET request"]), (1, 1));
         assert_eq!(found.objects[0].body, b"[1,2]");
         let longest = format!("GET / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", usize::MAX);
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -216,16 +216,13 @@ mod tests {
             read(&*capture(&[(1, true, 1, b"\x16\x03\x01"), (2, false, 1, b"x")])).unwrap_err();
         assert!(why.contains("no request of plain HTTP in 1 TCP"), "{why}");
         for (answer, why) in [
-            (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "no answer with 200"),
+            (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "not answered with 200"),
             (
                 b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
                 "compressed",
             ),
-            (
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz",
-                "an answer that is not whole",
-            ),
-            (b"nothing\r\n\r\n", "an answer that is not whole"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz", "an incomplete answer"),
+            (b"nothing\r\n\r\n", "an incomplete answer"),
         ] {
             let told = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
             assert!(told.ends_with(&format!(": 1 × {why}")), "{why}: {told}");

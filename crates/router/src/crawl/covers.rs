@@ -143,12 +143,14 @@ fn entry(fetched: &Fetched) -> Entry {
 /// # Errors
 /// It is none: one line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
-    let document: Document = serde_json::from_slice(bytes)
-        .map_err(|error| format!("these are no covers: {}", in_plain_words(&error.to_string())))?;
+    let document: Document = serde_json::from_slice(bytes).map_err(|error| {
+        format!("not an index of covers: {}", in_plain_words(&error.to_string()))
+    })?;
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(
-            "it is '{format}' {version}, finder {finder}: here are '{FORMAT}' {VERSION}, {FINDER}"
+            "it is '{format}' {version}, finder {finder}, but this program reads '{FORMAT}' \
+             {VERSION}, finder {FINDER}: make the covers again with 'anabranch pt crawl'"
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
@@ -156,14 +158,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
     let known = |place: &usize| *place < objects.len();
     if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {
-        return Err(format!("page {}: it has an object that is not there", page.path));
+        return Err(format!("page {}: it names an object that is missing", page.path));
     }
     let digits = |slots: &SlotsEntry| {
         slots.body.len() == 5 && slots.body.bytes().all(|byte| byte.is_ascii_digit())
     };
     let wrong = |one: &&Entry| one.slots.as_ref().is_some_and(|slots| !digits(slots));
     match objects.iter().find(wrong) {
-        Some(one) => Err(format!("{}: its body is not a file of five digits", one.path)),
+        Some(one) => Err(format!("{}: the name of its file is not five digits", one.path)),
         None => Ok(document),
     }
 }
@@ -205,13 +207,13 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 /// The object of an entry, if it is what the entry says.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
-        return Err(format!("{} bytes, where the index says {bytes}", fetched.body.len()));
+        return Err(format!("{} bytes, but the index says {bytes}", fetched.body.len()));
     }
     let object = object(fetched)?;
     let own = (name(object.hiding()), object.hides());
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
-        return Err(format!("{} hides {}, where the index says {hiding} {hides}", own.0, own.1));
+        return Err(format!("{} hides {}, but the index says {hiding} {hides}", own.0, own.1));
     }
     Ok(object)
 }
@@ -229,7 +231,10 @@ pub fn site(folder: &Path) -> Result<Site, CrawlError> {
         site.add(page.objects.iter().filter_map(|place| objects.get(place).cloned()).collect());
     }
     match site.is_empty() {
-        true => Err(CrawlError::Source(PathBuf::from(folder), "nothing hides in it".to_owned())),
+        true => Err(CrawlError::Source(
+            PathBuf::from(folder),
+            "none of its objects hides bytes".to_owned(),
+        )),
         false => Ok(site),
     }
 }
@@ -264,7 +269,7 @@ mod tests {
         let (read_found, read_judged) = read(&folder).unwrap();
         assert_eq!(read_found.pages, found.pages);
         assert_eq!(read_found.objects[1], found.objects[1]);
-        assert_eq!(read_found.left_out["a type that hides nothing"], 1);
+        assert_eq!(read_found.left_out["a content type that cannot hide bytes"], 1);
         assert_eq!(read_judged.kept.len(), 1);
         assert_eq!(site(&folder).unwrap().objects().len(), 1);
         let again = write(&folder, &found, &judged, false).unwrap_err().to_string();
@@ -275,7 +280,7 @@ mod tests {
         assert_eq!(left.len(), 1, "no draft stays");
         write(&at.path().join("none"), &found, &Judged::default(), false).unwrap();
         let none = site(&at.path().join("none")).unwrap_err().to_string();
-        assert!(none.ends_with("nothing hides in it"), "{none}");
+        assert!(none.ends_with("none of its objects hides bytes"), "{none}");
     }
 
     #[test]
@@ -290,13 +295,13 @@ mod tests {
             assert!(why.contains(what) && !why.contains('\n'), "{what}: {why}");
         };
         for (from, to, what) in [
-            ("\"format\"", "\"farmat\"", "these are no covers"),
+            ("\"format\"", "\"farmat\"", "not an index of covers"),
             ("\"finder\": 1", "\"finder\": 2", "finder 2"),
-            ("      1\n", "      2\n", "not there"),
+            ("      1\n", "      2\n", "that is missing"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
-            ("\"text\"", "\"image\"", "where the index says image"),
-            ("\"hides\": 1620", "\"hides\": 99", "where the index says text 99"),
+            ("\"text\"", "\"image\"", "but the index says image"),
+            ("\"hides\": 1620", "\"hides\": 99", "but the index says text 99"),
             ("/a.json", "/a json", "no plain path"),
         ] {
             assert!(good.contains(from), "{from}");
@@ -304,12 +309,12 @@ mod tests {
             says(what);
         }
         fs::write(&index, &good[..good.len() / 2]).unwrap();
-        says("these are no covers");
+        says("not an index of covers");
         fs::write(&index, &good).unwrap();
         fs::write(&body, &bytes[1..]).unwrap();
-        says("where the index says");
+        says("but the index says");
         fs::write(&body, [&b"x"[..], &bytes[1..]].concat()).unwrap();
-        says("no JSON");
+        says("invalid JSON");
         fs::remove_file(&body).unwrap();
         says("00001");
     }

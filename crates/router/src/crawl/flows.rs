@@ -202,7 +202,7 @@ fn packets_of_pcapng(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop>
     let mut interfaces: Vec<Interface> = Vec::new();
     let found = |interfaces: &[Interface], number: usize| {
         let interface = interfaces.get(number).cloned();
-        interface.ok_or_else(|| "a packet of no interface".to_owned())
+        interface.ok_or_else(|| "it has a packet of an undeclared interface".to_owned())
     };
     while let Some(block) = reader.next_block() {
         match block? {

@@ -67,10 +67,10 @@ fn moment(text: &str) -> Option<Duration> {
 
 /// The object of an entry, or why it is none.
 fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
-    (request["method"] == "GET").then_some(()).ok_or("no GET")?;
-    (number(&response["status"]) == Some(200)).then_some(()).ok_or("no answer with 200")?;
+    (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
+    (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
     let content = &response["content"];
-    let text = content["text"].as_str().ok_or("the file has no body of it")?;
+    let text = content["text"].as_str().ok_or("the file has no body for it")?;
     let body = match content["encoding"].as_str() {
         None | Some("") => text.as_bytes().to_vec(),
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
@@ -201,9 +201,9 @@ mod tests {
             assert!(why.contains(what) && !why.contains('\n'), "{text}: {why}");
         }
         for (from, to, what) in [
-            ("GET", "POST", "no GET"),
-            (":200", ":304", "no answer with 200"),
-            (r#""text":"x""#, r#""size":4"#, "the file has no body of it"),
+            ("GET", "POST", "not a GET request"),
+            (":200", ":304", "not answered with 200"),
+            (r#""text":"x""#, r#""size":4"#, "the file has no body for it"),
             (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is not base64"),
             (r#""text":"x""#, r#""text":"x","encoding":"rot13""#, "a body of an unknown encoding"),
         ] {

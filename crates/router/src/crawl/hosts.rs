@@ -145,7 +145,7 @@ mod tests {
             exchange(9, "a.net", Ok("image/jpeg")),
             exchange(1, "update.example", Ok("application/json")),
             exchange(2, "detectportal.firefox.com", Ok("text/html")),
-            exchange(3, "www.a.net", Err("no answer with 200")),
+            exchange(3, "www.a.net", Err("not answered with 200")),
             exchange(4, "A.net:443", Ok("text/html; charset=utf-8")),
             exchange(5, "b.net", Ok("text/html")),
         ];
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(why, "it has no page: name a host with --host: b.net (2), a.net (1)");
         let why = paths(&no_page, Some("c.net")).unwrap_err();
         assert_eq!(why, "no object of 'c.net': name another with --host: b.net (2), a.net (1)");
-        let why = paths(&[exchange(1, "a.net", Err("no GET"))], None).unwrap_err();
-        assert_eq!(why, "no GET was answered with 200 and a body: 1 × no GET");
+        let why = paths(&[exchange(1, "a.net", Err("not a GET request"))], None).unwrap_err();
+        assert_eq!(why, "no GET was answered with 200 and a body: 1 × not a GET request");
         assert_eq!(paths(&[], None).unwrap_err().split(": ").last(), Some("there is none"));
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
         let strict = |bytes: &[u8]| serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
         let changed = object.changed(&vec![0xa5; object.hides()]);
         if !strict(body) || !strict(&changed) {
-            return Err("no JSON".to_owned());
+            return Err("invalid JSON".to_owned());
         }
     }
     Ok(object)
@@ -105,7 +105,7 @@ mod tests {
         };
         let mut judged = judge(&found);
         assert_eq!(judged.kept.len(), 2);
-        assert_eq!(judged.refused["no JSON"], 1);
+        assert_eq!(judged.refused["invalid JSON"], 1);
         let wants: Vec<bool> = judged.kept.iter().map(|one| one.wants_browser(&found)).collect();
         assert_eq!(wants, [false, true]);
         judged.retain("why", |kept| kept.place == 0);

@@ -30,7 +30,12 @@ pub struct AuthorityError {
 
 impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "authority '{}': {}", self.line.escape_debug(), self.what)
+        let line = self.line.escape_debug();
+        write!(
+            out,
+            "authority '{line}': {}; write NAME orport=PORT v3ident=ID ADDRESS:PORT FINGERPRINT",
+            self.what
+        )
     }
 }
 

@@ -160,7 +160,9 @@ impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AuthorityError::Store(error) => error.fmt(out),
-            AuthorityError::System(error) => write!(out, "the directory port: {error}"),
+            AuthorityError::System(error) => {
+                write!(out, "cannot serve the directory at --listen-dir: {error}")
+            }
         }
     }
 }

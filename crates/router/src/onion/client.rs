@@ -192,8 +192,8 @@ fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
 /// A line for a user whose proxy is within reach of others.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
-        "--listen {at}: whoever reaches this address uses the network in your name, and SOCKS and \
-         HTTP go there in the clear: 127.0.0.1 is a good choice"
+        "--listen {at}: anyone who reaches this address can use the network in your name, and the \
+         connections to it are not encrypted: use 127.0.0.1 if possible"
     )
 }
 
@@ -418,7 +418,7 @@ impl<'r> ClientLoop<'r> {
     fn end(mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<()> {
         self.keep(watch);
         if self.trace_failed {
-            return Err(io::Error::other("the trace ends early"));
+            return Err(io::Error::other("the trace is incomplete: writing it stopped early"));
         }
         self.trace.map_or(Ok(()), CellTrace::finish)
     }
@@ -442,7 +442,8 @@ impl<'r> ClientLoop<'r> {
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
-                    watch(ClientEvent::Trouble(format!("a program was lost: {error}")));
+                    let told = format!("cannot accept a program's connection: {error}");
+                    watch(ClientEvent::Trouble(told));
                 }
             }
             Token::Carrier(carrier, file) => station.receive(now, (carrier, file), ready),
@@ -623,15 +624,17 @@ impl<'r> ClientLoop<'r> {
                 }
             }
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
-                "circuits have {found} of {wanted} legs: no unrelated relays are left"
+                "each stream gets {found} of {wanted} circuits: there are too few unrelated \
+                 relays"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
-                "circuits have {bridges} of {wanted} legs: each needs its own bridge"
+                "each stream gets {bridges} of {wanted} circuits: each circuit needs a --bridge \
+                 of its own"
             ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
-                "circuits can join at only {count} relays of the consensus: each often sees your \
-                 entry relays"
+                "only {count} relays of the network can join circuits, so each of them often \
+                 learns your first relays"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -643,7 +646,8 @@ impl<'r> ClientLoop<'r> {
             }
             Order::Keep => self.unkept = true,
             Order::FewGuards(count) => watch(ClientEvent::Trouble(format!(
-                "--entry and --exclude leave only {count} entry relays: with so few you are easily recognised; allow more"
+                "--entry and --exclude leave only {count} entry relays: with so few you are easily \
+                 recognised; allow more"
             ))),
         }
     }
@@ -739,13 +743,13 @@ impl<'r> ClientLoop<'r> {
 /// Why no circuit can be linked by this design.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
-        true => "usable middle relay of the consensus joins circuits",
-        false => "usable exit of the consensus supports this",
+        true => "usable middle relay of the network joins circuits",
+        false => "usable exit of the network supports this",
     };
     let version = design.protocol().unwrap_or_default();
     format!(
-        "--multipath {design}: no {what}; it needs one of Anabranch's (Anabranch={version} among \
-         its protocols)"
+        "--multipath {design}: no {what}; add a relay of Anabranch's (with Anabranch={version} \
+         among its protocols) or use --multipath conflux"
     )
 }
 
@@ -810,8 +814,9 @@ mod tests {
         let mut watch = |event| told.push(event);
         let mut desk = desk(&folder.path().join("state"), &stop);
         desk.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
-        assert_eq!(desk.end(&mut watch).unwrap_err().to_string(), "the trace ends early");
-        let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("the trace ends early"));
+        let error = desk.end(&mut watch).unwrap_err().to_string();
+        assert_eq!(error, "the trace is incomplete: writing it stopped early");
+        let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("writing the trace stopped"));
         assert!(told.iter().any(is_told));
     }
 
@@ -844,7 +849,9 @@ mod tests {
         };
         desk.tick(late, &mut watch);
         desk.obey(late, &mut watch);
-        assert_eq!(said, ["a stream to port 80 was refused: no consensus came in time"]);
+        let wanted =
+            "a stream to port 80 was refused: no consensus (list of relays) arrived in time";
+        assert_eq!(said, [wanted]);
         let mut heard = [0; 12];
         program.read_exact(&mut heard).unwrap();
         assert_eq!(heard[..4], [5, 0, 5, 6], "greeting, then a refusal by SOCKS's code");

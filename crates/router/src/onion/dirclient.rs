@@ -485,7 +485,7 @@ impl DirThread {
     fn tell_late(&mut self, seconds: u64, is_used: bool) {
         let ago = ago(seconds);
         let so = match is_used {
-            true => "it is used until a day after it expired, because there is no newer one",
+            true => "it stays in use until a day after it expired, because there is no newer one",
             false => "a newer one is requested from its relays",
         };
         self.desk.tell(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
@@ -543,7 +543,8 @@ impl DirThread {
             Ok(published) => published,
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));
-                return self.desk.tell(News::Trouble(format!("no descriptor: {error}")));
+                let told = format!("cannot make this relay's descriptor: {error}");
+                return self.desk.tell(News::Trouble(told));
             }
         };
         let (id, digests) =
@@ -573,7 +574,7 @@ impl DirThread {
             Err(failure) => failure.to_string(),
         };
         if self.due[place].refused(unix()) {
-            let text = format!("authority {name} rejected our descriptor: {trouble}");
+            let text = format!("authority {name} rejected this relay's descriptor: {trouble}");
             self.desk.tell(News::Trouble(text));
         }
     }

@@ -64,7 +64,9 @@ impl Resolver {
             Err(error) => {
                 let (config, options) = (ResolverConfig::default(), ResolverOpts::default());
                 let none = Resolver::with(config, options, HOSTS.into())?;
-                let trouble = Some(format!("names cannot be resolved: /etc/resolv.conf: {error}"));
+                let trouble = Some(format!(
+                    "host names cannot be resolved: cannot read /etc/resolv.conf: {error}"
+                ));
                 Ok(Resolver { trouble, ..none })
             }
         }

@@ -271,7 +271,7 @@ fn await_all(
         match told.recv() {
             Ok((_, FromNode::Listens)) => listening += 1,
             Ok((name, FromNode::Ended(done))) => {
-                let ended = io::Error::other("it has ended");
+                let ended = io::Error::other("this node has stopped");
                 return Err(EmbeddedError::Node(name, done.err().unwrap_or(ended)));
             }
             Ok((name, other)) => pass_on(name, other, watch),

@@ -48,7 +48,7 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
     let Some(bytes) = read_bytes(path)? else { return Ok(Stored::Absent) };
     let text = String::from_utf8(bytes);
-    Ok(text.map_or_else(|error| Stored::Damaged(format!("no text: {error}")), Stored::Whole))
+    Ok(text.map_or_else(|error| Stored::Damaged(format!("it is not text: {error}")), Stored::Whole))
 }
 
 /// Reads a file of JSON.
@@ -87,7 +87,7 @@ pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreE
     let aside = free_name(path);
     fs::rename(path, &aside).map_err(|error| StoreError::File(path.to_owned(), error))?;
     let (path, aside) = (path.display(), aside.display());
-    Ok(format!("{path} was damaged ({why}) and is {aside} now: {instead}"))
+    Ok(format!("{path} was damaged ({why}) and is now called {aside}: {instead}"))
 }
 
 /// Says of a damaged file why nothing goes on without it, and what its owner can do.
@@ -107,7 +107,9 @@ fn free_name(path: &Path) -> PathBuf {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StoreError {
-    let told = format!("it cannot be read ({error}), and it may hold what is still wanted");
+    let told = format!(
+        "it cannot be read ({error}): make it readable, or move it away if it is not needed"
+    );
     StoreError::File(path.to_owned(), io::Error::new(error.kind(), told))
 }
 

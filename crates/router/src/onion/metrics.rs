@@ -95,7 +95,7 @@ impl Collector for Relay {
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
         let help = "Connections refused because their address had too many";
         count(encoder, "relay_connections_refused", help, numbers.refused)?;
-        let help = "Connections that were closed at once for want of file descriptors";
+        let help = "Connections closed at once because no file descriptor was left";
         count(encoder, "relay_connections_without_file", help, numbers.turned_away)?;
         let [received, sent] = stats.padding;
         let ways = [("received", received), ("sent", sent)];
@@ -114,16 +114,16 @@ impl Collector for Relay {
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
-    let help = "Tap that shows segments before their turn";
+    let help = "Method (tap) by which TCP segments are read before a lost one";
     let tap = tap.to_string();
     levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
     let help = "Links whose cells may overtake cells of other circuits";
     level(encoder, "relay_unordered_links", help, stats.unordered_links)?;
     let help = "Cells received before an earlier cell of their circuit";
     count(encoder, "relay_early_cells", help, stats.early_cells)?;
-    let help = "Records opened before their turn";
+    let help = "TLS records decrypted before an earlier record arrived";
     count(encoder, "relay_early_records", help, early.opened)?;
-    let help = "Records that did not open before their turn: changed, or forged";
+    let help = "TLS records that arrived before an earlier one and could not be decrypted";
     count(encoder, "relay_early_records_failed", help, early.failed)
 }
 
@@ -162,18 +162,19 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
 
 /// Of sets of several circuits: all together, for one set is one client's.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
-    level(encoder, "relay_sets", "Sets that several circuits can join", stats.sets)?;
-    level(encoder, "relay_legs", "Circuits that are legs of sets", stats.legs)?;
-    let help = "Bytes waiting in sets for bytes of other legs";
+    level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
+    level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
+    let help = "Bytes in sets that wait for bytes of another circuit of the set";
     level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
     let help = "Most bytes that ever waited in one set";
     level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
-    let help = "Cells of legs in flight";
+    let help = "Cells in flight on circuits (legs) of sets";
     let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);
     level(encoder, "relay_leg_inflight_cells", help, inflight)?;
-    let help = "Congestion windows of legs";
+    let help = "Congestion windows of circuits (legs) of sets";
     levels(encoder, "relay_leg_window_cells", help, None, &spread(stats.leg_windows, 1.0))?;
-    let (help, rtts) = ("Round-trip times of legs, smoothed", spread(stats.leg_rtts, 1e6));
+    let help = "Smoothed round-trip times of circuits (legs) of sets";
+    let rtts = spread(stats.leg_rtts, 1e6);
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }
 

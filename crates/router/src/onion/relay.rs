@@ -258,7 +258,7 @@ pub fn run_rereading(
         watch.note(&trouble);
     }
     if main.settings.mptcp && !mptcp::is_there() {
-        watch.note("the kernel has no MPTCP (net.mptcp.enabled): links are TCP");
+        watch.note("--mptcp: links use TCP, because MPTCP is off: set sysctl net.mptcp.enabled=1");
     }
     while main.turn(stop, watch)? {}
     if let Err(error) = main.history_file.write() {
@@ -372,8 +372,8 @@ impl<'r> MainShard<'r> {
             if numbers.stats.shared_circuits > 0 && !self.told_shared {
                 self.told_shared = true;
                 watch.note(
-                    "the limit of links to a neighbour is reached: further circuits share \
-                            them",
+                    "the limit of links to one relay is reached: further circuits to it share \
+                     these links",
                 );
             }
             self.renew(now, watch);
@@ -413,7 +413,7 @@ impl<'r> MainShard<'r> {
         self.workers.tell(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         let circuits = self.numbers().stats.circuits;
-        watch.note(&format!("stopping: {circuits} circuits may finish"));
+        watch.note(&format!("stopping: waiting for {circuits} circuits to finish"));
     }
 
     /// Makes certificates of links anew before they end, and says how long we have run.
@@ -425,7 +425,8 @@ impl<'r> MainShard<'r> {
         }
         if let Some(made) = self.link_keys.made(now, self.settings.keys.keys()) {
             let adopted = made.and_then(|key| self.show(&key, watch));
-            adopted.unwrap_or_else(|error| watch.note(&format!("no new TLS key: {error}")));
+            adopted
+                .unwrap_or_else(|error| watch.note(&format!("cannot renew the TLS key: {error}")));
         }
         self.describe_in_time(now);
     }
@@ -486,7 +487,7 @@ impl<'r> MainShard<'r> {
                 self.shard.station.core.set_onion_keys(keys.onion_keys());
                 self.settings.dirclient.sign_with(Arc::clone(keys.keys()));
             }
-            Err(error) => watch.note(&format!("keys could not be renewed: {error}")),
+            Err(error) => watch.note(&format!("cannot renew this relay's keys: {error}")),
         }
     }
 
@@ -525,7 +526,7 @@ impl<'r> MainShard<'r> {
                 }
                 News::Ready | News::Bridge(..) | News::DirRequest(_) | News::Fetched(_) => {}
                 News::Published(name) => {
-                    watch.note(&format!("authority {name} accepted our descriptor"))
+                    watch.note(&format!("authority {name} accepted this relay's descriptor"))
                 }
                 News::Trouble(text) => watch.note(&text),
             }

@@ -128,7 +128,7 @@ impl ClientState {
             damaged(
                 &path,
                 why,
-                &format!("put back a copy, or choose new guards by mv {here} {aside}"),
+                &format!("put back a copy, or choose new first relays by mv {here} {aside}"),
             )
         };
         let written: Written = match read_json(&path)? {
@@ -140,7 +140,7 @@ impl ClientState {
         let mut read = |list, guards: Vec<WrittenGuard>| -> Result<Vec<_>, StoreError> {
             let read = guards.into_iter().map(|guard| guard.read(list, &mut unknown));
             read.collect::<Result<_, _>>().map_err(|fingerprint: String| {
-                strange(&format!("'{}' is no fingerprint", fingerprint.escape_debug()))
+                strange(&format!("'{}' is not a fingerprint", fingerprint.escape_debug()))
             })
         };
         let guards = KeptGuards {
@@ -207,7 +207,7 @@ mod tests {
         }
         std::fs::write(&path, [written.as_bytes(), b"\xff"].concat()).unwrap();
         let error = ClientState::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("it is damaged (no text"), "{error}");
+        assert!(error.contains("it is damaged (it is not text"), "{error}");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         let error = ClientState::read(folder.path()).unwrap_err().to_string();

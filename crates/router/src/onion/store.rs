@@ -73,7 +73,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
     let shown = folder.display();
-    Ok(Some(format!("{shown}: others could read it (mode {mode:o}); its mode is 700 now")))
+    Ok(Some(format!("{shown}: other users could read it (mode {mode:o}); its mode is 700 now")))
 }
 
 /// The folder for this process alone, as long as the file is held.
@@ -286,8 +286,8 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        let told = format!("another process {us} uses this folder; give this one a folder");
-        assert!(error.contains(&told) && error.ends_with("--data FOLDER"), "{error}");
+        let told = format!("another process {us} uses this folder; start this one with");
+        assert!(error.contains(&told) && error.ends_with("--data DIR"), "{error}");
         drop(held);
         claim(&data).unwrap();
     }

@@ -25,15 +25,15 @@ impl fmt::Display for StoreError {
             StoreError::File(path, error) => write!(out, "{}: {error}", path.display()),
             StoreError::Open(path, mode) => {
                 let path = path.display();
-                write!(out, "{path}: others can read it (mode {mode:o}); chmod 700 {path}")
+                write!(out, "{path}: other users can read it (mode {mode:o}); run chmod 700 {path}")
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));
                 let path = path.display();
                 write!(
                     out,
-                    "{path}: another process{process} uses this folder; give this one a folder of \
-                     its own: --data FOLDER"
+                    "{path}: another process{process} uses this folder; start this one with \
+                     another folder: --data DIR"
                 )
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),

@@ -143,12 +143,12 @@ pub enum WaysError {
 impl fmt::Display for WaysError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaysError::Address(at) => write!(out, "two bridges have the address {at}"),
+            WaysError::Address(at) => write!(out, "two bridges have the address {at}: remove one"),
             WaysError::Identities(line) => {
                 write!(
                     out,
-                    "'{line}' has a different ed25519 key than another line with this \
-                             fingerprint"
+                    "'{line}' has another ed25519 key than the other line with this fingerprint: \
+                     correct one of them"
                 )
             }
         }

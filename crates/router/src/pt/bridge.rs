@@ -56,15 +56,11 @@ impl fmt::Display for BridgeFault {
         match self {
             BridgeFault::Line(error) => error.fmt(out),
             BridgeFault::Transport(name) => {
-                write!(
-                    out,
-                    "it is a bridge with transport '{name}', and only {TRANSPORT} is \
-                             supported"
-                )
+                write!(out, "its transport is '{name}': only '{TRANSPORT}' is supported here")
             }
             BridgeFault::Args(fault) => fault.fmt(out),
             BridgeFault::NoKey => {
-                out.write_str("key=, with the bridge's 43 characters, is missing")
+                out.write_str("key= with the bridge's key of 43 characters is missing")
             }
             BridgeFault::Key => {
                 out.write_str("key= is not a bridge's key, which has 43 characters")
@@ -93,7 +89,7 @@ impl fmt::Display for KeyFault {
             KeyFault::Unknown(key, known) => {
                 out.write_str(&unknown(&key.escape_debug().to_string(), &[], known))
             }
-            KeyFault::Twice(key) => write!(out, "{key}= is given twice"),
+            KeyFault::Twice(key) => write!(out, "{key}= is given twice: remove one"),
         }
     }
 }
@@ -200,8 +196,10 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
 pub fn told_of_pictures(refused: usize) -> Option<String> {
     match refused {
         0 => None,
-        1 => Some("1 file is not a baseline JPEG that could hide anything".to_owned()),
-        _ => Some(format!("{refused} files are no baseline JPEGs that could hide anything")),
+        1 => Some("1 file is left out: it is not a baseline JPEG that can hide bytes".to_owned()),
+        _ => Some(format!(
+            "{refused} files are left out: they are not baseline JPEGs that can hide bytes"
+        )),
     }
 }
 
@@ -232,7 +230,12 @@ pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
             let mut secret = [0; 32];
             let read = Base64UrlUnpadded::decode(text.trim_end(), &mut secret);
             let whole = read.is_ok_and(|read| read.len() == 32);
-            let none = || file(std::io::Error::other("it holds no key of a bridge"));
+            let none = || {
+                file(std::io::Error::other(
+                    "this file does not hold a bridge's key: put back a copy, or remove the file \
+                     to make a new key, of which clients need the new bridge line",
+                ))
+            };
             whole.then(|| ServerKey::of(secret)).ok_or_else(none)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -261,7 +264,9 @@ mod tests {
         assert_eq!(bridge.called(), "media.example.net");
         assert_eq!(Bridge::parse(&bridge.to_string()), Ok(bridge));
         fs::write(&path, "no key\n").unwrap();
-        assert!(server_key(&path).unwrap_err().to_string().contains("no key of a bridge"));
+        assert!(
+            server_key(&path).unwrap_err().to_string().contains("does not hold a bridge's key")
+        );
     }
 
     #[test]
@@ -300,8 +305,9 @@ mod tests {
         assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
         let far = "unknown key `cert`; known: key, profile, host";
         assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
-        assert_eq!(told(&key), Err("key= is given twice".to_owned()));
-        assert_eq!(told("host=a profile=nosteg host=b"), Err("host= is given twice".to_owned()));
+        assert_eq!(told(&key), Err("key= is given twice: remove one".to_owned()));
+        let twice = Err("host= is given twice: remove one".to_owned());
+        assert_eq!(told("host=a profile=nosteg host=b"), twice);
         assert_eq!(told("host=a profile=nosteg"), Ok(()));
     }
 }

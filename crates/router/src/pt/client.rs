@@ -330,7 +330,7 @@ impl ClientStation {
             }
             link.local = None;
             link.core.reset();
-            let why = "a bridge does not answer".to_owned();
+            let why = "a bridge does not answer: check its address and key".to_owned();
             self.events.push(PtEvent::Trouble(why));
             self.touched.insert(number);
         }
@@ -502,13 +502,14 @@ impl Link {
 /// The bridge that a program asks for by SOCKS.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
-        return Err("a program asked for a name: bridges have addresses".to_owned());
+        let why = "a program asked to resolve a name: this port only connects to bridges";
+        return Err(why.to_owned());
     };
     let address: IpAddr = host
         .parse()
-        .map_err(|_| "a program asked for a bridge by its name: it has an address".to_owned())?;
+        .map_err(|_| "a program named a bridge by a host name: use its IP address".to_owned())?;
     let (user, password) = dialogue.login().unwrap_or_default();
     let args = Args::from_socks(user, password).map_err(|error| error.to_string())?;
     let bridge = Bridge::of((address, *port).into(), &args);
-    bridge.map_err(|error| format!("a bridge line: {error}"))
+    bridge.map_err(|error| format!("a program sent a wrong bridge line: {error}"))
 }

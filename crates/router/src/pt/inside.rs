@@ -64,7 +64,7 @@ impl Inside {
         };
         let broken = move |error| {
             transports.gone(TRANSPORT);
-            transports.say(format!("transport {TRANSPORT} has ended: {error}"));
+            transports.say(format!("transport {TRANSPORT} stopped working: {error}"));
         };
         let (thread, about) = StationThread::start(open, watch, broken)?;
         Ok((Inside { _thread: thread }, about))

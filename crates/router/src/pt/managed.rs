@@ -86,7 +86,8 @@ pub fn managed(
     if matches!(environment.side, Side::Client(_)) != at_client {
         let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
         let why = format!(
-            "this command is for a {here}, but tor started it as a {there}: name the other one in torrc"
+            "this command is for a {here}, but tor started it as a {there}: name the other one in \
+             torrc"
         );
         return Err(refuse(out, &Line::EnvError(why)));
     }
@@ -280,12 +281,14 @@ fn told_to_clients(bridge: &Bridge) -> String {
 }
 
 fn unknown() -> String {
-    format!("no such transport here: there is {TRANSPORT}")
+    format!("unknown transport: only '{TRANSPORT}' is supported")
 }
 
 fn tell(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
     let told = writeln!(out, "{line}").and_then(|()| out.flush());
-    told.map_err(|error| ManagedFailure(format!("its parent does not listen: {error}")))
+    told.map_err(|error| {
+        ManagedFailure(format!("cannot write to the program that started this one: {error}"))
+    })
 }
 
 /// Tells why it ends.
@@ -383,14 +386,15 @@ mod tests {
             ("TOR_PT_SERVER_TRANSPORT_OPTIONS", &*options),
         ];
         let (open, lines) = said(&wanted);
-        let words = "1 file is not a baseline JPEG that could hide anything";
+        let words = "1 file is left out: it is not a baseline JPEG that can hide bytes";
         assert_eq!(lines[1], format!("LOG SEVERITY=warning MESSAGE=\"{words}\""));
         assert!(open && lines[2].starts_with("SMETHOD anabranch "), "{lines:?}");
         // That all are none is told before what cannot be had for it.
         std::fs::remove_file(folder.path().join("good.jpg")).unwrap();
         let (open, lines) = said(&wanted);
         assert!(lines[1].contains(words) && !open, "{lines:?}");
-        assert_eq!(lines[2], "SMETHOD-ERROR anabranch http-image wants pictures");
+        let wanted = "SMETHOD-ERROR anabranch http-image needs a folder of JPEG pictures";
+        assert!(lines[2].starts_with(wanted), "{lines:?}");
     }
 
     #[test]

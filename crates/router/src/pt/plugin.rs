@@ -165,7 +165,7 @@ impl Keeper {
             if self.clock.now().since(begun) >= LONG_RUN {
                 pause = FIRST_PAUSE;
             }
-            let why = why.unwrap_or_else(|| "it has ended".to_owned());
+            let why = why.unwrap_or_else(|| "the program has ended".to_owned());
             self.say(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
             if self.is_told_to_end(pause) {
                 return;
@@ -215,7 +215,7 @@ impl Keeper {
                 self.up(&manager);
             }
             if is_late(was_ready, self.clock.now(), deadline) {
-                return Over::Ended(Some("it does not report its transports".to_owned()));
+                return Over::Ended(Some("the program does not report its transports".to_owned()));
             }
         }
     }
@@ -240,7 +240,7 @@ impl Keeper {
     /// It has told of its transports.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
-            self.say(&format!("no transport {name}: {why}"));
+            self.say(&format!("the program cannot start transport {name}: {why}"));
         }
         for name in &self.settings.transports {
             let method = manager.methods().iter().find(|method| method.name == *name);
@@ -255,7 +255,7 @@ impl Keeper {
                     self.transports.offer(name, *address, args.clone());
                 }
                 None if manager.refused().iter().any(|(refused, _)| refused == name) => {}
-                None => self.say(&format!("it does not know the transport {name}")),
+                None => self.say(&format!("the program does not know the transport {name}")),
             }
         }
     }
@@ -435,9 +435,12 @@ mod tests {
         wait_until("it is gone", || transports.at("x").is_none());
         wait_until("it is up again", || transports.at("x").is_some());
         let said = transports.news().said;
-        assert!(said.iter().any(|line| line == "sh: no transport y: not today"), "{said:?}");
         assert!(
-            said.iter().any(|line| line.starts_with("sh: it has ended; restarting")),
+            said.iter().any(|line| line == "sh: the program cannot start transport y: not today"),
+            "{said:?}"
+        );
+        assert!(
+            said.iter().any(|line| line.starts_with("sh: the program has ended; restarting")),
             "{said:?}"
         );
         drop(plugin);
@@ -458,7 +461,8 @@ mod tests {
             said.extend(transports.news().said);
             !said.is_empty()
         });
-        let wanted = "sh: it wrote what no transport writes: 'CMETHODS DONE'; restarting it";
+        let wanted = "sh: it wrote 'CMETHODS DONE', which breaks the protocol of pluggable \
+                      transports; restarting it";
         assert!(said[0].starts_with(wanted), "{said:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();

@@ -131,15 +131,22 @@ impl ServerStation {
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.wants_site() && settings.site.is_none() {
             return Err(io::Error::other(format!(
-                "{} needs a site: a web server that answers strangers",
+                "{} needs a site (site= or --site): a web server that answers everyone else",
                 settings.profile
             )));
         }
         if settings.profile.wants_pictures() && settings.covers.pictures.is_empty() {
-            return Err(io::Error::other(format!("{} wants pictures", settings.profile)));
+            return Err(io::Error::other(format!(
+                "{} needs a folder of JPEG pictures: add pictures= or --pictures",
+                settings.profile
+            )));
         }
         if settings.profile.wants_objects() && settings.covers.site.is_empty() {
-            return Err(io::Error::other(format!("{} wants covers", settings.profile)));
+            return Err(io::Error::other(format!(
+                "{} needs a folder of covers: add covers= or --covers ('anabranch pt crawl' makes \
+                 one)",
+                settings.profile
+            )));
         }
         let (poller, clock) = (Poller::new(1024)?, Clock::start());
         let listener = bind(settings.listen)?;
@@ -315,7 +322,7 @@ impl ServerStation {
                 };
                 let file = fs::read(cookie).map_err(|error| named(&error))?;
                 let greeting = ExtOrClient::new(&file, nonce, info);
-                let none = || named(&"it holds no cookie");
+                let none = || named(&"it does not hold a cookie of tor's Extended ORPort");
                 Local::connect(from(to), Some(greeting.ok_or_else(none)?))
             }
             Onward::Program(taker) => {

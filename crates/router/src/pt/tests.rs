@@ -190,7 +190,7 @@ fn streams_come_back_whole_by_the_objects_of_a_crawled_site() {
     }
     let found = crate::crawl::crawl(folder.path(), None).unwrap();
     let judged = crate::crawl::judge(&found);
-    assert_eq!((judged.kept.len(), judged.refused["no baseline JPEG of one scan"]), (3, 1));
+    assert_eq!((judged.kept.len(), judged.refused["not a baseline JPEG of one scan"]), (3, 1));
     let made = out.path().join("covers");
     crate::crawl::write(&made, &found, &judged, false).unwrap();
     let site = crate::crawl::site(&made).unwrap();
@@ -465,7 +465,7 @@ fn an_operator_hears_of_a_site_that_is_not_there() {
     visitor.set_read_timeout(Some(PATIENCE)).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
-    let told = format!("the site at {}: Connection refused", nobody.at);
+    let told = format!("cannot reach the site at {}: Connection refused", nobody.at);
     server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&told)));
 }
 

@@ -131,7 +131,7 @@ impl Model {
         let [listed, known] = self.status.relays;
         match (self.ready, listed) {
             (true, _) => format!("ready, {known} relays"),
-            (false, 0) => "waiting for a consensus".to_owned(),
+            (false, 0) => "waiting for the list of relays".to_owned(),
             (false, _) => format!("{known} of {listed} relays known"),
         }
     }
@@ -281,7 +281,7 @@ pub(super) mod tests {
     #[test]
     fn progress_goes_from_nothing_to_ready() {
         let mut model = Model::default();
-        assert_eq!(model.progress(), "waiting for a consensus");
+        assert_eq!(model.progress(), "waiting for the list of relays");
         model.take(&ClientEvent::Status(Box::new(status(1, [0; 2]))));
         assert_eq!(model.progress(), "9 of 10 relays known");
         model.take(&ClientEvent::Ready(9));

@@ -94,7 +94,7 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
             Some(format!("a relay broke the protocol: {violation}"))
         }
         ClientEvent::Core(Event::OutOfMemory) => {
-            Some("queued cells reached the memory limit: a circuit was closed".to_owned())
+            Some("queued cells reached the limit of --memory: a circuit was closed".to_owned())
         }
         _ => None,
     }
@@ -121,14 +121,14 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
             Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
         ClientEvent::Linked(circuit, design, _) => {
-            Some(format!("circuit {circuit} linked to its set ({design})"))
+            Some(format!("circuit {circuit} joined its set of circuits ({design})"))
         }
         ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} closed: {cause}")),
         ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
-            let way = if *by_circuit { "by a circuit" } else { "at its directory port" };
+            let way = if *by_circuit { "over a circuit" } else { "over its directory port" };
             Some(format!("{what}: fetched from {from} {way}"))
         }
-        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link opened".to_owned()),
+        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link to a relay opened".to_owned()),
         other => milestone(other).or_else(|| warning(other)),
     }
 }
@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn a_directory_request_is_news_once_it_was_of_use() {
         let told = news(&fetched(true, true)).unwrap();
-        assert_eq!(told, "consensus: fetched from river1 by a circuit");
-        assert!(news(&fetched(false, true)).unwrap().ends_with("at its directory port"));
+        assert_eq!(told, "consensus: fetched from river1 over a circuit");
+        assert!(news(&fetched(false, true)).unwrap().ends_with("over its directory port"));
         assert_eq!(news(&fetched(true, false)), None);
     }
 }

@@ -85,7 +85,9 @@ impl Watch for Screen {
             Event::LinkOpen { .. } => {}
             Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
             Event::OutOfMemory => {
-                self.say("out_of_memory", "the circuit that waited longest was closed")
+                let text = "queued cells reached the limit of --memory: the circuit that waited \
+                            longest was closed";
+                self.say("out_of_memory", text)
             }
         }
     }

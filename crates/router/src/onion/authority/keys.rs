@@ -59,7 +59,11 @@ impl Cabinet {
         };
         let id = keys.cert().keys().0;
         if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
-            return Err(strange(&folder.join(CERTIFICATE), "it is of another identity"));
+            let told = format!(
+                "this certificate was made with another identity key: remove {SIGNING} and \
+                 {CERTIFICATE}, so that new ones are made, or put back the right {IDENTITY}"
+            );
+            return Err(strange(&folder.join(CERTIFICATE), told));
         }
         let (present, before) = (keys.cert().clone(), before(&folder)?);
         Ok((Cabinet { folder, identity, certified_for, present, before }, keys))
@@ -105,8 +109,8 @@ impl Cabinet {
         unix_now: u64,
     ) -> Result<AuthorityKeys, StoreError> {
         let Some(identity) = &self.identity else {
-            let told = "it is kept elsewhere: have it certify a signing key, and put key and \
-                        certificate here";
+            let told = "this key is not here: where it is kept, certify a new signing key with it, \
+                        and copy the signing key and its certificate here";
             return Err(strange(&self.folder.join(IDENTITY), told));
         };
         replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
@@ -178,7 +182,7 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
     }
     let told = |bad: BadKeys| {
         let remedy = format!(
-            "{bad}; with {IDENTITY} there, remove {SIGNING} and {CERTIFICATE} so that new ones \
+            "{bad}; if {IDENTITY} is there, remove {SIGNING} and {CERTIFICATE}, so that new ones \
              are made"
         );
         strange(&folder.join(SIGNING), remedy)
@@ -250,7 +254,7 @@ mod tests {
         fs::remove_file(folder.join(IDENTITY)).unwrap();
         let (mut cabinet, _) = open(data).unwrap();
         let error = cabinet.renew(&mut ChaCha20Rng::seed_from_u64(3), NOW).err().unwrap();
-        assert!(error.to_string().contains("kept elsewhere"), "{error}");
+        assert!(error.to_string().contains("this key is not here"), "{error}");
         fs::write(folder.join(IDENTITY), &identity[..identity.len() / 2]).unwrap();
         let error = open(data).err().unwrap().to_string();
         assert!(error.contains(IDENTITY), "{error}");

@@ -214,8 +214,8 @@ impl Registry {
             let way = if set > 0 { "forward" } else { "back" };
             let wait = self.wall.settling();
             self.ledger.tell(AuthorityEvent::Trouble(format!(
-                "the machine's clock was set {way} by {} s: no consensus for {wait} s, or until \
-                 it is set back",
+                "this machine's clock was set {way} by {} s: no consensus is published for {wait} \
+                 s, or until the clock is set back",
                 set.abs()
             )));
         }
@@ -229,7 +229,7 @@ impl Registry {
             self.ledger.authority.stir(random);
         }
         if let Err(error) = self.ledger.publish(unix) {
-            self.fail(unix, &format!("no consensus: {error}"));
+            self.fail(unix, &format!("could not publish a consensus: {error}"));
         }
     }
 
@@ -253,7 +253,7 @@ impl Registry {
             Err(error) => {
                 let left = self.cabinet.ends().saturating_sub(unix) / 86_400;
                 let told =
-                    format!("the certificate ends in {left} days and is not renewed: {error}");
+                    format!("cannot renew the certificate, which ends in {left} days: {error}");
                 self.fail(unix, &told);
             }
         }
@@ -277,7 +277,9 @@ impl Registry {
         };
         match taken {
             Ok(_) => (self.published, self.listed) = (unix, true),
-            Err(error) => self.fail(unix, &format!("our own descriptor: {error}")),
+            Err(error) => {
+                self.fail(unix, &format!("this authority's own descriptor is refused: {error}"));
+            }
         }
     }
 
@@ -290,7 +292,7 @@ impl Registry {
             Ok(measured) => self.ledger.authority.measure(measured),
             Err(error) => {
                 let told =
-                    format!("{}: {error}; the earlier measurements stay valid", path.display());
+                    format!("{}: {error}; the earlier bandwidths stay in use", path.display());
                 self.ledger.tell(AuthorityEvent::Trouble(told));
             }
         }

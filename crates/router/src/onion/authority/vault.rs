@@ -63,7 +63,11 @@ impl Vault {
         let mut troubles = Vec::new();
         for (id, past) in self.pasts()? {
             if !authority.remember(unix_now, &id, past) {
-                troubles.push(format!("{}: {PASTS} has its keys twice", hex(&id)));
+                troubles.push(format!(
+                    "relay {}: {PASTS} contains one of its keys with another relay too; this entry \
+                     is ignored",
+                    hex(&id)
+                ));
             }
         }
         troubles.extend(self.relays(authority, unix_now)?);
@@ -117,8 +121,8 @@ impl Vault {
     fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
-            let cure =
-                "restore a copy, or move it away to start without relays' history and pinned keys";
+            let cure = "put back a copy, or move the file away to start without the relays' \
+                        history and pinned keys";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
@@ -129,7 +133,8 @@ impl Vault {
         let mut pasts = Vec::new();
         for (id, written) in written {
             let read = written.read(&id);
-            let told = || strange(&format!("'{}' is no relay's past", id.escape_debug()));
+            let told =
+                || strange(&format!("the entry '{}' is not a relay's history", id.escape_debug()));
             let (id, past, unknown) = read.ok_or_else(told)?;
             if !unknown.is_empty() {
                 self.unknown.insert(id, unknown);

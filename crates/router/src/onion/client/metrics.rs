@@ -85,21 +85,22 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let [waiting, reordered] = status.waiting;
     level(encoder, "client_memory_bytes", "Limit of queued cells, in bytes", status.memory)?;
     level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
-    let help = "Bytes waiting in sets for bytes of other legs";
+    let help = "Bytes in sets that wait for bytes of another circuit of the set";
     level(encoder, "client_reordered_bytes", help, reordered)?;
     let help = "Most bytes that ever waited in one set";
     level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
 }
 
 fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
-    level(encoder, "client_sets", "Sets that several circuits can join", status.sets.len())?;
+    let help = "Sets of circuits over which streams are split";
+    level(encoder, "client_sets", help, status.sets.len())?;
     let of_sets = |number: fn(&SetStatus) -> usize| -> Vec<_> {
         let sets = status.sets.iter();
         sets.map(|set| ([("set", set.number.to_string())], number(set) as f64)).collect()
     };
     let help = "Streams of a set";
     levels(encoder, "client_set_streams", help, None, &of_sets(|set| set.seen.streams))?;
-    let help = "Bytes waiting in a set for bytes of other legs";
+    let help = "Bytes in a set that wait for bytes of another circuit of the set";
     let reordered = of_sets(|set| set.seen.reordered);
     levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
     let help = "Limit of bytes waiting in a set";
@@ -124,28 +125,27 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
             ([set.clone(), number.clone(), way], cells * CELL as u64)
         })
     });
-    let help = "Bytes of a leg's cells, as its guard sees them";
+    let help = "Bytes of a set's circuit (leg), as its guard sees them";
     counter_family(encoder, "client_leg_bytes", help, &ways.collect::<Vec<_>>())?;
     let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));
         levels(encoder, name, help, unit, &values.collect::<Vec<(LegLabels, f64)>>())
     };
-    gauge("client_leg_up", "Whether a leg is linked", None, |leg| {
+    gauge("client_leg_up", "Whether a circuit (leg) has joined its set", None, |leg| {
         Some(f64::from(u8::from(leg.is_linked)))
     })?;
-    gauge("client_leg_window_cells", "A leg's congestion window", None, |leg| {
+    gauge("client_leg_window_cells", "Congestion window of a set's circuit (leg)", None, |leg| {
         Some(leg.window as f64)
     })?;
-    gauge("client_leg_inflight_cells", "Cells of it in flight", None, |leg| {
+    gauge("client_leg_inflight_cells", "Cells in flight on a set's circuit (leg)", None, |leg| {
         Some(leg.inflight as f64)
     })?;
     let seconds = Some(&Unit::Seconds);
-    gauge("client_leg_rtt", "A leg's round-trip time, smoothed", seconds, |leg| {
+    gauge("client_leg_rtt", "Smoothed round-trip time of a set's circuit (leg)", seconds, |leg| {
         leg.rtt.map(|rtt| rtt.as_secs_f64())
     })?;
-    gauge("client_leg_least_rtt", "Its minimum", seconds, |leg| {
-        leg.least_rtt.map(|rtt| rtt.as_secs_f64())
-    })
+    let help = "Minimum round-trip time of a set's circuit (leg)";
+    gauge("client_leg_least_rtt", help, seconds, |leg| leg.least_rtt.map(|rtt| rtt.as_secs_f64()))
 }
 
 fn labels(set: &SetStatus, leg: usize) -> LegLabels {

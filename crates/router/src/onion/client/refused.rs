@@ -103,13 +103,20 @@ impl fmt::Display for Why {
                 write!(out, "{none} of those that support --multipath {design}")
             }
             Why::NoPath(none) => {
-                write!(out, "{none}: relays of one /16 or of one family share no path")
+                write!(
+                    out,
+                    "{none}: a circuit never uses two relays of one /16 network or of one family"
+                )
             }
-            Why::TimedOut(Lack::Consensus) => out.write_str("no consensus came in time"),
+            Why::TimedOut(Lack::Consensus) => {
+                out.write_str("no consensus (list of relays) arrived in time")
+            }
             Why::TimedOut(Lack::LiveConsensus) => {
                 out.write_str("the newest consensus expired more than a day ago")
             }
-            Why::TimedOut(Lack::Relays) => out.write_str("too few relays became known in time"),
+            Why::TimedOut(Lack::Relays) => {
+                out.write_str("too few descriptions of relays arrived in time")
+            }
             Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
             Why::Unanswered => out.write_str("no exit answered in time"),
             Why::Policy => out.write_str("the exits' policies refuse its address"),

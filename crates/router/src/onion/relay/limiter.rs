@@ -62,7 +62,8 @@ impl Watch for Limiter<'_> {
         let Some(more) = self.admit(now, violation) else { return };
         self.inner.event(now, event);
         if more > 0 {
-            self.inner.note(&format!("{more} more like this since the last: {violation}"));
+            let told = format!("{more} more violations of this kind since the last: {violation}");
+            self.inner.note(&told);
         }
     }
 
@@ -121,7 +122,7 @@ mod tests {
         met(60, CircuitFault::Extend.into());
         met(120, CircuitFault::Extend.into());
         let extend = "a circuit that may not be extended that way";
-        let more = format!("999 more like this since the last: {extend}");
+        let more = format!("999 more violations of this kind since the last: {extend}");
         assert_eq!(lines.0, [extend, "a cell without a circuit", extend, &more, extend]);
     }
 }

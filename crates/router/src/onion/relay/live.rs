@@ -69,8 +69,8 @@ impl Live {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
         Some(format!(
-            "the address {private} is private, and circuits are not extended to relays at private \
-             addresses: --allow-private extends them, in a network of your own"
+            "the address {private} is private, and this relay extends no circuits to private \
+             addresses: in a test network of your own, add --allow-private"
         ))
     }
 

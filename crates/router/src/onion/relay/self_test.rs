@@ -93,7 +93,7 @@ impl SelfTest {
             }
             Err(error) => {
                 self.put_off(now);
-                Some(format!("self-test impossible: {error}"))
+                Some(format!("the self-test cannot start: {error}"))
             }
         }
     }
@@ -115,12 +115,12 @@ impl SelfTest {
         Some(match outcome {
             Ok(()) => {
                 (self.failures, self.due) = (0, now + DAILY);
-                format!("self-test: a circuit through {through} has reached us")
+                format!("self-test: a circuit through {through} has reached this relay")
             }
             Err(why) => {
                 let pause = self.put_off(now).as_secs();
                 format!(
-                    "self-test: no circuit through {through} has reached us: {why}; \
+                    "self-test: no circuit through {through} has reached this relay: {why}; \
                      next try in {pause} s"
                 )
             }
@@ -223,7 +223,7 @@ impl Circuit {
             let since = self.cells_since.unwrap_or(begun);
             let late = now.since(since) >= PATIENCE;
             match self.cells_since {
-                None if late => return Err("it took too long to build".to_owned()),
+                None if late => return Err("building the circuit took too long".to_owned()),
                 Some(_) if late || self.cells_have_left(now, bytes[1]) => return Ok(()),
                 _ => {}
             }
@@ -263,7 +263,7 @@ impl Circuit {
                     self.station.core.handle(now, Input::Drop { circuit: CIRCUIT, cells });
                 }
                 Output::CircuitClosed { hops, cause, .. } => {
-                    return Err(format!("after {hops} hops {cause}"));
+                    return Err(format!("after {hops} relays: {cause}"));
                 }
                 _ => {}
             }

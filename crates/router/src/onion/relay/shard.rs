@@ -169,7 +169,7 @@ impl Shard {
         let Station { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;
         if let Err(error) = carriers.tcp.accept(poller, (socket, peer), place, by_transport) {
-            watch.note(&format!("a link could not be taken: {error}"));
+            watch.note(&format!("cannot accept a link: {error}"));
         }
     }
 

@@ -187,7 +187,8 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
         WorkerOrder::Tls(context) => {
             let shown = shard.station.set_context(&context);
-            shown.unwrap_or_else(|error| teller.note(&format!("no new TLS key: {error}")));
+            shown
+                .unwrap_or_else(|error| teller.note(&format!("cannot renew the TLS key: {error}")));
         }
         WorkerOrder::Refuse => shard.station.refuse_quic(),
         WorkerOrder::OnionKeys(keys) => core.set_onion_keys(keys),
@@ -209,7 +210,7 @@ impl Teller {
 impl Drop for Teller {
     fn drop(&mut self) {
         if thread::panicking() {
-            let error = io::Error::other("a thread that carries cells has panicked");
+            let error = io::Error::other("a thread that forwards cells has panicked");
             self.tell(WorkerReport::Failed(error));
         }
     }

@@ -97,7 +97,8 @@ impl ServerStation {
                 self.visitors.pairs.extend([(wire, other), (other, wire)]);
             }
             Err(error) => {
-                self.events.push(PtEvent::Trouble(format!("the site at {site}: {error}")));
+                let why = format!("cannot reach the site at {site}: {error}");
+                self.events.push(PtEvent::Trouble(why));
                 self.wires.close(now, wire);
                 self.forget(now, wire);
             }
@@ -166,7 +167,8 @@ impl ServerStation {
             self.wires.pause(&self.poller, wire, true);
         }
         if let (Some(error), Some(site)) = (&news.unreached, self.site) {
-            self.events.push(PtEvent::Trouble(format!("the site at {site}: {error}")));
+            let why = format!("cannot reach the site at {site}: {error}");
+            self.events.push(PtEvent::Trouble(why));
         }
         if news.gone {
             self.wires.close(now, other);

@@ -87,16 +87,16 @@ impl Shape {
         }
         let fits = |step: &Step| (1..=STEP).contains(&step.bytes) && step.pause <= PAUSE;
         if !steps.iter().all(fits) {
-            return fault("a step has 1 to 16,384 bytes, after 10,000 ms at most");
+            return fault("a step needs 1 to 16,384 bytes and a pause of 10,000 ms at most");
         }
         if !steps.first().is_some_and(|step| step.up && step.bytes >= FIRST) {
-            return fault("the client begins, with 64 bytes at least");
+            return fault("the client begins: the first step is up, with 64 bytes at least");
         }
         if answer(&steps[1..]) < FIRST {
-            return fault("the server answers the first step with 64 bytes at least");
+            return fault("the server's answer to the first step needs 64 bytes at least");
         }
         if steps.last().is_some_and(|step| step.up) {
-            return fault("the server has the last word");
+            return fault("the server sends last: the last step is down");
         }
         Ok(Shape { name: name.to_owned(), steps: steps.into() })
     }
@@ -240,18 +240,20 @@ impl Shapes {
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
-            return fault(format!("{} shapes: a set has 1 to 1,024", shapes.len()));
+            return fault(format!("{} shapes: a file needs 1 to 1,024", shapes.len()));
         }
         for (place, shape) in shapes.iter().enumerate() {
             if shapes[..place].iter().any(|other| other.name == shape.name) {
-                return fault(format!("two shapes are called '{}'", shape.name));
+                return fault(format!("two shapes are called '{}': rename one", shape.name));
             }
         }
         for up in [true, false] {
             let all = shapes.iter().flat_map(Shape::steps);
             if !all.filter(|step| step.up == up).any(|step| step.bytes >= PIECE) {
                 let way = if up { "up" } else { "down" };
-                return fault(format!("no shape has a step {way} of 600 bytes: nothing can go"));
+                return fault(format!(
+                    "no shape has a step {way} of 600 bytes or more, which data need"
+                ));
             }
         }
         let text: String = shapes.iter().map(Shape::to_string).collect();
@@ -285,9 +287,9 @@ impl Shapes {
                 }
                 ([way @ ("up" | "down"), bytes, pause], Some((_, steps))) => {
                     let step = step(*way == "up", bytes, pause);
-                    steps.push(step.ok_or_else(|| fault("bytes and milliseconds are numbers"))?);
+                    steps.push(step.ok_or_else(|| fault("BYTES and MS must be whole numbers"))?);
                 }
-                ([_, _, _], None) => return Err(fault("a step before any 'shape NAME'")),
+                ([_, _, _], None) => return Err(fault("a line 'shape NAME' is missing before it")),
                 _ => return Err(fault("it is not 'shape NAME', 'up BYTES MS' or 'down BYTES MS'")),
             }
         }
@@ -390,7 +392,7 @@ mod tests {
     fn every_mistake_is_told_in_one_line() {
         let cases = [
             ("", "0 shapes"),
-            ("up 700 0", "line 1: a step before"),
+            ("up 700 0", "line 1: a line 'shape NAME' is missing"),
             ("shape", "line 1: it is no"),
             ("shape a\nleft 1 2", "line 2: it is no"),
             ("shape a\nup 1", "line 2: it is no"),
@@ -404,8 +406,8 @@ mod tests {
             ("shape a\nup 700 0\ndown 900 10001", "10,000 ms"),
             ("shape a\nup 63 0\ndown 900 1", "the client begins"),
             ("shape a\ndown 900 1\nup 700 0", "the client begins"),
-            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answers the first"),
-            ("shape a\nup 700 0\ndown 900 1\nup 9 9", "last word"),
+            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answer to the first"),
+            ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the server sends last"),
             ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
             ("shape a\nup 64 0\ndown 900 1", "a step up of 600"),
             ("shape a\nup 700 0\ndown 64 1", "a step down of 600"),

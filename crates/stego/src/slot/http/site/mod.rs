@@ -43,13 +43,13 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Refusal::Path => "no plain path of up to 200 bytes",
-            Refusal::Head => "a header that is none",
-            Refusal::Type => "a type that hides nothing",
+            Refusal::Head => "an invalid header",
+            Refusal::Type => "a content type that cannot hide bytes",
             Refusal::Long => "longer than 120,000 bytes",
             Refusal::Little => "it hides fewer than 512 bytes",
-            Refusal::Picture => "no baseline JPEG of one scan",
+            Refusal::Picture => "not a baseline JPEG of one scan",
             Refusal::Random => "not encrypted",
-            Refusal::Lost => "what is hidden is not found again",
+            Refusal::Lost => "hidden bytes cannot be read back",
         })
     }
 }
