@@ -248,7 +248,7 @@ experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a
 	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 
 ##@ Lab
-lab-results:  ## Measure what each observer learns. Days of one core; continues | where it stopped. DATA=shadow_tor_wikipedia98.parquet; SWEEPS=schedules: only these; | OTHERS=FILE: these with more page loads.
+lab-results:  ## Measure what each observer learns. Days of one core; continues | where it stopped. DATA=shadow_tor_wikipedia98.parquet; | SWEEPS=schedules: only these; OTHERS=FILE: with more page loads.
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
