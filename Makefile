@@ -1,4 +1,4 @@
-# All that is built or downloaded lies in ${XDG_CACHE_HOME:-~/.cache}/anabranch; the clone stays as it is.
+# Built and downloaded files are written to ${XDG_CACHE_HOME:-~/.cache}/anabranch; the clone stays unchanged.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/anabranch
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 PREFIX ?= /usr/local
@@ -8,10 +8,16 @@ AREA ?= all
 
 .PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
-help:  ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
+##@ General
+# A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
+help:  ## Show this list.
+	@awk -F ' +## ' '/^##@ / { print "\n" substr($$0, 5) } \
+		/^[a-z-]+:.* ## / { split($$1, name, ":"); n = split($$2, line, " [|] "); \
+			printf "  make %-26s%s\n", name[1], line[1]; \
+			for (i = 2; i <= n; i++) printf "%33s%s\n", "", line[i] }' Makefile
 
-build:  ## the program, optimised
+##@ Build and install
+build:  ## Build the optimised program.
 	@scripts/need build
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)
@@ -19,41 +25,43 @@ build:  ## the program, optimised
 	@echo "built $(CARGO_TARGET_DIR)/release/anabranch ($$(du -h $(CACHE)/stripped | cut -f 1) stripped)"
 	@rm $(CACHE)/stripped
 
-install: build  ## the program, man pages, completions, documents, below PREFIX=/usr/local (and DESTDIR)
+install: build  ## Install the program, man pages, completions and documents. | PREFIX=FOLDER (default /usr/local), DESTDIR=FOLDER.
 	packaging/install $(CARGO_TARGET_DIR)/release/anabranch $(abspath $(PREFIX))
 
 static: TARGET := $(shell uname -m)-unknown-linux-musl
-static:  ## a static program that runs on any Linux (installs Rust's musl target by rustup)
+static:  ## Build a static program for any Linux. | Installs Rust's musl target with rustup.
 	@scripts/need static
 	rustup target add $(TARGET)
 	scripts/build-release --target $(TARGET) -p anabranch
 	@strip -o $(CACHE)/anabranch-static $(CARGO_TARGET_DIR)/$(TARGET)/release/anabranch
 	@echo "built $(CACHE)/anabranch-static ($$(du -h $(CACHE)/anabranch-static | cut -f 1))"
 
-reproducible:  ## builds twice, in two folders, and compares the bytes (twice as long as build)
+reproducible:  ## Build twice, in two folders, and compare the files. | Takes twice as long as build.
 	scripts/reproducible $(CACHE)/reproducible
 
-picture: demo  ## README's picture, of the demo's traffic
+##@ Demo
+picture: demo  ## Draw README's picture from the traffic of the demo.
 	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
 
 # With the optimised program where there is one, else with one that is built in less time, without
 # the onion network and the experiments.
 demo: PROFILE = $(if $(wildcard $(CARGO_TARGET_DIR)/release/anabranch),release,quick)
 demo: LESS = $(if $(filter quick,$(PROFILE)),--no-default-features)
-demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and what each observer saw
+demo:  ## Split WireGuard, QUIC and Mosh over three emulated paths, | and show what each observer sees.
 	@scripts/need demo
 	@tests/interop/setup --area demo & scripts/build-release --profile $(PROFILE) -p anabranch $(LESS) && wait
 	ANABRANCH=$(CARGO_TARGET_DIR)/$(PROFILE)/anabranch python3 examples/demo.py
 
-test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
+##@ Test and check
+test:  ## Run unit and integration tests: Rust, the test harness, and two | sessions with programs of other projects. 15 minutes on two cores.
 	@scripts/need test
 	@scripts/test
 
-screens:  ## the live views' golden files (crates/cli/testdata/screens), made anew: look at what git shows
+screens:  ## Rewrite the expected live views (crates/cli/testdata/screens) | and README's screenshot. Read the difference afterwards.
 	ANABRANCH_SCREENS=1 cargo test --locked -p anabranch --bin anabranch looks_as_it_did
 	scripts/screen.py
 
-check:  ## format, lints, documentation, and the guards of the design's invariants
+check:  ## Check formatting, lints, types, documentation and design rules.
 	@scripts/need check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -77,25 +85,26 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	python3 -B scripts/licences.py --check
 	scripts/deny
 
-to-add:  ## ARCHITECTURE.md says which files a new scheduler, command, link, attack or experiment touches: so it is
+to-add:  ## Test the table "To add" of ARCHITECTURE.md: add an example of a | scheduler, relay command, link, attack and experiment, and run it.
 	@scripts/need check
 	lab/run-tests --install
 	LAB_PYTHON=$(CACHE)/venv-lab/bin/python scripts/to_add.py $(CACHE)/to-add
 
-package:  ## the Debian package: program, service, man pages, completions
+##@ Package and release
+package:  ## Build the Debian package: program, services, man pages, completions.
 	@scripts/need package
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
 
-release:  ## all files of a release in CACHE/release/files: packages, static programs, wheels, SBOMs (an hour)
+release:  ## Build all files of a release in CACHE/release/files: packages, | static programs, wheels, SBOMs. Takes an hour.
 	@scripts/need release
 	scripts/release $(CACHE)/release $(ARCHITECTURES)
 
-five-minutes:  ## README's first five minutes on a bare Debian 12, timed (root; after make release)
+five-minutes:  ## Run README's first five minutes on a bare Debian 12, and measure | the time. Needs root, and make release first.
 	scripts/five-minutes $(CACHE)/release/files $(CACHE)/five-minutes
 
-book:  ## all documents as one book with a search, and the API documentation beside them; dead links fail (installs mdBook)
+book:  ## Build all documents and the API documentation as one searchable | book. Fails at a dead link. Installs mdBook.
 	@scripts/need build
 	cargo install --locked --quiet --version 0.5.4 --root $(CACHE)/mdbook mdbook
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
@@ -105,7 +114,8 @@ book:  ## all documents as one book with a search, and the API documentation bes
 	$(CACHE)/venv-lab/bin/pdoc --output-directory $(CACHE)/pdoc anabranch
 	MDBOOK=$(CACHE)/mdbook/bin/mdbook scripts/book.py $(CACHE)/book --api $(CARGO_TARGET_DIR)/doc --python $(CACHE)/pdoc
 
-flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg)
+##@ Measure speed
+flame:  ## Draw a flame graph of a middle relay. | INTO=FILE.svg.
 	@scripts/need flame
 	CARGO_PROFILE_RELEASE_DEBUG=line-tables-only scripts/build-release -p anabranch
 	cargo install --locked --quiet --version 0.12.8 --root $(CACHE)/inferno inferno
@@ -113,7 +123,7 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root); AREA=legs: schedulers over circuits, emulated; AREA=camouflage: a pluggable transport's goodput, CPU and memory (root)
+bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=legs: schedulers over circuits, emulated. | AREA=camouflage: goodput, CPU and memory of a pluggable | transport (root).
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -159,88 +169,91 @@ endif
 endif
 endif
 
-bench-wireguard:  ## WireGuard over three emulated paths against one, and on loopback (root; part of bench)
+bench-wireguard:  ## Measure WireGuard over three emulated paths and over one, and on | loopback. Needs root; part of bench.
 	scripts/build-release -p anabranch
 	tests/interop/setup --area wireguard
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/wireguard.py
 
-accuracy:  ## how exact the emulator is: rate, delay, loss, TCP (root, a quiet machine; two minutes)
+accuracy:  ## Measure the accuracy of the emulator: rate, delay, loss, TCP. | Needs root and an idle machine. Takes two minutes.
 	@scripts/need bench
 	cargo test --release --locked -p anabranch-emulator --test accuracy -- --ignored --nocapture --test-threads=1
 
-interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
+##@ Test with other programs
+interop:  ## Test with programs of other projects over emulated paths. | AREA=quic: one part; ALLOW_SKIP=1: skip missing programs.
 	@scripts/need interop
 	tests/interop/run $(AREA)
 
-soak:  ## 20 minutes: 200 clients in one process while relays are killed; SECONDS=, CLIENTS=, SEED= (ARGS="--out FOLDER" keeps what was seen)
+soak:  ## Run 200 clients in one process for 20 minutes while relays are | killed. SECONDS=N, CLIENTS=N, SEED=N; | ARGS="--out FOLDER" stores the observations.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
 		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
 
-mixed-soak:  ## 20 minutes: stock relays and ours are killed under stock clients and an onion service, beside a twin of stock relays alone; SECONDS=, SEED= (ARGS="--out FOLDER")
+mixed-soak:  ## Kill stock relays and ours for 20 minutes under stock clients and | an onion service, and compare with a network of stock relays. | SECONDS=N, SEED=N; ARGS="--out FOLDER" stores the observations.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/mixed_soak.py --seconds $(or $(SECONDS),1200) \
 		--seed $(or $(SEED),1) $(ARGS)
 
-experiment-overhead:  ## an hour and a half: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
+##@ Experiments; each continues where it stopped
+experiment-overhead:  ## Measure the cost of splitting for WireGuard, Mosh and QUIC, and | compare it with the paper (root). An hour and a half. ARGS=--full.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
 
-experiment-circumvention:  ## nine minutes: around a censor with the handshake alone by a VPN, and what it costs; goes on where it stopped (root)
+experiment-circumvention:  ## Send only the handshake around a censor, through a VPN, and measure | the cost (root). Nine minutes.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circumvention $(or $(FOLDER),$(CACHE)/experiments/circumvention) $(ARGS)
 
-experiment-circuits:  ## three hours: one circuit for a stream and several, ours and C tor's, in networks of seven relays; goes on where it stopped (root; ARGS=--short)
+experiment-circuits:  ## Compare one circuit for a stream with several, ours and C tor's, in | networks of seven relays (root). Three hours. ARGS=--short.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circuits $(or $(FOLDER),$(CACHE)/experiments/circuits) $(ARGS)
 
-experiment-unordered:  ## many hours, FOLDER=… ARGS=--short five minutes: links on which circuits do not wait for each other, beside links in order and C tor; goes on where it stopped (root)
+experiment-unordered:  ## Compare links on which circuits do not wait for each other with | ordinary links and C tor (root). Many hours; | FOLDER=F ARGS=--short: five minutes.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment unordered $(or $(FOLDER),$(CACHE)/experiments/unordered) $(ARGS)
 
-experiment-camouflage:  ## many hours, FOLDER=… ARGS=--short twenty minutes: what camouflage costs through Tor, beside obfs4 and webtunnel; goes on where it stopped (root; ARGS='--pictures FOLDER' for http-image)
+experiment-camouflage:  ## Measure the cost of camouflage through Tor, and compare it with | obfs4 and webtunnel (root). Many hours; FOLDER=F ARGS=--short: | twenty minutes; ARGS='--pictures FOLDER' for http-image.
 	@scripts/need interop
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment camouflage $(or $(FOLDER),$(CACHE)/experiments/camouflage) $(ARGS)
 
-experiment-anonymity:  ## hours: what hostile relays learn of circuits over several legs; CONSENSUSES="2015-10-10.tsv 2017-03-10.tsv", goes on where it stopped (FOLDER=, ARGS=)
+experiment-anonymity:  ## Compute what hostile relays learn about circuits with several legs. | Hours. CONSENSUSES="2015-10-10.tsv 2017-03-10.tsv"; FOLDER=, ARGS=.
 	@test -n "$(CONSENSUSES)" || { echo 'make experiment-anonymity CONSENSUSES="FILE FILE": consensuses of the public network' >&2; exit 2; }
 	@scripts/need build
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment anonymity $(or $(FOLDER),$(CACHE)/experiments/anonymity) $(addprefix --consensus ,$(CONSENSUSES)) $(ARGS)
 
-experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
+experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a data set | (root). Hours. ARGS='--monitored 5 --loads 3'.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 
-lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped (SWEEPS=schedules: those alone; OTHERS=FILE: these on further loads)
+##@ Lab
+lab-results:  ## Measure what each observer learns. Days of one core; continues | where it stopped. DATA=shadow_tor_wikipedia98.parquet; | SWEEPS=schedules: only these; OTHERS=FILE: with more page loads.
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
 
-results:  ## prints all tables of docs/results/PAGE.jsonl (PAGE=fingerprinting or schedules); page and figures in the cache
+results:  ## Print all tables of docs/results/PAGE.jsonl, and write page and | figures to the cache. PAGE=fingerprinting or PAGE=schedules.
 	@test -f "docs/results/$(PAGE).jsonl" || { echo "make results PAGE=fingerprinting|schedules" >&2; exit 2; }
 	@lab/run-tests --install >&2
 	@mkdir -p $(CACHE)/results
@@ -249,35 +262,36 @@ results:  ## prints all tables of docs/results/PAGE.jsonl (PAGE=fingerprinting o
 		--markdown $(CACHE)/results/$(PAGE).md >&2
 	@cat $(CACHE)/results/$(PAGE).md
 
-reproduce-index:  ## docs/reproduction.md from the committed data: the papers' tables, figures and claims, with our numbers and verdicts
+reproduce-index:  ## Write docs/reproduction.md from the committed data: tables, figures | and claims of the papers, with our numbers and verdicts.
 	lab/run-tests --install
 	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --into docs/reproduction.md
 
-lab-guards:  ## what each guard of a circuit with several legs learns: loads played by cores, then attacked; DATA=shadow_tor_wikipedia98.parquet (ARGS="PAGES LOADS")
+lab-guards:  ## Measure what each guard of a circuit with several legs learns about | pages. DATA=shadow_tor_wikipedia98.parquet, ARGS="PAGES LOADS".
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }
 	lab/run-tests --install
 	scripts/build-release -p anabranch-bench --bin guards
 	GUARDS=$(CARGO_TARGET_DIR)/release/guards lab/results/guards $(abspath $(DATA)) $(CACHE)/lab-guards $(ARGS)
 
-lab-networks:  ## scikit-learn's checks of estimators on every network of the lab, some 15 minutes
+lab-networks:  ## Run scikit-learn's checks of estimators on every neural network. | Takes about 15 minutes.
 	lab/run-tests --networks
 
-lab-ray:  ## the lab's sweeps on a Ray of this machine, which it installs into the lab's environment (260 MB)
+lab-ray:  ## Run the lab's sweeps on a Ray of this machine. | Installs Ray into the lab's environment (260 MB).
 	lab/run-tests --ray
 
-covertness: web  ## an hour: is a transport told from Chromium? captures on one line, judged, the page's numbers made anew; goes on where it stopped (root; FOLDER=, PICTURES=, ARGS="--sessions 1")
+covertness: web  ## Test whether a classifier distinguishes our transport from Chromium, | and write the results page (root). An hour; continues where it | stopped. FOLDER=, PICTURES=, ARGS="--sessions 1".
 	@scripts/need interop
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/covertness.py $(or $(FOLDER),$(CACHE)/covertness) $(ARGS)
 	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) --markdown docs/results/covertness.md
 
-web:  ## the local web: a page of each of 369 packages of Debian and npm, for experiments (0.7 GB of downloads)
+##@ Other
+web:  ## Build the local web for experiments: a page for each of 369 | packages of Debian and npm. Downloads 0.7 GB.
 	@scripts/need web
 	python3 -B scripts/web/build.py --cache $(CACHE)/web-packages --out $(CACHE)/web
 
-fuzz:  ## each target for SECONDS=60; TARGET=core_driver for one
+fuzz:  ## Run each fuzz target for SECONDS=60. TARGET=core_driver: one target.
 	scripts/fuzz $(or $(SECONDS),60) $(or $(TARGET),$(FUZZ_TARGETS))
 
-clean:  ## removes everything that was built
+clean:  ## Remove all built files.
 	rm -rf $(CACHE)
