@@ -19,7 +19,7 @@ from anabranch.sweep.estimate import FACTOR, Measured, Trial, Work, at_best, mea
 from anabranch.traces import Traces
 from evaluate.conftest import page_loads
 
-WR: dict[str, Any] = {"schedule": "weighted", "every": "50p", "paths": 3, "resplits": 2}
+WR: dict[str, Any] = {"schedule": "weighted", "every": "50p", "mode": "together", "resplits": 2}
 NET: dict[str, Any] = {
     "attack": "p-fp",
     "parameters": {"length": 300, "width": 16, "hidden": 32, "epochs": 12, "batch_size": 32},

@@ -462,10 +462,11 @@ def test_arrays_that_do_not_fit_are_refused(traces: Traces) -> None:
 
 
 def test_metadata_are_those_of_the_splitter(traces: Traces, tmp_path: Path) -> None:
-    io.write(Split("hywf", None, 2, seed=2**64 - 1).split(traces), tmp_path / "a.parquet")
+    split = Split("hywf", None, 2, "independent", seed=2**64 - 1)
+    io.write(split.split(traces), tmp_path / "a.parquet")
     facts = pq.read_schema(tmp_path / "a.parquet").metadata
     assert json.loads(facts[b"anabranch.paths"]) == ["0", "1"]
-    assert facts[b"anabranch.schedule"] == b"hywf --every ~20p --paths 2 --mode together"
+    assert facts[b"anabranch.schedule"] == b"hywf --every ~20p --paths 2 --mode independent"
     assert int(facts[b"anabranch.seed"]) == 2**64 - 1
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from anabranch import _core
-from anabranch.splitting import Split, SplitError, merge, published_every
+from anabranch.evaluate import Spec
+from anabranch.splitting import Split, SplitError, after_warning, merge, published_every
 from anabranch.traces import Builder, Traces
-from anabranch.validate import TraceError
+from anabranch.validate import TraceError, TraceWarning
 from making import made, signs
 
 TABLE = Path(__file__).parents[2] / "crates/multipath/tests/known_splits.txt"
@@ -94,7 +96,7 @@ def test_all_paths_merged_give_the_original_back(split: Split, traces: Traces) -
 
 
 def test_round_robin_by_packet_gives_equal_shares(traces: Traces) -> None:
-    done = Split("round-robin", "1p", 4).split(traces)
+    done = Split("round-robin", "1p", 4, "together").split(traces)
     counts = done.shares(4) * done.lengths[:, None]
     assert (counts.max(axis=1) - counts.min(axis=1) <= 1).all()
     assert done.shares(4).sum(axis=1) == pytest.approx(1)
@@ -143,7 +145,7 @@ def test_a_delayed_path_is_seen_later_and_loads_stay_sorted(traces: Traces) -> N
 
 def test_packets_of_equal_time_keep_their_order_behind_a_delay() -> None:
     traces = Builder().add("x", np.ones(6), [1, -2, 3, -4, 5, -6]).build()
-    slow = Split("round-robin", "1p", 2, delays=(0.1, 0.0)).split(traces)
+    slow = Split("round-robin", "1p", 2, "together", delays=(0.1, 0.0)).split(traces)
     assert slow.sizes.tolist() == [-2, -4, -6, 1, 3, 5]
     assert paths_of(slow).tolist() == [1, 1, 1, 0, 0, 0]
 
@@ -152,7 +154,7 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
     assert published_every("batched:0.5") == "50-70p"
     assert published_every("hywf") == "~20p"
     assert published_every("uniform") is None
-    assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode together"
+    assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode independent"
     with pytest.raises(SplitError, match="run length of its own"):
         Split("uniform", None)
 
@@ -194,7 +196,7 @@ def test_what_is_split_is_not_split_again_and_no_time_ends_no_run(traces: Traces
     timeless = Builder().add("x", np.zeros(3), [1, -1, 1]).build()
     with pytest.raises(TraceError, match="no times"):
         Split("uniform", "100ms").split(timeless)
-    assert Split("uniform", "1p").split(timeless).paths is not None
+    assert Split("uniform", "1p", mode="independent").split(timeless).paths is not None
 
 
 def test_the_binding_refuses_arrays_that_do_not_fit() -> None:
@@ -268,3 +270,29 @@ def test_loads_of_a_session_share_their_chances() -> None:
         assert f"--draw {draw}" in str(split.facts.schedule) or draw == "load"
     assert spread["session:40"] < 0.3 * spread["load"]
     assert spread["silence:5ms"] < 0.7 * spread["load"]
+
+
+def test_together_has_to_be_asked_for() -> None:
+    assert Split("weighted", "50p").mode == "follow"
+    assert Split("batched", None).mode == Split("hywf", None).mode == "independent"
+    assert Split("weighted", "50p", mode="together").mode == "together"
+    assert Spec(schedule="weighted", every="50p").mode == "follow"
+    assert Spec(schedule="weighted", every="50p", path_defence="front").mode == "independent"
+    assert Spec.from_dict({"schedule": "weighted", "every": "50p"}).mode == "follow"
+    # What is not split keeps the keys of its results.
+    assert Spec().mode == "together"
+    assert not list(Spec().idle())
+
+
+def test_a_split_that_no_program_makes_is_made_with_a_warning(traces: Traces) -> None:
+    with pytest.warns(TraceWarning, match="mode together: no program"):
+        Split("weighted", "50p", mode="together").split(traces)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Split("weighted", "50p").split(traces)
+        Split("weighted", "50p", mode="independent").split(traces)
+        with after_warning():
+            Split("weighted", "50p", mode="together").split(traces)
+    assert Spec(schedule="weighted", every="50p", mode="together").is_simulation_only
+    assert not Spec().is_simulation_only
+    assert not Spec(schedule="weighted", every="50p", path_defence="front").is_simulation_only

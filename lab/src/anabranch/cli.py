@@ -34,7 +34,6 @@ from anabranch.splitting import (
     SplitError,
     published_every,
     usual_mode,
-    warn_together,
 )
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, TraceWarning, source
@@ -223,8 +222,6 @@ def split(
     delays = tuple(map(parse_delay, delay or []))
     every = every or published_every(schedule) or DEFAULT_EVERY
     mode = mode or usual_mode(schedule)
-    if mode == "together" != usual_mode(schedule):
-        warn_together(1, 1)
     plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(

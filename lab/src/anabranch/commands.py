@@ -149,6 +149,7 @@ def evaluate(
     with one_line():
         from anabranch import evaluate as lab
         from anabranch import io, results
+        from anabranch.splitting import after_warning
 
         settings |= {"delays": _delays(delay or [])}
         if mode is None:
@@ -168,7 +169,7 @@ def evaluate(
         found = []
         for spec, place in zip(specs, outs, strict=True):
             _refuse_idle(spec, recorded=traces.paths is not None)
-            with source(data), _epochs() as on_epoch:
+            with source(data), after_warning(), _epochs() as on_epoch:
                 found.append(
                     _named(lab.evaluate(spec, traces, digest, on_epoch, None, training), data)
                 )

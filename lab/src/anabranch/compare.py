@@ -63,13 +63,13 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
 
 
 def _show(found: Difference, pair: tuple[Result, Result]) -> None:
-    table = Table("", "accuracy", "95 % interval by page", "it alone", box=None)
+    table = Table("", "accuracy", "95 % interval by page", "only this one", box=None)
     rows = (("first", found.first, found.only_first), ("second", found.second, found.only_second))
     for name, estimate, alone in rows:
         table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")
     gain = found.gain
     points = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f} points"
-    table.add_row("second less first", f"{100 * gain.value:+.1f} points", points, "")
+    table.add_row("second minus first", f"{100 * gain.value:+.1f} points", points, "")
     for name, result in zip(("first", "second"), pair, strict=True):
         print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
     print(f"{found.loads} loads of {found.pages} pages that both tested")

@@ -210,13 +210,16 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
 
     parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
     try:
-        return parts | {"spec": Spec.from_dict(content["spec"])}
+        return parts | {"spec": Spec.from_dict(_EARLIER | content["spec"])}
     except ERRORS as error:
         raise TraceError(f"a result of settings that there are not: {error}") from error
 
 
 _LATER = {"draw": "load", "train_on": None}
 """Settings that came after the first results: as usual, they are no part of a result's name."""
+
+_EARLIER = {"mode": "together"}
+"""Settings whose default has changed since: the values of a stored result that lacks them."""
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +29,9 @@ class SplitError(ValueError):
 DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
 """What `anabranch split` does where nothing is named."""
 
+
+_TOGETHER = "mode together"
+"""What the warning of such a split begins with, and is known by."""
 
 _STREAM = 0x6465616C
 """Keeps the draws of schedules from outside apart from all others of the same seed."""
@@ -78,7 +82,7 @@ def published_every(schedule: str | Schedule) -> str | None:
     raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
 
 
-def usual_mode(schedule: str | None, path_defence: str | None = None) -> str:
+def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:
     """The `mode` where none is named: that of the program that can split so.
 
     `follow`: an unaltered server, before which the splitter stands by default. `independent`: a far
@@ -86,6 +90,8 @@ def usual_mode(schedule: str | None, path_defence: str | None = None) -> str:
     schedules of other systems do (`batched`, `hywf`). One from outside decides for both directions
     itself: `together`, as does what is not split.
     """
+    if isinstance(schedule, Schedule):
+        return "together"
     name = "" if schedule is None else schedule.partition(":")[0]
     families = {family: every for family, _, _, every in _core.families()}
     if schedule is None or (name not in families and outside.find("schedules", name) is not None):
@@ -94,15 +100,23 @@ def usual_mode(schedule: str | None, path_defence: str | None = None) -> str:
     return "independent" if far_end else "follow"
 
 
-def warn_together(splits: int, of: int) -> None:
+def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
     """Warns that no program splits as `splits` of `of` evaluations do."""
     said = "" if of == 1 else f"{splits} of {of} evaluations: "
     warnings.warn(
-        f"{said}mode together: no program changes paths at both ends at once; follow is an "
+        f"{said}{_TOGETHER}: no program changes paths at both ends at once; follow is an "
         "unaltered server, independent a far end",
         TraceWarning,
-        stacklevel=2,
+        stacklevel=stacklevel + 1,
     )
+
+
+@contextmanager
+def after_warning() -> Iterator[None]:
+    """Within it `Split.split` does not warn: its caller has called `warn_together`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _TOGETHER, TraceWarning)
+        yield
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
@@ -139,7 +153,8 @@ class Split:
         mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unaltered server
             sends where it was last reached from, a round-trip time late (20 ms if not given), and
             stays there while the client is silent. `independent`: a schedule for each direction, as
-            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation.
+            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation and
+            in no program. Empty: `usual_mode` of the schedule; so `together` has to be asked for.
         delays: seconds added on each path, to both directions or (up, down); none if empty.
         resplits: how many splits of each load `replicas` makes.
         seed: of all draws, 0 to 2^64 - 1.
@@ -155,13 +170,15 @@ class Split:
     schedule: str | Schedule = "weighted"
     every: str | None = "50p"
     paths: int = 3
-    mode: str = "together"
+    mode: str = ""
     delays: tuple[Delay, ...] = ()
     resplits: int = 1
     seed: int = 0
     draw: str = "load"
 
     def __post_init__(self) -> None:
+        if not self.mode:
+            object.__setattr__(self, "mode", usual_mode(self.schedule))
         if not 1 <= self.resplits <= MOST_RESPLITS:
             raise SplitError(f"resplits: {self.resplits}, give 1 to {MOST_RESPLITS}")
         if not 1 <= self.paths <= _core.MOST_PATHS:
@@ -184,6 +201,11 @@ class Split:
             raise SplitError(f"every: '{self.schedule}' has no run length of its own: give one")
         return every
 
+    @property
+    def is_simulation_only(self) -> bool:
+        """Whether no program splits so: a schedule of ours, at both ends at once."""
+        return self.mode == "together" != usual_mode(self.schedule)
+
     def __str__(self) -> str:
         text = f"{self.schedule} --every {self.run_length} --paths {self.paths} --mode {self.mode}"
         text += "" if self.draw == "load" else f" --draw {self.draw}"
@@ -197,11 +219,14 @@ class Split:
         load's paths depend on its `load`, its `run` and `replica`, not on what else is there.
 
         Where paths delay, each packet keeps the counter that it was sent with (`Traces.counted`).
+        A split that is a simulation only is made with a warning.
 
         Raises:
             TraceError: if the traces are split already, or have no times where runs end by time.
         """
         self._fits(traces)
+        if self.is_simulation_only:
+            warn_together()
         core, own = self._core(), _from_outside(self.schedule)
         flat = np.ascontiguousarray
         where = (flat(traces.offsets), flat(traces.times), flat(traces.sizes))

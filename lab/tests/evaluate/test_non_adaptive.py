@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from anabranch.report.collection import Collection
 from anabranch.splitting import Split
 from anabranch.traces import Traces
 from making import made
+from report.conftest import result
 from test_cli import lab
 
 K_FP = {"attack": "k-fp", "parameters": {"trees": 5}, "bootstrap": 5}
@@ -138,3 +140,20 @@ def test_results_keep_their_names() -> None:
     assert spec.mode == "together", "of what is not split, as it was"
     other = Spec.from_dict({"attack": "k-fp", "train_on": "unsplit"})
     assert results.key(other, "d") != results.key(spec, "d")
+
+
+def test_a_stored_result_keeps_the_default_that_it_was_made_with(tmp_path: Path) -> None:
+    """Results of the first format that lack a mode are of splits at both ends at once."""
+    made = result(0.5, schedule="weighted", every="50p", mode="together")
+    results.save(made, tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert content["spec"].pop("mode") == "together"
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    kept = results.load(tmp_path / "a.json").spec
+    assert kept == made.spec
+    assert kept.mode == "together"
+    assert results.key(kept, "d") == results.key(made.spec, "d")
+    del content["spec"]["paths"]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"file": "a"} | content) + "\n")
+    ((_, numbers),) = results.lines(tmp_path / "a.jsonl")
+    assert numbers.spec == made.spec

@@ -206,7 +206,8 @@ def test_dummies_are_counted_and_recorded_counters_forgotten(pages: Traces) -> N
 
 
 def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: Traces) -> None:
-    split = Split("weights:0.7,0.2,0.1", "1p", 3, seed=4, draw="session:20").split(pages)
+    setting = Split("weights:0.7,0.2,0.1", "1p", 3, "together", seed=4, draw="session:20")
+    split = setting.split(pages)
     view = Observer.parse("largest+earlier").see(split, session=20)
     assert view.usual is not None
     order = np.lexsort((split.load, split.run))

@@ -17,7 +17,7 @@ from anabranch.results import Result, plain
 
 PAGES, LOADS = 10, 10
 
-WR: dict[str, Any] = {"schedule": "weighted", "every": "50p", "paths": 3}
+WR: dict[str, Any] = {"schedule": "weighted", "every": "50p", "paths": 3, "mode": "together"}
 
 
 def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcomes:
@@ -47,8 +47,9 @@ def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcom
 
 
 def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
-    """A result of `settings`, as an evaluation would hold it."""
-    spec = Spec(**({"bootstrap": 50} | settings))
+    """A result of `settings`, as an evaluation would hold it; `together` where no mode is named."""
+    usual: dict[str, Any] = {"bootstrap": 50, "mode": "together"}
+    spec = Spec(**usual | settings)
     chance = np.random.default_rng([spec.seed, int(1000 * accuracy)])
     found = outcomes(spec, accuracy, chance)
     if spec.world == "closed":

@@ -23,7 +23,8 @@ class Spec:
     Attributes:
         schedule: of the split, as `anabranch-lab split --schedule`; None leaves traces whole (or
             split as they were recorded).
-        every, paths, mode, delays, draw: of the split, as `Split` has them.
+        every, paths, mode, delays, draw: of the split, as `Split` has them; an empty mode is
+            `usual_mode` of the schedule and the padding of each path.
         defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
             None is none.
         path_defence: padding of each path by itself, behind the split.
@@ -52,7 +53,7 @@ class Spec:
     schedule: str | None = None
     every: str | None = None
     paths: int = 3
-    mode: str = "together"
+    mode: str = ""
     delays: tuple[Delay, ...] = ()
     draw: str = "load"
     defence: str | None = None
@@ -79,6 +80,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attack", ALIASES.get(self.attack, self.attack))
+        if not self.mode:
+            object.__setattr__(self, "mode", usual_mode(self.schedule, self.path_defence))
         if self.seed < 0:
             raise SettingError(f"seed: {self.seed} is negative")
         if self.protocol not in ("honest", "paper"):
@@ -145,8 +148,8 @@ class Spec:
     @property
     def is_simulation_only(self) -> bool:
         """Whether loads are split as no program does: one of ours, at both ends at once."""
-        usual = usual_mode(self.schedule, self.path_defence)
-        return self.mode == "together" and usual != "together"
+        split = self.split()
+        return split is not None and split.is_simulation_only
 
     @property
     def session(self) -> int | None:
@@ -204,10 +207,14 @@ class Spec:
         """
         for names, wanted, why in _IDLE:
             if not wanted(self):
-                changed = (name for name in names if getattr(self, name) != _default(name))
+                changed = (name for name in names if getattr(self, name) != self._usual(name))
                 yield from ((name, why) for name in changed)
         if self.schedule is None and recorded is False and self.observer != "random":
             yield "observer", "nothing is split, so that every observer sees all"
+
+    def _usual(self, name: str) -> Any:
+        """The value of a setting that is not given."""
+        return usual_mode(self.schedule, self.path_defence) if name == "mode" else _default(name)
 
     def told(self, recorded: str | None = None) -> str:
         """The settings in a line.
@@ -227,7 +234,7 @@ class Spec:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Checks names and types, then builds; a `mode` that is not named is `usual_mode`'s.
+        """Checks names and types, then builds.
 
         Raises:
             SettingError: with the nearest name where one is unknown, or the type that is wanted.
@@ -238,8 +245,7 @@ class Spec:
                 raise SettingError(unknown("setting", name, types))
             if not _suits(name, value):
                 raise SettingError(f"{name}: {value!r} is no {_KINDS[name]}")
-        schedule, padding = (settings.get(name) for name in ("schedule", "path_defence"))
-        values = {"mode": usual_mode(schedule, padding)} | dict(settings)
+        values = dict(settings)
         if "delays" in values:
             values["delays"] = tuple(
                 tuple(delay) if isinstance(delay, list) else delay for delay in values["delays"]

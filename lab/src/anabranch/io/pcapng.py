@@ -57,7 +57,8 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 6))
     table = np.concatenate(rows)
     if not len(table):
-        raise TraceError("holds no packets" + (" of that server" if meaning.server else ""))
+        whose = " of that server" if meaning.server else ""
+        raise TraceError(f"holds no packets{whose}: only UDP is read")
     table = table[np.argsort(table[:, 0], kind="stable")]
     times = (table[:, 0] - table[0, 0]) / 1e9
     builder = Builder(Facts(paths=tuple(file.stem for file in captures)))

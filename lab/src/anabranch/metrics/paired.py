@@ -23,7 +23,7 @@ class Difference:
         loads: how many both predicted.
         pages: of these.
         first, second: each one's accuracy on them, with 95 % intervals by page.
-        gain: second less first, with its 95 % interval.
+        gain: second minus first, with its 95 % interval.
         only_first, only_second: loads that one alone recognised.
     """
 

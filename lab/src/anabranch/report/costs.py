@@ -257,18 +257,18 @@ def findings(collection: Collection) -> Iterator[str]:
         for point in defences:
             stand[panel.verdict(point)].append(point)
         below = stand.pop(BELOW)
-        names = f" ({_names(point.setting for point in below)})" if below else ""
+        what = f"{plural(len(defences), 'defence')} of padding and shaping"
+        found_out = f"no split is recognised less than {what}"
+        if below:
+            names = _names(point.setting for point in below)
+            found_out = f"the best split is recognised less than {len(below)} of {what} ({names})"
         rest = "".join(
             f" {word.capitalize()}: {'; '.join(_beside(panel, each) for each in those)}."
             for word, those in stand.items()
             if those
         )
         left = f" Not judged by all of these: {_names(panel.left)}." if panel.left else ""
-        yield (
-            f"{panel.name}, by {_said(panel.judges)}: at equal cost the best of ours is below "
-            f"{len(below)} of {plural(len(defences), 'defence')} of padding and shaping{names}."
-            f"{rest}{left}"
-        )
+        yield (f"{panel.name}, by {_said(panel.judges)}: at equal cost {found_out}.{rest}{left}")
 
 
 def _panel(collection: Collection, data: str) -> Panel | None:

@@ -166,10 +166,12 @@ def _reading() -> tuple[str, ...]:
         "RR, UR, WR: round robin, uniform random, weighted random (chances from a fresh Dirichlet "
         "draw for each load, with parameter 1; WR:4 with 4, which makes them more even). WR 50p × "
         "3: after each run of 50 packets one of 3 paths is chosen again, by RR the next one, else "
-        "maybe the same; 100 ms: a run of that time; ~ is a random length of that mean. “Separate "
-        "ends”: each direction has a schedule of its own; else both share one, as in the paper's "
-        "simulation. TrafficSliver: its batched weighted random, weights drawn for each load, runs "
-        "of 50 to 70 packets; HyWF: a chance drawn for each load, runs of 20 packets on average.",
+        "maybe the same; 100 ms: a run of that time; ~ is a random length of that mean. “The "
+        "server follows”: a schedule for the client's packets, in front of an unaltered server. "
+        "“Separate ends”: one for each direction, as with a far end. Without either, both "
+        "directions share one, in the paper's simulation and in no program. TrafficSliver: its "
+        "batched weighted random, weights drawn for each load, runs of 50 to 70 packets; HyWF: a "
+        "chance drawn for each load, runs of 20 packets on average.",
         "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
         "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load, of the "
         "runs that train, of every page. Parameters of the attack that are not as usual stand "

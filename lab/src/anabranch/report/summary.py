@@ -139,8 +139,9 @@ def _floor(collection: Collection) -> Iterator[str]:
     if below:
         said = "; ".join(f"{attack(entry.spec.attack)} {_said(entry)}" for entry in below)
         yield (
-            f"In the design in which most of their splits were run, these stay below it: {said}. "
-            "Their numbers compare settings; they do not bound what these attacks can do."
+            f"Trained as for most of their splits, these recognise less than {whole(FLOOR)} of "
+            f"undefended loads: {said}. Their numbers compare settings; they do not bound what "
+            "these attacks can do."
         )
 
 

@@ -13,6 +13,7 @@ from anabranch.evaluate import ERRORS, evaluate
 from anabranch.evaluate.attack import name_of, require
 from anabranch.observers import SettingError
 from anabranch.results import Result
+from anabranch.splitting import after_warning
 from anabranch.sweep import executors, memory
 from anabranch.sweep.listing import Unit
 from anabranch.traces import Traces
@@ -132,7 +133,8 @@ def _attempt(task: _Task) -> Result | str:
             name_of(unit.attack_file)
         traces = traces_of(unit)
         training = None if unit.training is None else _traces(unit.training, None, None)
-        done = evaluate(unit.spec, traces, task.digest, unfinished=unfinished, training=training)
+        with after_warning():  # for all units at once, if at all
+            done = evaluate(unit.spec, traces, task.digest, None, unfinished, training)
         return replace(done, facts=done.facts | {"run_name": unit.name, "file": unit.data.name})
     except TraceError as error:
         error.file = error.file or unit.data
