@@ -130,7 +130,7 @@ ifeq ($(AREA),network)
 	$(CARGO_TARGET_DIR)/release/network $(ARGS)
 else
 ifeq ($(AREA),legs)
-	cargo test --release --locked -p anabranch-onion --features testing --test schedulers -- --ignored --nocapture
+	cargo test --release --locked -p anabranch-onion --test schedulers -- --ignored --nocapture
 else
 ifeq ($(AREA),far-end)
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples

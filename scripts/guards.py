@@ -685,7 +685,7 @@ SHARED_REASONS = {
     ),
     "one word of the field for things of different layers": (
         "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
-        "Flow Job Lane Line Link LinkId Listed Moment Network Peer Protocol Reach "
+        "Fate Flow Job Lane Line Link LinkId Listed Moment Network Peer Protocol Reach "
         "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
         "Transport Ways"
     ),

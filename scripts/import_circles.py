@@ -68,8 +68,13 @@ def _reached(module: Module, path: list[str], modules: Mapping[Module, str]) -> 
         module, path = found, exported
 
 
-def _uses(text: str) -> Iterator[tuple[str, bool]]:
+@cache
+def _uses(text: str) -> tuple[tuple[str, bool], ...]:
     """The paths of a text's `use`, with new names behind an `@`, and whether it exports them."""
+    return tuple(_each_use(text))
+
+
+def _each_use(text: str) -> Iterator[tuple[str, bool]]:
     for public, tree in _USE.findall(without_tests(blank(text))):
         renamed = re.sub(r"\s+as\s+", "@", " ".join(tree.split()))
         yield from ((path, bool(public)) for path in _paths(renamed.replace(" ", "")))

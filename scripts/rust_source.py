@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 # A comment, a text or a character; each is replaced by as many blanks, so that places stay.
 _RAW = r'b?r(?P<hashes>#*)".*?"(?P=hashes)'
@@ -13,6 +14,8 @@ _CHARACTER = r"b?'(?:\\(?:u\{[0-9a-fA-F_]+\}|x..|.)|[^'\\\n])'"
 _LINE = r"//[^\n]*"
 _SKIPPED = re.compile(f"{_RAW}|{_TEXT}|{_CHARACTER}|{_LINE}|/\\*", re.DOTALL)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
+_BRACE = re.compile(r"[{}]")
+_BRACKET = re.compile(r"[()\[\];{]")
 _FUNCTION = re.compile(r"\bfn\s+(\w+)")
 _ATTRIBUTES = r"(?:#\[[^\]]*\]\s*)*"
 _TEST_MODULE = re.compile(
@@ -30,6 +33,8 @@ class Function:
     in_tests: bool
 
 
+# Several guards look at each file.
+@cache
 def blank(source: str, keep_comments: bool = False) -> str:
     """The source with texts and comments (unless they are kept) replaced by blanks."""
     parts, at = [], 0
@@ -44,8 +49,13 @@ def blank(source: str, keep_comments: bool = False) -> str:
     return "".join([*parts, source[at:]])
 
 
-def functions(source: str) -> Iterator[Function]:
+@cache
+def functions(source: str) -> tuple[Function, ...]:
     """Every function that has a body; nested ones count for themselves and for what holds them."""
+    return tuple(_functions(source))
+
+
+def _functions(source: str) -> Iterator[Function]:
     plain = blank(source)
     tests = list(_test_spans(plain))
     for match in _FUNCTION.finditer(plain):
@@ -65,6 +75,7 @@ def lines_without_tests(source: str) -> int:
     return plain.count("\n") - tested
 
 
+@cache
 def without_tests(source: str) -> str:
     """The same source with its test modules blanked, line for line."""
     for start, end in _test_spans(blank(source)):
@@ -89,8 +100,8 @@ def _comment_end(source: str, at: int) -> int:
 def _body(plain: str, at: int) -> int | None:
     """Where the body ends of a function whose name ends at ``at``; None if it has none."""
     depth = 0
-    for index in range(at, len(plain)):
-        character = plain[index]
+    for bracket in _BRACKET.finditer(plain, at):
+        character = bracket.group()
         if character in "([":
             depth += 1
         elif character in ")]":
@@ -98,17 +109,17 @@ def _body(plain: str, at: int) -> int | None:
         elif character == ";" and depth == 0:
             return None
         elif character == "{" and depth == 0:
-            return _closing(plain, index)
+            return _closing(plain, bracket.start())
     return None
 
 
 def _closing(plain: str, at: int) -> int:
     """The brace that closes the one at ``at``."""
     depth = 0
-    for index in range(at, len(plain)):
-        depth += {"{": 1, "}": -1}.get(plain[index], 0)
+    for brace in _BRACE.finditer(plain, at):
+        depth += 1 if brace.group() == "{" else -1
         if depth == 0:
-            return index
+            return brace.start()
     return len(plain)
 
 

@@ -1,7 +1,7 @@
 //! QUIC connections keep to one path until the server has confirmed their handshake, also where
 //! packets are lost.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Paths that die, come back, or only seem dead.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

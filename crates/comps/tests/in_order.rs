@@ -1,7 +1,7 @@
 //! `Config::in_order`: what a server sends by one path after another reaches the client in that
 //! order.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Sessions that keep to one path, though they could be split, are reported with the reason.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What a session carries, and what follows: one path or several, a warning of numbers in clear,
 //! the way of WireGuard's handshakes.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

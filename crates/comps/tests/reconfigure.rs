@@ -1,6 +1,6 @@
 //! Settings that change under live sessions.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Many clients: limits, idleness, loops.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What goes where while all is well, and that a run is a function of its scenario and its seed.
 
-mod world;
+use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 

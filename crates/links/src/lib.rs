@@ -30,7 +30,7 @@ pub mod utls;
 pub use tls::{Context, Tls};
 pub use utls::EarlyCounts;
 
-/// What a link promises of the bytes that it carries.
+/// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
     /// They arrive in the order in which they were written, and all of them, or the link ends. Of a
@@ -74,12 +74,12 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// What a peer did that it must not.
+/// Violation of the link's protocol by the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFault {
     /// Which kind of fault it is.
     pub kind: PeerFaultKind,
-    /// What it is, in the words of whoever noticed it: the library's, most often.
+    /// Description by the code that noticed it: the library's, most often.
     pub what: String,
 }
 
@@ -99,7 +99,7 @@ pub enum PeerFaultKind {
 }
 
 impl PeerFault {
-    /// What the TLS library found.
+    /// Returns the fault for an error of the TLS library.
     pub(crate) fn of(error: &rustls::Error) -> PeerFault {
         let kind = match error {
             rustls::Error::AlertReceived(_) => PeerFaultKind::Alert,
@@ -117,7 +117,7 @@ impl PeerFault {
 ///
 /// The owner takes what came out of it ([`Link::read`]) and writes whole cells ([`Link::write`]).
 pub trait Link {
-    /// What the layer above may rely on.
+    /// Returns the guarantees that the layer above may rely on.
     fn promises(&self) -> Promises;
 
     /// Where the link is in its life.

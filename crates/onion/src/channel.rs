@@ -2,7 +2,7 @@
 //! speak (tor-spec, "Negotiating and initializing channels").
 //!
 //! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner.
-//! What it has to say lies in [`Channel::outbox`].
+//! Bytes to send lie in [`Channel::outbox`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,27 +16,16 @@ use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
-use crate::wire::link::{
-    self, BadCerts, BesideToken, Certified, Extensions, Identity, Info, Padding,
-};
+use crate::wire::link::{self, BadCerts, BesideToken, Certified, Identity, Info, Padding};
+pub use negotiation::Capabilities;
+use negotiation::Negotiation;
 use transcript::Transcript;
 
+mod negotiation;
 mod transcript;
 
 /// A channel that is not open by then is given up.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
-const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The same, and the one of ours, on links of which more is wanted.
-const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// On links with lanes: nothing older speaks there.
-const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// As 5, and each end says by CAPABILITIES what it wants (`docs/spec/numbers.md`).
-const WITH_CAPABILITIES: u16 = 103;
-/// The first one with wide circuit IDs.
-const WITH_WIDE_IDS: u16 = 4;
-/// The first one with padding.
-const WITH_PADDING: u16 = 5;
 /// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
 const LONGEST: usize = 8192;
 
@@ -80,35 +69,7 @@ pub enum Ids {
     None,
 }
 
-/// Capabilities of a link, as its carrier knows them, and those that are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Each circuit has a lane of its own: its cells arrive in order, and wait for no other's.
-    /// Otherwise all cells are in one order.
-    pub lanes: bool,
-    /// All bytes arrive, those of a lane in the order in which they were sent, or the link ends.
-    pub whole: bool,
-    /// Records can be opened before their turn, if the neighbour wants it too.
-    pub early: bool,
-    /// A link with lanes may stand beside this one, if the neighbour wants it too.
-    pub beside: bool,
-}
-
-impl Capabilities {
-    /// Those of a link over a byte stream: one order, and nothing more.
-    pub const ORDERED: Capabilities =
-        Capabilities { lanes: false, whole: true, early: false, beside: false };
-    /// Those of a link with lanes.
-    pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
-
-    /// What VERSIONS and CAPABILITIES are to negotiate. Links with lanes have nothing of it.
-    fn wanted(self) -> Extensions {
-        let is_stream = !self.lanes;
-        Extensions { early: self.early && is_stream, beside: self.beside && is_stream }
-    }
-}
-
-/// What is known when a link's TLS handshake is done.
+/// Facts about a link whose TLS handshake is done.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// When that was.
@@ -124,7 +85,7 @@ pub struct Start {
     /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
     /// relay has another from time to time.
     pub own_certificate: Option<[u8; 32]>,
-    /// What the link can do.
+    /// Capabilities of the link.
     pub capabilities: Capabilities,
     /// How a QUIC link beside this one is wanted, if it may stand there.
     pub beside: QuicWish,
@@ -152,14 +113,14 @@ impl Start {
 pub struct QuicWish {
     /// The UDP port at which QUIC links come in here; 0: at none.
     pub port: u16,
-    /// What the connection ID begins with to which a QUIC link is opened beside this one: by that
-    /// byte it comes to the shard that has this one.
+    /// First byte of the connection ID to which a QUIC link is opened beside this one: it leads
+    /// there to the shard that has this one.
     pub begins: u8,
     /// Only where the other link's cells are in order.
     pub unless_unordered: bool,
 }
 
-/// What became of a cell.
+/// Outcome of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellOutcome {
     /// The channel took it.
@@ -178,7 +139,7 @@ pub enum CellOutcome {
     Export([u8; 32]),
 }
 
-/// What a neighbour did that ends the link.
+/// Violation by a neighbour that ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A cell that may not come at this point.
@@ -217,9 +178,7 @@ pub struct Channel {
     role: Role,
     start: Start,
     stage: Stage,
-    /// The link protocols that we speak, and the agreed one; 0 before.
-    versions: &'static [u16],
-    version: u16,
+    negotiation: Negotiation,
     certified: Option<Certified>,
     /// The body of an AUTHENTICATE cell that waits for the secret.
     authenticate: Option<Vec<u8>>,
@@ -227,8 +186,6 @@ pub struct Channel {
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// The neighbour's wishes, once its CAPABILITIES cell was received.
-    theirs: Option<Extensions>,
     /// The numbers of cells, once both want them.
     order: Option<Box<CellOrder>>,
     /// On a link that is to be unordered: bytes of the outbox that go before its records have one
@@ -260,18 +217,13 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
-        let versions: &[u16] = match (start.capabilities.lanes, start.capabilities.wanted()) {
-            (true, _) => &OVER_LANES,
-            (false, wanted) if wanted.any() => &WITH_OURS,
-            (false, _) => &VERSIONS,
-        };
-        Channel::speaking(versions, role, start)
+        Channel::speaking(start.capabilities.versions(), role, start)
     }
 
     /// The same that speaks these link protocols alone, as neighbours of another age do.
     pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
-        channel.versions = versions;
+        channel.negotiation.speak(versions);
         if channel.is_initiator() {
             channel.say_variable(Command::VERSIONS, &link::put_versions(versions));
         }
@@ -288,17 +240,15 @@ impl Channel {
     fn in_stage(stage: Stage, role: Role, start: Start) -> Channel {
         Channel {
             role,
+            negotiation: Negotiation::new(start.capabilities),
             start,
             stage,
-            versions: &VERSIONS,
-            version: 0,
             certified: None,
             authenticate: None,
             sent: Transcript::default(),
             received: Transcript::default(),
             said_netinfo: false,
             proven: false,
-            theirs: None,
             order: None,
             unfixed: None,
             asked: false,
@@ -312,7 +262,7 @@ impl Channel {
 
     /// How wide circuit IDs are in what comes next.
     pub fn width(&self) -> Width {
-        if self.version < WITH_WIDE_IDS && !self.is_sibling() { Width::Two } else { Width::Four }
+        if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
     /// Which circuit IDs are ours to choose (tor-spec, "Choosing circuit IDs in create cells"):
@@ -356,7 +306,7 @@ impl Channel {
         (!self.is_open()).then_some(self.start.now + HANDSHAKE)
     }
 
-    /// Who the neighbour has proved to be; `None` for a client.
+    /// Returns the identity that the neighbour has proved; `None` for a client.
     pub fn identity(&self) -> Option<Identity> {
         self.certified.filter(|_| self.proven).map(|certified| certified.identity)
     }
@@ -369,12 +319,6 @@ impl Channel {
     /// Whether each circuit has a lane of its own on the link.
     pub fn has_lanes(&self) -> bool {
         self.start.capabilities.lanes
-    }
-
-    /// What both ends want of the link; nothing before it is known.
-    fn agreed(&self) -> Extensions {
-        let ours = self.start.capabilities.wanted();
-        self.theirs.map_or(Extensions::default(), |theirs| ours.and(theirs))
     }
 
     /// Says where QUIC links come in, if the neighbour reached us and both speak of it, and by
@@ -392,18 +336,18 @@ impl Channel {
     /// Where QUIC links come in, if the neighbour is to be told.
     pub(crate) fn offers(&self) -> Option<u16> {
         let port = Some(self.start.beside.port).filter(|port| *port > 0);
-        port.filter(|_| self.agreed().beside && !self.is_initiator())
+        port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
     }
 
     /// Whether circuits of QUIC links may move to this one: cells that bear numbers have no room
     /// for cells of another link.
     pub(crate) fn takes_detours(&self) -> bool {
-        self.agreed().beside && self.order.is_none()
+        self.negotiation.agreed().beside && self.order.is_none()
     }
 
     /// Whether the link protocol has padding.
     pub fn has_padding(&self) -> bool {
-        self.version >= WITH_PADDING
+        self.negotiation.has_padding()
     }
 
     /// Asks the neighbour for padding, or to send none. A client may, once the channel is open.
@@ -512,15 +456,17 @@ impl Channel {
             (_, Command::PADDING | Command::VPADDING | Command::AUTHORIZE) => Ok(CellOutcome::Own),
             (Stage::Proofs, Command::CERTS) => self.take_certs(cell.body),
             (Stage::Proofs, Command::AUTH_CHALLENGE) => self.take_challenge(cell.body),
-            (Stage::Proofs, Command::CAPABILITIES) if self.version == WITH_CAPABILITIES => {
+            (Stage::Proofs, Command::CAPABILITIES) if self.negotiation.has_capabilities() => {
                 self.take_capabilities(cell.body)
             }
             (Stage::Proofs, Command::NETINFO) => self.take_netinfo(cell.body),
             (Stage::Proofs, command) if command.is_variable() => Ok(CellOutcome::Own),
             (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
-            (Stage::Open, Command::QUIC) if self.agreed().beside => self.take_offer(cell.body),
-            (Stage::Open, Command::CAPABILITIES) if self.version == WITH_CAPABILITIES => {
+            (Stage::Open, Command::QUIC) if self.negotiation.agreed().beside => {
+                self.take_offer(cell.body)
+            }
+            (Stage::Open, Command::CAPABILITIES) if self.negotiation.has_capabilities() => {
                 Err(Fault::OutOfPlace(cell.command))
             }
             (Stage::Open, Command::BESIDE | Command::ARRIVED)
@@ -568,11 +514,11 @@ impl Channel {
         rng: &mut dyn CryptoRng,
         body: &[u8],
     ) -> Result<CellOutcome, Fault> {
-        self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
+        self.negotiation.take_versions(body)?;
         self.stage = Stage::Proofs;
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
-            let versions = link::put_versions(self.versions);
+            let versions = link::put_versions(self.negotiation.versions());
             self.say_variable_as(Width::Two, Command::VERSIONS, &versions);
             self.say_variable(Command::CERTS, &certs);
             self.say_variable(Command::AUTH_CHALLENGE, &link::put_challenge(&random(rng)));
@@ -631,12 +577,11 @@ impl Channel {
     }
 
     fn take_capabilities(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
-        let command = Command::CAPABILITIES;
-        if self.theirs.is_some() || self.is_initiator() && !self.proven {
-            return Err(Fault::OutOfPlace(command));
+        if self.is_initiator() && !self.proven {
+            return Err(Fault::OutOfPlace(Command::CAPABILITIES));
         }
-        self.theirs = Some(link::read_capabilities(body).ok_or(Fault::Malformed(command))?);
-        if self.agreed().early {
+        self.negotiation.take_capabilities(body)?;
+        if self.negotiation.agreed().early {
             self.order = Some(Box::default());
             // What was said already, NETINFO the last of it, bears no numbers.
             self.unfixed = self.said_netinfo.then_some(self.outbox.len());
@@ -646,8 +591,7 @@ impl Channel {
 
     fn take_netinfo(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let info = link::read_netinfo(body).ok_or(Fault::Malformed(Command::NETINFO))?;
-        let has_told = self.version != WITH_CAPABILITIES || self.theirs.is_some();
-        if !has_told || self.is_initiator() && !self.proven {
+        if !self.negotiation.is_done() || self.is_initiator() && !self.proven {
             return Err(Fault::OutOfPlace(Command::NETINFO));
         }
         self.seen_as = info.seen;
@@ -705,9 +649,8 @@ impl Channel {
             seen: Some(self.start.peer),
             own: self.start.own.clone(),
         };
-        if self.version == WITH_CAPABILITIES {
-            let wanted = self.start.capabilities.wanted();
-            self.say(0, Command::CAPABILITIES, &link::put_capabilities(wanted));
+        if let Some(capabilities) = self.negotiation.capabilities() {
+            self.say(0, Command::CAPABILITIES, &capabilities);
         }
         self.say(0, Command::NETINFO, &link::put_netinfo(&info));
         // What is said from now on bears numbers, if both speak so.
@@ -739,13 +682,13 @@ mod tests {
     const TLS: &[u8] = b"the TLS certificate";
     const TOKEN: BesideToken = [7; 16];
 
-    fn credentials(seed: u64) -> Arc<Credentials> {
+    pub(super) fn credentials(seed: u64) -> Arc<Credentials> {
         let mut rng = stream(seed, 0, "relay");
         let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
         Arc::new(keys.credentials(&mut rng, TLS, UNIX).unwrap())
     }
 
-    fn start(peer_certificate: Option<[u8; 32]>) -> Start {
+    pub(super) fn start(peer_certificate: Option<[u8; 32]>) -> Start {
         let start = Start::new(Time::ZERO, UNIX, Ipv4Addr::LOCALHOST.into());
         Start { peer_certificate, ..start }
     }
@@ -795,7 +738,7 @@ mod tests {
     }
 
     /// Two ends that have agreed, of which these want QUIC beside it and cells with numbers.
-    fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
+    pub(super) fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
             let unless_unordered = port == Some(1);
@@ -818,159 +761,7 @@ mod tests {
         ends
     }
 
-    #[test]
-    fn what_both_ends_want_is_agreed() {
-        let agreed = |early, beside| Extensions { early, beside };
-        for (one, two, version, both) in [
-            ((None, false), (Some(9), false), 5, agreed(false, false)),
-            ((None, false), (None, false), 5, agreed(false, false)),
-            ((Some(0), false), (None, true), 103, agreed(false, false)),
-            ((None, true), (Some(9), true), 103, agreed(true, false)),
-            ((Some(0), true), (Some(9), false), 103, agreed(false, true)),
-            ((Some(0), true), (Some(9), true), 103, agreed(true, true)),
-        ] {
-            let ends = wanting(one, two);
-            for end in &ends {
-                assert!(end.is_open() && end.version == version, "{one:?} {two:?}");
-                assert_eq!(end.agreed(), both, "{one:?} {two:?}");
-                assert_eq!(end.order.is_some(), both.early);
-                assert_eq!(end.is_held_back(), both.early, "until records have one size");
-                assert_eq!(end.takes_detours(), both.beside && !both.early);
-            }
-        }
-    }
-
-    /// The cells that a channel has to say, of link protocol 4 and later.
-    fn said(channel: &mut Channel) -> Vec<Command> {
-        let mut bytes = std::mem::take(&mut channel.outbox);
-        let first = if channel.stage == Stage::Versions { Width::Two } else { channel.width() };
-        let mut cells = Cells::new(&mut bytes, first, LONGEST);
-        let mut commands = Vec::new();
-        while let Some(cell) = cells.next_cell().unwrap() {
-            commands.push(cell.command);
-        }
-        commands
-    }
-
-    /// A responder that wants all, and has heard VERSIONS of these.
-    fn asked(versions: &[u16]) -> Channel {
-        let mut responder = wanting_all(Role::Responder(credentials(2)));
-        let body = link::put_versions(versions);
-        let mut cell = Vec::new();
-        cell::put_variable(&mut cell, Width::Two, Command::VERSIONS, &body);
-        let mut cells = Cells::new(&mut cell, Width::Two, LONGEST);
-        let cell = cells.next_cell().unwrap().unwrap();
-        responder.take(&mut stream(3, 0, "link"), &cell).unwrap();
-        responder
-    }
-
-    fn wanting_all(role: Role) -> Channel {
-        let ordered = Capabilities::ORDERED;
-        let capabilities = Capabilities { early: true, beside: true, ..ordered };
-        Channel::new(role, Start { capabilities, ..start(None) })
-    }
-
-    #[test]
-    fn versions_names_one_number_of_ours_and_none_where_nothing_is_wanted() {
-        let named = |channel: &Channel| channel.outbox[5..].to_vec();
-        let all = wanting_all(Role::Client);
-        assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
-        assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
-        let with = |capabilities| Start { capabilities, ..start(None) };
-        let lanes = Capabilities { early: true, beside: true, ..Capabilities::LANES };
-        assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
-    }
-
-    #[test]
-    fn capabilities_are_said_before_netinfo_and_to_who_named_103_alone() {
-        let stock = &[3, 4, 5][..];
-        let former = &[3, 4, 5, 100, 101, 102][..];
-        for (versions, speaks) in [(stock, 5), (former, 5), (&[4, 5, 103], 103)] {
-            let mut responder = asked(versions);
-            assert_eq!(responder.version, speaks, "{versions:?}");
-            let mut bytes = std::mem::take(&mut responder.outbox);
-            let mut cells = Cells::new(&mut bytes, Width::Two, LONGEST);
-            assert_eq!(cells.next_cell().unwrap().unwrap().command, Command::VERSIONS);
-            let taken = cells.taken();
-            responder.outbox = bytes.split_off(taken);
-            let (certs, challenge) = (Command::CERTS, Command::AUTH_CHALLENGE);
-            let all = [certs, challenge, Command::CAPABILITIES, Command::NETINFO];
-            let expected: Vec<Command> = match speaks {
-                103 => all.to_vec(),
-                _ => vec![certs, challenge, Command::NETINFO],
-            };
-            assert_eq!(said(&mut responder), expected, "{versions:?}");
-        }
-    }
-
-    /// What a channel makes of a fixed-length cell.
-    fn hears(channel: &mut Channel, command: Command, body: &[u8]) -> Result<CellOutcome, Fault> {
-        let mut bytes = Vec::new();
-        cell::put_fixed(&mut bytes, 0, command, body);
-        let mut cells = Cells::new(&mut bytes, Width::Four, 0);
-        channel.take(&mut stream(4, 0, "link"), &cells.next_cell().unwrap().unwrap())
-    }
-
-    #[test]
-    fn capabilities_out_of_place_end_the_link() {
-        let command = Command::CAPABILITIES;
-        let out_of_place = Err(Fault::OutOfPlace(command));
-        let all = link::put_capabilities(Extensions { early: true, beside: true });
-        let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
-        // Before VERSIONS, on either end.
-        for role in [Role::Client, Role::Responder(credentials(2))] {
-            assert_eq!(hears(&mut wanting_all(role), command, &all), out_of_place);
-        }
-        // To who named no 103, before NETINFO; behind it, as any command that nobody knows.
-        let mut stock = asked(&[4, 5]);
-        assert_eq!(hears(&mut stock, command, &all), out_of_place);
-        let mut stock = asked(&[4, 5]);
-        assert_eq!(hears(&mut stock, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
-        assert_eq!(hears(&mut stock, command, &all), Ok(CellOutcome::Circuit));
-        assert_eq!(stock.agreed(), Extensions::default());
-        // Twice, and behind NETINFO.
-        let mut twice = asked(&[5, 103]);
-        assert_eq!(hears(&mut twice, command, &all), Ok(CellOutcome::Own));
-        assert_eq!(hears(&mut twice, command, &all), out_of_place);
-        let mut late = asked(&[5, 103]);
-        assert_eq!(hears(&mut late, command, &all), Ok(CellOutcome::Own));
-        assert_eq!(hears(&mut late, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
-        assert_eq!(hears(&mut late, command, &all), out_of_place);
-        // Not at all.
-        let missing = hears(&mut asked(&[5, 103]), Command::NETINFO, &netinfo);
-        assert_eq!(missing, Err(Fault::OutOfPlace(Command::NETINFO)));
-        // To who opened the link, before it knows who speaks.
-        let mut one = wanting_all(Role::Client);
-        let mut versions = Vec::new();
-        cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5, 0, 103]);
-        let mut cells = Cells::new(&mut versions, Width::Two, LONGEST);
-        one.take(&mut stream(1, 0, "link"), &cells.next_cell().unwrap().unwrap()).unwrap();
-        assert_eq!(hears(&mut one, command, &all), out_of_place);
-    }
-
-    #[test]
-    fn capabilities_of_a_wrong_length_end_the_link_and_unknown_ones_are_ignored() {
-        let command = Command::CAPABILITIES;
-        for body in [&[0][..], &[0, 3]] {
-            let heard = hears(&mut asked(&[5, 103]), command, body);
-            assert_eq!(heard, Err(Fault::Malformed(command)), "{body:?}");
-        }
-        for (body, early, beside) in [
-            (&[1, 0][..], false, false),
-            (&[1, 1], true, false),
-            (&[1, 2], false, true),
-            (&[1, 0xff], true, true),
-            (&[1, 0xfc], false, false),
-            (&[3, 3, 0xff, 0xff], true, true),
-            (&[1, 1, 2, 3], true, false),
-        ] {
-            let mut responder = asked(&[5, 103]);
-            assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
-            assert_eq!(responder.agreed(), Extensions { early, beside }, "{body:?}");
-        }
-    }
-
-    /// What a channel makes of a cell of its own.
+    /// Gives a channel a QUIC cell with this body.
     fn takes(channel: &mut Channel, body: &[u8]) -> Result<CellOutcome, Fault> {
         let mut bytes = Vec::new();
         cell::put_fixed(&mut bytes, 0, Command::QUIC, body);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod world;
+use anabranch_testkit::onion_world as world;
 
 use std::time::Duration;
 

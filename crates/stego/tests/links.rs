@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod world;
+use anabranch_testkit::stego_world as world;
 
 use std::time::Duration;
 

@@ -1,11 +1,28 @@
-//! What the tests of several crates share. No program depends on it.
+//! Worlds, peers and rules that the tests of several crates share. No program depends on it.
 //!
-//! * [`silent_port`] keeps ports at which nobody listens.
-//! * [`every_link`] has the rules that every link keeps.
-//! * [`quic_pair`] joins two QUIC endpoints by lines in memory.
+//! * `silent_port` keeps ports at which nobody listens.
+//! * `every_link` has the rules that every link keeps; `mock_link` is a link without keys.
+//! * `quic_pair` joins two QUIC endpoints by lines in memory.
+//! * `onion_world` has a client and relays, with links in memory between them; `comps_world` a
+//!   splitter and its peers; `tunnel_world` a near and a far end; `stego_world` a client and a
+//!   server of camouflage.
+//!
+//! Each but the first stands behind the feature of the crate that it is about.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(feature = "comps")]
+pub mod comps_world;
+#[cfg(feature = "links")]
 pub mod every_link;
+#[cfg(feature = "links")]
+pub mod mock_link;
+#[cfg(feature = "onion")]
+pub mod onion_world;
+#[cfg(feature = "links")]
 pub mod quic_pair;
 pub mod silent_port;
+#[cfg(feature = "stego")]
+pub mod stego_world;
+#[cfg(feature = "tunnel")]
+pub mod tunnel_world;

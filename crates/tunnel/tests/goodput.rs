@@ -2,9 +2,8 @@
 //! Everything is emulated: a seed gives the same figure on any machine (`--nocapture` prints them).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-#![allow(dead_code, reason = "other tests use the rest of the world")]
 
-mod world;
+use anabranch_testkit::tunnel_world as world;
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod world;
+use anabranch_testkit::tunnel_world as world;
 
 use std::time::Duration;
 

@@ -22,8 +22,7 @@ use recorded::{Choice, Load};
 
 mod play;
 mod recorded;
-#[path = "../../../../crates/onion/tests/world/mod.rs"]
-mod world;
+use anabranch_testkit::onion_world as world;
 
 /// Play recorded page loads by circuits of several legs, and write what each leg's guard sees.
 ///

@@ -6,8 +6,7 @@
 mod legs;
 mod merged;
 mod resilient;
-#[path = "../world/mod.rs"]
-mod world;
+use anabranch_testkit::onion_world as world;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -47,7 +47,7 @@ pub(super) struct Station<C> {
     spare: Spare,
     /// The addresses that neighbours are told are ours; none for a client.
     pub(super) own: Vec<IpAddr>,
-    /// What the other shards of a relay that has any know of its links.
+    /// Links of the relay's other shards, if it has any.
     claims: Option<ShardClaims>,
     /// Links are opened for one circuit each, whatever siblings have.
     dedicates_links: bool,
@@ -56,7 +56,7 @@ pub(super) struct Station<C> {
     rested: Time,
 }
 
-/// Whose a token is.
+/// Owner of a token of the poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// One of the role's single files.
@@ -70,7 +70,7 @@ pub(super) enum Token {
 }
 
 impl Token {
-    /// Whose it is.
+    /// Returns the owner of `token`.
     pub(super) fn of(token: u64) -> Token {
         match token {
             0..LISTENERS => Token::File(token),
@@ -175,7 +175,7 @@ impl<C: Core> Station<C> {
         all.fold([0; 2], |sum, some| [sum[0] + some[0], sum[1] + some[1]])
     }
 
-    /// What came of QUIC links so far, if there may be any.
+    /// Returns the counters of QUIC links, if there may be any.
     pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }

@@ -1,4 +1,4 @@
-//! What transfers the bytes of one core's links. A [`Carrier`] has sockets (or rings) and the links
+//! Carriers of the bytes of one core's links. A [`Carrier`] has sockets (or rings) and the links
 //! that go by them; the station asks all of them alike.
 //!
 //! * [`tcp`]: TLS links, each with a TCP connection of its own.
@@ -40,7 +40,7 @@ pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// What a core has to send: appends cells up to a length, and returns whether there are more.
+/// Source of a core's cells: appends cells up to a length, and returns whether there are more.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
@@ -65,7 +65,7 @@ pub(super) struct Opened {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of the certificate that we showed, if the neighbour opened it.
     pub(super) own: Option<[u8; 32]>,
-    /// What the link can do. Another may stand beside it where nothing is between, so that the
+    /// Capabilities of the link. Another may stand beside it where nothing is between, so that the
     /// neighbour's address is the neighbour's.
     pub(super) capabilities: Capabilities,
 }

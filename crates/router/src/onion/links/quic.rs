@@ -73,10 +73,10 @@ pub struct QuicLinking {
     pub congestion: Congestion,
 }
 
-/// What came of QUIC links so far.
+/// Counters of QUIC links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicCounts {
-    /// What the sockets' endpoints count.
+    /// Counters of the sockets' endpoints.
     pub endpoints: EndpointCounts,
     /// Links that we could not open: UDP is blocked, or nobody answers.
     pub failed: u64,
@@ -100,7 +100,7 @@ struct Port {
     at: SocketAddr,
     /// Links come in here.
     takes: bool,
-    /// What the socket's buffer had no room for: nothing else goes before it.
+    /// Packets for which the socket's buffer had no room: nothing else goes before them.
     blocked: Option<(Packets, Vec<u8>)>,
     /// Links that want to send behind it.
     waiting: BTreeSet<ConnId>,
@@ -151,7 +151,7 @@ struct QuicConn {
 pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,
-    /// Who comes in is counted with others.
+    /// Counts incoming connections together with other entrances'.
     entrance: Option<Entrance>,
     /// Which of the sockets at their addresses ours are.
     place: Place,
@@ -171,7 +171,7 @@ pub(in crate::onion) struct QuicLinks {
     /// Sockets are not read until bytes may pass again; links that wait for that to send.
     paused: bool,
     held: BTreeSet<LinkId>,
-    /// What the poller is to tell of the sockets has changed.
+    /// The interest in the sockets has changed since the poller was given it.
     unwatched: bool,
     /// Bytes that went over the wire: received, sent.
     transferred: [u64; 2],
@@ -242,7 +242,7 @@ impl QuicLinks {
         self.entrance = None;
     }
 
-    /// What a neighbour of this address is to be told of us.
+    /// Returns how a QUIC link is wanted beside a link of the neighbour at `peer`.
     pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicWish {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -252,7 +252,7 @@ impl QuicLinks {
         QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
     }
 
-    /// What a connection ID of ours may begin with.
+    /// Returns a first byte for a connection ID of ours.
     fn begins(&self) -> u8 {
         let mut chance = [0];
         // Any byte of the place would do; who sees the line is to learn nothing from it.
@@ -321,7 +321,7 @@ impl QuicLinks {
         id
     }
 
-    /// What came of them so far.
+    /// Returns the counters of these links.
     pub(in crate::onion) fn counts(&self) -> QuicCounts {
         let counts = self.ports.iter().map(|port| port.endpoint.counts());
         let mut endpoints = counts.fold(EndpointCounts::default(), EndpointCounts::with);

@@ -81,7 +81,7 @@ pub(in crate::onion) struct Rings {
     rung: VecDeque<LinkId>,
 }
 
-/// What all shards know of the relays that any of them has a link to.
+/// Relays to which any shard of ours has a link, shared by the shards.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
@@ -149,7 +149,7 @@ struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
-    /// What was fetched and not yet put into the ring.
+    /// Bytes that were fetched and are not yet in the ring.
     rest: Vec<u8>,
     /// The core has more.
     wants: bool,
@@ -324,12 +324,12 @@ impl ShardClaims {
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// What was claimed is this link.
+    /// Counts `link` as the claimed link to `neighbour`.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
 
-    /// What was claimed cannot be had.
+    /// Releases the claim on `neighbour`, to which no link can be opened.
     pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }

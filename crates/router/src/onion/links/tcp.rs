@@ -42,7 +42,7 @@ pub(in crate::onion) struct TcpLinks {
     may_be_unordered: bool,
     /// Links by the names that it has for them.
     tapped: BTreeMap<Cookie, LinkId>,
-    /// What came of it on links that are gone.
+    /// Counters of early records on links that are gone.
     early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
@@ -57,7 +57,7 @@ pub(in crate::onion) struct TcpLinks {
     limits: Option<Limits>,
     /// Of which protocol the sockets are of those that are opened straight.
     pub(in crate::onion) tcp: TcpKind,
-    /// To whom alone they lead, and how, if not straight to everybody.
+    /// Bridges to which alone links are opened, and the routes there.
     ways: Option<BridgeWays>,
     /// Cells wait for room in the kernel.
     by_room: bool,
@@ -137,7 +137,7 @@ impl TcpLinks {
         counts.fold(self.early, EarlyCounts::with)
     }
 
-    /// What links show now.
+    /// Returns the context of new links, with the certificate that they show.
     pub(in crate::onion) fn context(&self) -> &Context {
         &self.context
     }
@@ -488,126 +488,15 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use anabranch_links::{Fault, Link, Promises, State, StreamLink};
     use anabranch_onion::circuitmux::kist;
     use anabranch_pt::BridgeLine;
+    use anabranch_testkit::mock_link::MockLink;
+    use anabranch_testkit::silent_port::SilentPort;
     use socket2::SockRef;
 
     use super::*;
     use crate::onion::dirclient::unix;
     use crate::onion::ways::Transports;
-    use anabranch_testkit::silent_port::SilentPort;
-
-    /// A link that has nothing to say before a certain time, and then one byte.
-    struct Late(Option<Time>);
-
-    impl Link for Late {
-        fn promises(&self) -> Promises {
-            Promises { whole: true, lanes: false, record: 1 }
-        }
-
-        fn state(&self) -> State {
-            State::Open
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
-            Ok(0)
-        }
-
-        fn write(&mut self, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn peer_certificate(&self) -> Option<&[u8]> {
-            None
-        }
-
-        fn own_certificate(&self) -> &[u8] {
-            &[]
-        }
-
-        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
-            Err(Fault::Misuse("it has no keys"))
-        }
-
-        fn rest(&mut self) -> usize {
-            0
-        }
-
-        fn close(&mut self) {}
-    }
-
-    impl StreamLink for Late {
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
-            let due = self.0.take_if(|time| *time <= now).is_some();
-            into.extend(due.then_some(7));
-            due
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            self.0
-        }
-    }
-
-    /// A link that changes nothing.
-    #[derive(Default)]
-    struct Pipe(Vec<u8>);
-
-    impl Link for Pipe {
-        fn promises(&self) -> Promises {
-            Promises { whole: true, lanes: false, record: 16_384 }
-        }
-
-        fn state(&self) -> State {
-            State::Open
-        }
-
-        fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
-            Ok(0)
-        }
-
-        fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
-            self.0.extend_from_slice(plain);
-            Ok(())
-        }
-
-        fn peer_certificate(&self) -> Option<&[u8]> {
-            None
-        }
-
-        fn own_certificate(&self) -> &[u8] {
-            &[]
-        }
-
-        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
-            Err(Fault::Misuse("it has no keys"))
-        }
-
-        fn rest(&mut self) -> usize {
-            0
-        }
-
-        fn close(&mut self) {}
-    }
-
-    impl StreamLink for Pipe {
-        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
-            Ok(())
-        }
-
-        fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
-            into.append(&mut self.0);
-            !into.is_empty()
-        }
-
-        fn next_timeout(&self) -> Option<Time> {
-            None
-        }
-    }
 
     #[test]
     fn a_link_that_has_a_clock_is_called_when_it_wants() {
@@ -620,7 +509,7 @@ mod tests {
         let conn = Conn::dial(
             target,
             0,
-            Box::new(Late(Some(due))),
+            Box::new(MockLink::late(due, 7)),
             (&mut Tap::none(), None, TcpKind::Single),
         )
         .unwrap();
@@ -702,7 +591,7 @@ mod tests {
             let conn = Conn::dial(
                 target,
                 0,
-                Box::new(Pipe::default()),
+                Box::new(MockLink::new(16_384)),
                 (&mut Tap::none(), None, TcpKind::Single),
             )
             .unwrap();

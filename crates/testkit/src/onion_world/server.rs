@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-pub fn resolve(now: Time, relay: &mut Relay, stream: StreamKey, name: &str) {
+pub(super) fn resolve(now: Time, relay: &mut Relay, stream: StreamKey, name: &str) {
     let answer = match name {
         "known" => Answer::Address(Ipv4Addr::new(192, 0, 2, 7).into()),
         _ => Answer::Never,

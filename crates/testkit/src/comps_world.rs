@@ -3,12 +3,7 @@
 //! The core's datagrams cross a `netem::Link` for each path and direction. Clients and the server
 //! are small models of what real ones do with addresses.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "each test file uses its part of the world"
-)]
+#![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
 //! A near end, a far end and the paths between them, in memory.
 
-#[allow(dead_code, reason = "goodput.rs alone uses it")]
-pub(crate) mod tcp;
+#![allow(missing_docs, reason = "helpers of tests, named by what they do")]
+
+pub mod tcp;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
 
 /// What the server behind the far end is called.
-pub(crate) const LABEL: &str = "home";
+pub const LABEL: &str = "home";
 /// The program whose datagrams are carried.
 const FLOW: u16 = 0xfffe;
 /// The client's wall clock at the beginning, milliseconds.
@@ -23,39 +24,39 @@ const WALL: u64 = 1_800_000_000_000;
 /// One direction of a path.
 type Wire = Link<Vec<u8>>;
 
-pub(crate) struct World {
-    pub(crate) now: Time,
-    pub(crate) near: Near<Stream>,
-    pub(crate) far: Far<Stream>,
-    pub(crate) client: Option<ClientId>,
+pub struct World {
+    pub now: Time,
+    pub near: Near<Stream>,
+    pub far: Far<Stream>,
+    pub client: Option<ClientId>,
     /// The near end's address on each path.
-    pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) up: Vec<Wire>,
-    pub(crate) down: Vec<Wire>,
-    pub(crate) cut: Vec<bool>,
+    pub addresses: Vec<SocketAddr>,
+    pub up: Vec<Wire>,
+    pub down: Vec<Wire>,
+    pub cut: Vec<bool>,
     /// Paths by which nothing comes down, while what goes up arrives.
-    pub(crate) cut_down: Vec<bool>,
+    pub cut_down: Vec<bool>,
     /// Handshakes that the far end answered.
-    pub(crate) handshakes: usize,
+    pub handshakes: usize,
     /// Sessions opened at the far end.
-    pub(crate) begun: usize,
+    pub begun: usize,
     splitters: [Splitter; 2],
     /// Whether the schedule looks at windows, and what waits for them upwards and downwards.
     windows: bool,
-    pub(crate) backlogs: [Backlog<Vec<u8>>; 2],
+    pub backlogs: [Backlog<Vec<u8>>; 2],
     /// Datagrams that came out at the far end and at the near end, and when.
-    pub(crate) out: [Vec<(Time, Vec<u8>)>; 2],
+    pub out: [Vec<(Time, Vec<u8>)>; 2],
     /// Everything that an observer of each path saw.
-    pub(crate) seen: Vec<Vec<Vec<u8>>>,
+    pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
 }
 
-pub(crate) fn pair(seed: u64) -> (KeyPair, KeyPair) {
+pub fn pair(seed: u64) -> (KeyPair, KeyPair) {
     let made = |entity| KeyPair::generate(&mut stream(seed, entity, "keys"));
     (made(1), made(2))
 }
 
-pub(crate) fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Near<Stream> {
+pub fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Near<Stream> {
     let near = Near::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near"));
     let mut near = near.unwrap();
     near.prefer_aes(true);
@@ -64,17 +65,12 @@ pub(crate) fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16
 
 impl World {
     /// With paths of these settings, each way.
-    pub(crate) fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
+    pub fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
         World::scheduled(seed, paths, "uniform", every)
     }
 
     /// The same by this schedule.
-    pub(crate) fn scheduled(
-        seed: u64,
-        paths: &[LinkSettings],
-        schedule: &str,
-        every: &str,
-    ) -> World {
+    pub fn scheduled(seed: u64, paths: &[LinkSettings], schedule: &str, every: &str) -> World {
         let spec = Spec::over_windows(schedule).unwrap();
         let windows = spec.family().needs_windows;
         let (near_keys, far_keys) = pair(seed);
@@ -118,7 +114,7 @@ impl World {
     }
 
     /// Everything that is due by `until` happens.
-    pub(crate) fn run_until(&mut self, until: Time) {
+    pub fn run_until(&mut self, until: Time) {
         loop {
             self.speak();
             let wires = self.up.iter().chain(&self.down).filter_map(Link::next_timeout).min();
@@ -135,12 +131,12 @@ impl World {
         }
     }
 
-    pub(crate) fn run_for(&mut self, time: Duration) {
+    pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.now + time);
     }
 
     /// A datagram of the program; false if it had to wait, or was lost.
-    pub(crate) fn send_up(&mut self, datagram: &[u8]) -> bool {
+    pub fn send_up(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[0].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
             self.drain_up();
@@ -153,7 +149,7 @@ impl World {
     }
 
     /// A datagram of the server.
-    pub(crate) fn send_down(&mut self, datagram: &[u8]) -> bool {
+    pub fn send_down(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[1].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
             self.drain_down();
@@ -165,11 +161,11 @@ impl World {
         self.seal_down(client, path, datagram)
     }
 
-    pub(crate) fn views_up(&mut self) -> Vec<PathView> {
+    pub fn views_up(&mut self) -> Vec<PathView> {
         (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect()
     }
 
-    pub(crate) fn views_down(&self, client: ClientId) -> Vec<PathView> {
+    pub fn views_down(&self, client: ClientId) -> Vec<PathView> {
         (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect()
     }
 
@@ -225,7 +221,7 @@ impl World {
     }
 
     /// The far end is started again: it knows its keys, and nothing else.
-    pub(crate) fn restart_far(&mut self) {
+    pub fn restart_far(&mut self) {
         let (near_keys, far_keys) = pair(self.seed);
         let rng = stream(self.seed + 1, 8, "far");
         self.far = Far::new(far_keys, &[(near_keys.public, [9; 32])], &[], rng);
@@ -305,11 +301,11 @@ impl World {
     }
 }
 
-pub(crate) fn address(place: usize) -> SocketAddr {
+pub fn address(place: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, place as u8 + 1], 40_000))
 }
 
 /// 100 Mbit/s, this delay each way, and a queue of 50 ms.
-pub(crate) fn path(delay_ms: u64) -> LinkSettings {
+pub fn path(delay_ms: u64) -> LinkSettings {
     LinkSettings { delay: Duration::from_millis(delay_ms), ..LinkSettings::with_rate(100_000_000) }
 }

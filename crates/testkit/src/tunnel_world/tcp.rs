@@ -8,14 +8,14 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 /// Bytes of a segment and of an acknowledgement, headers included.
-pub(crate) const SEGMENT: usize = 1_380;
+pub const SEGMENT: usize = 1_380;
 const ACK: usize = 100;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 const LEAST_RTO: Duration = Duration::from_millis(200);
 
 /// The end that sends without end.
-pub(crate) struct Sender {
+pub struct Sender {
     next: u32,
     /// What is under way: when it was sent, and whether it is taken for lost.
     out: BTreeMap<u32, (Time, bool)>,
@@ -41,7 +41,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(now: Time) -> Sender {
+    pub fn new(now: Time) -> Sender {
         Sender {
             next: 0,
             out: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl Sender {
     }
 
     /// The next segment that may leave.
-    pub(crate) fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
+    pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         if self.out.len() - self.lost.len() >= self.window as usize {
             return None;
         }
@@ -79,7 +79,7 @@ impl Sender {
         Some(segment)
     }
 
-    pub(crate) fn acknowledged(&mut self, now: Time, ack: &[u8]) {
+    pub fn acknowledged(&mut self, now: Time, ack: &[u8]) {
         self.acked_at = now;
         let numbers = ack.chunks_exact(4).map(|four| u32::from_be_bytes(four.try_into().unwrap()));
         let numbers: Vec<u32> = numbers.collect();
@@ -115,7 +115,7 @@ impl Sender {
     }
 
     /// What time alone brings.
-    pub(crate) fn tick(&mut self, now: Time) {
+    pub fn tick(&mut self, now: Time) {
         let patience = LEAST_RTO.max(self.srtt * 2);
         if !self.out.is_empty() && now.since(self.acked_at) > patience {
             self.acked_at = now;
@@ -195,17 +195,17 @@ impl Sender {
 
 /// The end that receives.
 #[derive(Default)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     next: u32,
     waiting: BTreeSet<u32>,
     owed: Vec<u32>,
     /// Bytes that came in order.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Receiver {
     /// Takes a segment; an acknowledgement, if one is due.
-    pub(crate) fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
+    pub fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
         let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
         if number >= self.next {
             self.waiting.insert(number);

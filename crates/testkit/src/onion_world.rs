@@ -1,13 +1,6 @@
 //! A client and relays as cores, joined by reliable pipes with delay and rate. A run is a function
 //! of its seed.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "each test file uses its part of the world, and one takes a core's time"
-)]
+#![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 mod pipe;
 mod server;

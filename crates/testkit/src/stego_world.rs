@@ -1,6 +1,6 @@
 //! A client, a server and the connections between them, in memory: TCP as far as it matters here
 //! (bytes in order, a window, a socket's buffer), over one line each way.
-#![allow(unreachable_pub, dead_code, clippy::unwrap_used, reason = "helpers of several tests")]
+#![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl World {
         let profile = profile.parse().unwrap();
         let schedule = anabranch_multipath::schedule::Spec::over_windows("pull").unwrap();
         let (wall, mut covers) = (1_800_000_000, Covers::default());
-        covers.pictures.add(include_bytes!("../../testdata/colour.jpg")).unwrap();
+        covers.pictures.add(include_bytes!("../../stego/testdata/colour.jpg")).unwrap();
         let text = format!("[{}0]", format!("\"{}\",", "aB3_".repeat(90)).repeat(60));
         let head = |kind: &str| vec![("Content-Type".to_owned(), kind.to_owned())];
         covers.site.add(
@@ -173,7 +173,7 @@ impl World {
                 Object::new(
                     "/a.jpg",
                     head("image/jpeg"),
-                    include_bytes!("../../testdata/colour.jpg"),
+                    include_bytes!("../../stego/testdata/colour.jpg"),
                 ),
                 Object::new("/api/list", head("application/json"), text.as_bytes()),
             ]

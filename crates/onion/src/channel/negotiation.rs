@@ -1,0 +1,299 @@
+//! Negotiation of the link protocol (VERSIONS) and of capabilities of ours (CAPABILITIES).
+//!
+//! The numbers and the cells: `docs/spec/numbers.md`.
+
+use super::Fault;
+use crate::wire::cell::{Command, Width};
+use crate::wire::link::{self, Extensions};
+
+/// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
+const VERSIONS: [u16; 3] = [3, 4, 5];
+/// The same, and the one of ours, on links of which more is wanted.
+const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
+/// On links with lanes: nothing older speaks there.
+const OVER_LANES: [u16; 1] = [WITH_PADDING];
+/// As 5, and each end says by CAPABILITIES what it wants (`docs/spec/numbers.md`).
+const WITH_CAPABILITIES: u16 = 103;
+/// The first one with wide circuit IDs.
+const WITH_WIDE_IDS: u16 = 4;
+/// The first one with padding.
+const WITH_PADDING: u16 = 5;
+
+/// Capabilities of a link, as its carrier knows them, and those that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Each circuit has a lane of its own: its cells arrive in order, and wait for no other's.
+    /// Otherwise all cells are in one order.
+    pub lanes: bool,
+    /// All bytes arrive, those of a lane in the order in which they were sent, or the link ends.
+    pub whole: bool,
+    /// Records can be opened before their turn, if the neighbour wants it too.
+    pub early: bool,
+    /// A link with lanes may stand beside this one, if the neighbour wants it too.
+    pub beside: bool,
+}
+
+impl Capabilities {
+    /// Those of a link over a byte stream: one order, and nothing more.
+    pub const ORDERED: Capabilities =
+        Capabilities { lanes: false, whole: true, early: false, beside: false };
+    /// Those of a link with lanes.
+    pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
+
+    /// Returns the link protocols to name in VERSIONS.
+    pub(super) fn versions(self) -> &'static [u16] {
+        match (self.lanes, self.wanted()) {
+            (true, _) => &OVER_LANES,
+            (false, wanted) if wanted.any() => &WITH_OURS,
+            (false, _) => &VERSIONS,
+        }
+    }
+
+    /// Returns what VERSIONS and CAPABILITIES are to negotiate: nothing on links with lanes.
+    fn wanted(self) -> Extensions {
+        let is_stream = !self.lanes;
+        Extensions { early: self.early && is_stream, beside: self.beside && is_stream }
+    }
+}
+
+/// State of the negotiation at one end of a link.
+pub(super) struct Negotiation {
+    ours: Extensions,
+    /// Link protocols that we speak, and the agreed one; 0 before.
+    versions: &'static [u16],
+    version: u16,
+    /// The neighbour's wishes, once its CAPABILITIES cell was received.
+    theirs: Option<Extensions>,
+}
+
+impl Negotiation {
+    /// Begins the negotiation of a link with these capabilities.
+    pub(super) fn new(capabilities: Capabilities) -> Negotiation {
+        Negotiation { ours: capabilities.wanted(), versions: &VERSIONS, version: 0, theirs: None }
+    }
+
+    /// Restricts the link protocols to `versions`.
+    pub(super) fn speak(&mut self, versions: &'static [u16]) {
+        self.versions = versions;
+    }
+
+    /// Returns the link protocols that we speak.
+    pub(super) fn versions(&self) -> &'static [u16] {
+        self.versions
+    }
+
+    /// Returns the width of circuit IDs in the agreed protocol, and in VERSIONS before.
+    pub(super) fn width(&self) -> Width {
+        if self.version < WITH_WIDE_IDS { Width::Two } else { Width::Four }
+    }
+
+    /// Returns true if the agreed protocol has padding.
+    pub(super) fn has_padding(&self) -> bool {
+        self.version >= WITH_PADDING
+    }
+
+    /// Returns true if each end of the agreed protocol sends CAPABILITIES.
+    pub(super) fn has_capabilities(&self) -> bool {
+        self.version == WITH_CAPABILITIES
+    }
+
+    /// Returns the body of our CAPABILITIES cell, if the agreed protocol has one.
+    pub(super) fn capabilities(&self) -> Option<[u8; 2]> {
+        self.has_capabilities().then(|| link::put_capabilities(self.ours))
+    }
+
+    /// Returns what both ends want; nothing before both are known.
+    pub(super) fn agreed(&self) -> Extensions {
+        self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
+    }
+
+    /// Returns true once nothing of the neighbour's is missing: NETINFO may follow.
+    pub(super) fn is_done(&self) -> bool {
+        !self.has_capabilities() || self.theirs.is_some()
+    }
+
+    /// Agrees on the highest protocol of both, from the body of VERSIONS.
+    ///
+    /// # Errors
+    /// [`Fault::NoVersion`] if there is none.
+    pub(super) fn take_versions(&mut self, body: &[u8]) -> Result<(), Fault> {
+        self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
+        Ok(())
+    }
+
+    /// Takes the body of the neighbour's CAPABILITIES cell.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfPlace`] for a second one, [`Fault::Malformed`] for a wrong length.
+    pub(super) fn take_capabilities(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let command = Command::CAPABILITIES;
+        if self.theirs.is_some() {
+            return Err(Fault::OutOfPlace(command));
+        }
+        self.theirs = Some(link::read_capabilities(body).ok_or(Fault::Malformed(command))?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::super::tests::{credentials, start, wanting};
+    use super::super::{CellOutcome, Channel, LONGEST, Role, Stage, Start};
+    use super::*;
+    use crate::wire::cell::{self, Cells};
+    use crate::wire::link::Info;
+
+    /// The cells that a channel has to say, of link protocol 4 and later.
+    fn said(channel: &mut Channel) -> Vec<Command> {
+        let mut bytes = std::mem::take(&mut channel.outbox);
+        let first = if channel.stage == Stage::Versions { Width::Two } else { channel.width() };
+        let mut cells = Cells::new(&mut bytes, first, LONGEST);
+        let mut commands = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            commands.push(cell.command);
+        }
+        commands
+    }
+
+    /// A responder that wants all, and has heard VERSIONS of these.
+    fn asked(versions: &[u16]) -> Channel {
+        let mut responder = wanting_all(Role::Responder(credentials(2)));
+        let body = link::put_versions(versions);
+        let mut cell = Vec::new();
+        cell::put_variable(&mut cell, Width::Two, Command::VERSIONS, &body);
+        let mut cells = Cells::new(&mut cell, Width::Two, LONGEST);
+        let cell = cells.next_cell().unwrap().unwrap();
+        responder.take(&mut stream(3, 0, "link"), &cell).unwrap();
+        responder
+    }
+
+    fn wanting_all(role: Role) -> Channel {
+        let ordered = Capabilities::ORDERED;
+        let capabilities = Capabilities { early: true, beside: true, ..ordered };
+        Channel::new(role, Start { capabilities, ..start(None) })
+    }
+
+    /// Gives a channel a fixed-length cell.
+    fn hears(channel: &mut Channel, command: Command, body: &[u8]) -> Result<CellOutcome, Fault> {
+        let mut bytes = Vec::new();
+        cell::put_fixed(&mut bytes, 0, command, body);
+        let mut cells = Cells::new(&mut bytes, Width::Four, 0);
+        channel.take(&mut stream(4, 0, "link"), &cells.next_cell().unwrap().unwrap())
+    }
+
+    #[test]
+    fn what_both_ends_want_is_agreed() {
+        let agreed = |early, beside| Extensions { early, beside };
+        for (one, two, version, both) in [
+            ((None, false), (Some(9), false), 5, agreed(false, false)),
+            ((None, false), (None, false), 5, agreed(false, false)),
+            ((Some(0), false), (None, true), 103, agreed(false, false)),
+            ((None, true), (Some(9), true), 103, agreed(true, false)),
+            ((Some(0), true), (Some(9), false), 103, agreed(false, true)),
+            ((Some(0), true), (Some(9), true), 103, agreed(true, true)),
+        ] {
+            let ends = wanting(one, two);
+            for end in &ends {
+                assert!(end.is_open() && end.negotiation.version == version, "{one:?} {two:?}");
+                assert_eq!(end.negotiation.agreed(), both, "{one:?} {two:?}");
+                assert_eq!(end.order.is_some(), both.early);
+                assert_eq!(end.is_held_back(), both.early, "until records have one size");
+                assert_eq!(end.takes_detours(), both.beside && !both.early);
+            }
+        }
+    }
+
+    #[test]
+    fn versions_names_one_number_of_ours_and_none_where_nothing_is_wanted() {
+        let named = |channel: &Channel| channel.outbox[5..].to_vec();
+        let all = wanting_all(Role::Client);
+        assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
+        assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
+        let with = |capabilities| Start { capabilities, ..start(None) };
+        let lanes = Capabilities { early: true, beside: true, ..Capabilities::LANES };
+        assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
+    }
+
+    #[test]
+    fn capabilities_are_said_before_netinfo_and_to_who_named_103_alone() {
+        let stock = &[3, 4, 5][..];
+        let former = &[3, 4, 5, 100, 101, 102][..];
+        for (versions, speaks) in [(stock, 5), (former, 5), (&[4, 5, 103], 103)] {
+            let mut responder = asked(versions);
+            assert_eq!(responder.negotiation.version, speaks, "{versions:?}");
+            let mut bytes = std::mem::take(&mut responder.outbox);
+            let mut cells = Cells::new(&mut bytes, Width::Two, LONGEST);
+            assert_eq!(cells.next_cell().unwrap().unwrap().command, Command::VERSIONS);
+            let taken = cells.taken();
+            responder.outbox = bytes.split_off(taken);
+            let (certs, challenge) = (Command::CERTS, Command::AUTH_CHALLENGE);
+            let all = [certs, challenge, Command::CAPABILITIES, Command::NETINFO];
+            let expected: Vec<Command> = match speaks {
+                103 => all.to_vec(),
+                _ => vec![certs, challenge, Command::NETINFO],
+            };
+            assert_eq!(said(&mut responder), expected, "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn capabilities_out_of_place_end_the_link() {
+        let command = Command::CAPABILITIES;
+        let out_of_place = Err(Fault::OutOfPlace(command));
+        let all = link::put_capabilities(Extensions { early: true, beside: true });
+        let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
+        // Before VERSIONS, on either end.
+        for role in [Role::Client, Role::Responder(credentials(2))] {
+            assert_eq!(hears(&mut wanting_all(role), command, &all), out_of_place);
+        }
+        // To who named no 103, before NETINFO; behind it, as any command that nobody knows.
+        let mut stock = asked(&[4, 5]);
+        assert_eq!(hears(&mut stock, command, &all), out_of_place);
+        let mut stock = asked(&[4, 5]);
+        assert_eq!(hears(&mut stock, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
+        assert_eq!(hears(&mut stock, command, &all), Ok(CellOutcome::Circuit));
+        assert_eq!(stock.negotiation.agreed(), Extensions::default());
+        // Twice, and behind NETINFO.
+        let mut twice = asked(&[5, 103]);
+        assert_eq!(hears(&mut twice, command, &all), Ok(CellOutcome::Own));
+        assert_eq!(hears(&mut twice, command, &all), out_of_place);
+        let mut late = asked(&[5, 103]);
+        assert_eq!(hears(&mut late, command, &all), Ok(CellOutcome::Own));
+        assert_eq!(hears(&mut late, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
+        assert_eq!(hears(&mut late, command, &all), out_of_place);
+        // Not at all.
+        let missing = hears(&mut asked(&[5, 103]), Command::NETINFO, &netinfo);
+        assert_eq!(missing, Err(Fault::OutOfPlace(Command::NETINFO)));
+        // To who opened the link, before it knows who speaks.
+        let mut one = wanting_all(Role::Client);
+        let mut versions = Vec::new();
+        cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5, 0, 103]);
+        let mut cells = Cells::new(&mut versions, Width::Two, LONGEST);
+        one.take(&mut stream(1, 0, "link"), &cells.next_cell().unwrap().unwrap()).unwrap();
+        assert_eq!(hears(&mut one, command, &all), out_of_place);
+    }
+
+    #[test]
+    fn capabilities_of_a_wrong_length_end_the_link_and_unknown_ones_are_ignored() {
+        let command = Command::CAPABILITIES;
+        for body in [&[0][..], &[0, 3]] {
+            let heard = hears(&mut asked(&[5, 103]), command, body);
+            assert_eq!(heard, Err(Fault::Malformed(command)), "{body:?}");
+        }
+        for (body, early, beside) in [
+            (&[1, 0][..], false, false),
+            (&[1, 1], true, false),
+            (&[1, 2], false, true),
+            (&[1, 0xff], true, true),
+            (&[1, 0xfc], false, false),
+            (&[3, 3, 0xff, 0xff], true, true),
+            (&[1, 1, 2, 3], true, false),
+        ] {
+            let mut responder = asked(&[5, 103]);
+            assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
+            assert_eq!(responder.negotiation.agreed(), Extensions { early, beside }, "{body:?}");
+        }
+    }
+}

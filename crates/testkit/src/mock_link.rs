@@ -1,0 +1,82 @@
+//! A link without a handshake and without records, for tests of what carries links.
+
+use anabranch_links::{Fault, Link, Promises, State, StreamLink};
+use anabranch_multipath::Time;
+
+/// Link over a byte stream that is open from the start, sends written bytes as they are, and
+/// ignores what it receives.
+#[derive(Debug)]
+pub struct MockLink {
+    record: usize,
+    unsent: Vec<u8>,
+    /// When it has a byte of its own to send, and that byte.
+    due: Option<(Time, u8)>,
+}
+
+impl MockLink {
+    /// A link whose records hold `record` bytes.
+    #[must_use]
+    pub fn new(record: usize) -> MockLink {
+        MockLink { record, unsent: Vec::new(), due: None }
+    }
+
+    /// A link that sends `byte` at `time`, though nothing was written.
+    #[must_use]
+    pub fn late(time: Time, byte: u8) -> MockLink {
+        MockLink { due: Some((time, byte)), ..MockLink::new(1) }
+    }
+}
+
+impl Link for MockLink {
+    fn promises(&self) -> Promises {
+        Promises { whole: true, lanes: false, record: self.record }
+    }
+
+    fn state(&self) -> State {
+        State::Open
+    }
+
+    fn read(&mut self, _: &mut Vec<u8>) -> Result<usize, Fault> {
+        Ok(0)
+    }
+
+    fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
+        self.unsent.extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn own_certificate(&self) -> &[u8] {
+        &[]
+    }
+
+    fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+        Err(Fault::Misuse("it has no keys"))
+    }
+
+    fn rest(&mut self) -> usize {
+        0
+    }
+
+    fn close(&mut self) {}
+}
+
+impl StreamLink for MockLink {
+    fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
+        into.append(&mut self.unsent);
+        let due = self.due.take_if(|(time, _)| *time <= now);
+        into.extend(due.map(|(_, byte)| byte));
+        !into.is_empty()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.due.map(|(time, _)| time)
+    }
+}
