@@ -124,14 +124,9 @@ impl Receiver {
         }
         let last = self.fin.unwrap_or(u64::MAX).min(self.advertised);
         bytes.truncate(last.saturating_sub(start) as usize);
-        let end = start + bytes.len() as u64;
         self.segment = self.segment.max(bytes.len());
         self.restart_quick(now);
-        if end <= self.nxt && !bytes.is_empty() {
-            stats.duplicates += 1;
-            self.duplicate = Some((start, end));
-            self.ack_now = true;
-        } else if start <= self.nxt {
+        if start <= self.nxt {
             self.extend(now, (start, bytes), timers);
         } else {
             stats.out_of_order += 1;
@@ -142,6 +137,12 @@ impl Receiver {
             self.nxt += 1;
             self.ack_now = true;
         }
+    }
+
+    /// Reports `start..end` as received before, in the next acknowledgement (RFC 2883).
+    pub(crate) fn report(&mut self, start: u64, end: u64) {
+        self.duplicate = Some((start, end));
+        self.ack_now = true;
     }
 
     /// After a pause, the peer's window starts small: acknowledgements go at once again.

@@ -25,6 +25,10 @@ impl Connection {
             self.syn_due = true;
             return;
         }
+        if self.crosses(&segment, start) {
+            self.receiver.ack_now = true;
+            return self.establish(now);
+        }
         let reset = segment.flags.has(Flags::RST);
         let stamps = segment.options.timestamps;
         if !reset && self.stamps.is_old(now, stamps) {
@@ -51,8 +55,16 @@ impl Connection {
 
     /// The peer's SYN again, to which the answer was lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
-        let syn = segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST);
-        syn && self.state == State::SynReceived && start == 0
+        let flags = segment.flags;
+        let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
+        alone && self.state == State::SynReceived && start == 0
+    }
+
+    /// The answer to our SYN of a peer that opened at the same time (RFC 9293, section 3.5).
+    fn crosses(&self, segment: &Segment, start: u64) -> bool {
+        let flags = segment.flags;
+        let answers = flags.has(Flags::SYN | Flags::ACK) && !flags.has(Flags::RST);
+        answers && self.awaits_handshake() && start == 0 && segment.ack == self.iss + 1
     }
 
     /// A segment outside the window is acknowledged, so that the peer learns where we are; a probe
@@ -60,6 +72,12 @@ impl Connection {
     /// where it is new, because data may cross a closed window.
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
+        if start + segment.payload.len() as u64 <= self.receiver.nxt()
+            && !segment.payload.is_empty()
+        {
+            self.sender.stats.duplicates += 1;
+            self.receiver.report(start, start + segment.payload.len() as u64);
+        }
         if self.state == State::TimeWait && segment.flags.has(Flags::FIN) {
             self.wait_for_old_segments(now);
         }
@@ -123,7 +141,7 @@ impl Connection {
             self.challenge(now);
             return false;
         };
-        if self.state == State::SynReceived || !self.timers_passed_handshake() {
+        if self.awaits_handshake() {
             if ack < 1 || ack > nxt {
                 self.outbox.extend(segment.reset());
                 return false;
@@ -154,9 +172,11 @@ impl Connection {
         true
     }
 
-    /// Whether our SYN has been acknowledged: a connection may be closed before that.
-    fn timers_passed_handshake(&self) -> bool {
-        self.timers.get(Timer::Handshake).is_none() && !self.syn_due
+    /// Whether our SYN has not been acknowledged: a connection may be closed before that.
+    fn awaits_handshake(&self) -> bool {
+        self.state == State::SynReceived
+            || self.timers.get(Timer::Handshake).is_some()
+            || self.syn_due
     }
 
     /// Begins TIME-WAIT.

@@ -248,8 +248,10 @@ impl Sender {
             let bound = owed.max(progress.delivered) + u32::from(safe);
             bound.min(ssthresh - pipe)
         };
-        // The first retransmission goes at once.
-        let send = send.max(u32::from(recovery.prr_out == 0));
+        // The first retransmission goes at once, and so does that after a partial acknowledgement
+        // of a peer without SACK (RFC 6582, section 3.2).
+        let partial = !self.sack && progress.advanced && progress.lost > 0;
+        let send = send.max(u32::from(recovery.prr_out == 0 || partial));
         self.window.cwnd = (pipe + send).max(1);
     }
 }

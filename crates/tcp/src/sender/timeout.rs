@@ -22,8 +22,9 @@ impl Sender {
         if timers.expire(now, Timer::Reorder) {
             self.reordering_over(now, timers);
         }
-        if timers.expire(now, Timer::Probe) {
-            self.probe_due = !self.board.is_empty();
+        if timers.expire(now, Timer::Probe) && !self.board.is_empty() {
+            self.probe_due = true;
+            timers.set(Timer::Retransmit, now + self.rtt.rto());
         }
         if timers.expire(now, Timer::Persist) {
             self.probes += 1;
@@ -83,12 +84,8 @@ impl Sender {
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TLP_MIN_ALLOWANCE };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
-        let before_timeout = timers.get(Timer::Retransmit).is_none_or(|timeout| at < timeout);
-        if before_timeout {
-            timers.set(Timer::Probe, at);
-        } else {
-            timers.stop(Timer::Probe);
-        }
+        // In the place of the timeout, where that would come first.
+        timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
     /// Sends a tail loss probe: new data where there is some, else the last segment again (RFC
