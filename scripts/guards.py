@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Crates that do no I/O.
 CORES = (
-    "multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego", "anonymity",
+    "multipath", "netem", "tcp", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego",
+    "anonymity",
 )  # fmt: skip
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
@@ -55,7 +56,7 @@ BANNED_CRATES = {
     "fastrand",
 }  # fmt: skip
 # Cores that depend on no other crates of ours than these.
-OWN_CRATES = {"stego": {"multipath"}}
+OWN_CRATES = {"stego": {"multipath"}, "tcp": {"multipath"}}
 # Crates whose graphs have none of these.
 LEAN = {
     "splitter": {
@@ -673,8 +674,8 @@ def one_version(repository: Repository) -> Iterator[str]:
 # Why several crates export types of one name -> the names.
 SHARED_REASONS = {
     "every core and loop has its own; a user names its module": (
-        "Client Config Core Event Input Limits Message Metered Outcome Output Server Settings Side "
-        "State"
+        "Client Config Core Event Flags Input Limits Message Metered Outcome Output Ports Server "
+        "Settings Side State Stats"
     ),
     "an experiment's own, used in its folder and in its pages": (
         "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place "

@@ -1,0 +1,80 @@
+//! The end of slow start before loss, as Linux finds it (HyStart; Ha and Rhee, "Taming the
+//! elephants: New TCP slow start", Computer Networks 55, 2011).
+//!
+//! RFC 9406 (HyStart++) has the delay's rule with the same constants. It differs in what follows:
+//! it goes on growing slowly for some rounds; Linux, and this, enter congestion avoidance at once.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{AckSample, CongestionWindow};
+use crate::constants::{
+    HYSTART_ACK_DELAY, HYSTART_ACK_DELTA, HYSTART_DELAY_DIVISOR, HYSTART_DELAY_MAX,
+    HYSTART_DELAY_MIN, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES,
+};
+
+/// What was measured in the current round trip.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HyStart {
+    /// Whether the end was found.
+    found: bool,
+    round: Option<Round>,
+}
+
+#[derive(Clone, Debug)]
+struct Round {
+    /// The round ends when this is acknowledged.
+    end: u64,
+    start: Time,
+    last_ack: Time,
+    samples: u32,
+    least: Duration,
+}
+
+impl HyStart {
+    /// Begins a new round where the last one has been acknowledged.
+    pub(crate) fn begin_round(&mut self, ack: &AckSample) {
+        if self.round.as_ref().is_none_or(|round| ack.una > round.end) {
+            self.round = Some(Round {
+                end: ack.nxt,
+                start: ack.now,
+                last_ack: ack.now,
+                samples: 0,
+                least: Duration::MAX,
+            });
+        }
+    }
+
+    /// Takes a sample; `delay_min` is the least of the connection. Ends slow start where the trains
+    /// of acknowledgements or the delay show a full path.
+    pub(crate) fn sample(
+        &mut self,
+        window: &mut CongestionWindow,
+        ack: &AckSample,
+        (rtt, delay_min): (Duration, Duration),
+    ) {
+        let Some(round) = &mut self.round else { return };
+        if self.found || !window.in_slow_start() || window.cwnd < HYSTART_LOW_WINDOW {
+            return;
+        }
+        if ack.now.since(round.last_ack) <= HYSTART_ACK_DELTA {
+            round.last_ack = ack.now;
+            // A paced train is as long as the round trip by itself.
+            let longest = delay_min + HYSTART_ACK_DELAY;
+            let longest = if ack.paced { longest } else { longest / 2 };
+            self.found |= ack.now.since(round.start) > longest;
+        }
+        round.least = round.least.min(rtt);
+        if round.samples < HYSTART_MIN_SAMPLES {
+            round.samples += 1;
+        } else {
+            let growth = delay_min / HYSTART_DELAY_DIVISOR;
+            let growth = growth.clamp(HYSTART_DELAY_MIN, HYSTART_DELAY_MAX);
+            self.found |= round.least > delay_min + growth;
+        }
+        if self.found {
+            window.ssthresh = window.cwnd;
+        }
+    }
+}

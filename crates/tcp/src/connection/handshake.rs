@@ -1,0 +1,127 @@
+//! The handshake (RFC 9293, sections 3.5 and 3.10.7.3).
+
+use anabranch_multipath::Time;
+
+use super::{Connection, Ending, Ports, State};
+use crate::config::Config;
+use crate::constants::{DEFAULT_MSS, MAX_WINDOW_SCALE, MIN_MSS, SYN_RETRIES};
+use crate::segment::{Flags, Segment};
+use crate::seq::Seq;
+use crate::timers::Timer;
+
+/// Bytes of the timestamps option in each segment.
+const STAMPS_LENGTH: u16 = 12;
+
+/// The shift by which the receive buffer fits the window's 16 bits.
+pub(super) fn scale_for(config: &Config) -> u8 {
+    if !config.window_scaling {
+        return 0;
+    }
+    let fits = |&scale: &u8| config.receive_buffer >> scale <= 0xffff;
+    (0..MAX_WINDOW_SCALE).find(fits).unwrap_or(MAX_WINDOW_SCALE)
+}
+
+impl Connection {
+    /// Accepts the connection that `syn` asks for. `None` if that is no SYN alone.
+    pub fn accept(now: Time, config: &Config, iss: Seq, syn: &Segment) -> Option<Connection> {
+        let flags = syn.flags;
+        if !flags.has(Flags::SYN) || flags.has(Flags::ACK) || flags.has(Flags::RST) {
+            return None;
+        }
+        let ports = Ports { local: syn.destination, remote: syn.source };
+        let mut connection = Connection::new(now, config, ports, iss);
+        connection.state = State::SynReceived;
+        connection.take_syn(now, syn);
+        connection.syn_due = true;
+        Some(connection)
+    }
+
+    /// What the peer's SYN says.
+    fn take_syn(&mut self, now: Time, syn: &Segment) {
+        self.irs = syn.seq;
+        self.last_heard = now;
+        self.stamps.begin(now, syn.options.timestamps);
+        self.offers.sack &= syn.options.sack_permitted;
+        match syn.options.window_scale.filter(|_| self.offers.window_scaling) {
+            Some(scale) => self.peer_scale = scale.min(MAX_WINDOW_SCALE),
+            None => (self.peer_scale, self.scale) = (0, 0),
+        }
+        self.offers.window_scaling &= syn.options.window_scale.is_some();
+        let mss = syn.options.mss.unwrap_or(DEFAULT_MSS).min(self.mss).max(MIN_MSS);
+        let mss = if self.stamps.enabled { mss - STAMPS_LENGTH } else { mss };
+        self.receiver.open(self.scale);
+        self.stamps.last_ack = 1;
+        self.sender.open(now, usize::from(mss), self.offers.sack, u64::from(syn.window));
+    }
+
+    /// A segment for a connection that has sent a SYN.
+    pub(super) fn handle_in_syn_sent(&mut self, now: Time, segment: &Segment) {
+        let flags = segment.flags;
+        let acknowledges = flags.has(Flags::ACK);
+        if acknowledges && (segment.ack != self.iss + 1 || self.syn_count == 0) {
+            self.outbox.extend(segment.reset());
+            return;
+        }
+        if flags.has(Flags::RST) {
+            if acknowledges {
+                self.end(Ending::Refused);
+            }
+            return;
+        }
+        if !flags.has(Flags::SYN) {
+            return;
+        }
+        self.take_syn(now, segment);
+        if acknowledges {
+            self.establish(now);
+            self.receiver.ack_now = true;
+        } else {
+            // Both sides have opened at once.
+            self.state = State::SynReceived;
+            self.syn_count = 0;
+            self.syn_due = true;
+        }
+    }
+
+    /// The peer has acknowledged our SYN.
+    pub(super) fn establish(&mut self, now: Time) {
+        if self.state == State::SynSent || self.state == State::SynReceived {
+            self.state = State::Established;
+        }
+        self.timers.stop(Timer::Handshake);
+        self.syn_due = false;
+        if self.syn_count == 1 {
+            self.sender.sample(now, now.since(self.syn_sent));
+        } else if self.syn_count > 2 {
+            self.sender.lost_syn();
+        }
+    }
+
+    /// The timer of the SYN has expired.
+    pub(super) fn repeat_syn(&mut self) {
+        if self.syn_count > SYN_RETRIES {
+            self.end(Ending::TimedOut);
+        } else {
+            self.syn_due = true;
+        }
+    }
+
+    /// The SYN, or the SYN with an acknowledgement.
+    pub(super) fn syn(&mut self, now: Time) -> Segment {
+        self.syn_due = false;
+        self.timers.set(Timer::Handshake, now + self.sender.rtt().doubled(self.syn_count));
+        self.syn_count += 1;
+        self.syn_sent = now;
+        let answers = self.state != State::SynSent;
+        let mut segment = self.segment(now, Flags::SYN, self.iss);
+        segment.window = self.receiver.advertise_unscaled();
+        segment.options.mss = Some(self.mss);
+        segment.options.sack_permitted = self.offers.sack;
+        segment.options.window_scale = self.offers.window_scaling.then_some(self.scale);
+        if answers {
+            segment.flags = Flags::SYN | Flags::ACK;
+            segment.ack = self.irs + 1;
+        }
+        segment
+    }
+}

@@ -1,0 +1,291 @@
+//! A connection: the state machine of RFC 9293, section 3.3.2.
+
+mod arrival;
+mod handshake;
+mod output;
+mod stamps;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::{LinkView, Time};
+
+use crate::config::Config;
+use crate::receiver::Receiver;
+use crate::segment::Segment;
+use crate::sender::Sender;
+use crate::seq::Seq;
+use crate::stats::Stats;
+use crate::timers::Timers;
+use stamps::Stamps;
+
+/// State of a connection (RFC 9293, section 3.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A SYN was sent.
+    SynSent,
+    /// A SYN was received and answered.
+    SynReceived,
+    /// Data flows both ways.
+    Established,
+    /// Closed here; the FIN is not acknowledged.
+    FinWait1,
+    /// Closed here, and the peer knows.
+    FinWait2,
+    /// Closed by the peer.
+    CloseWait,
+    /// Both sides closed at once; our FIN is not acknowledged.
+    Closing,
+    /// Closed by the peer, then here; our FIN is not acknowledged.
+    LastAck,
+    /// Both sides have closed; old segments may still arrive.
+    TimeWait,
+    /// There is no connection any more.
+    Closed,
+}
+
+/// Why a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// Both sides have closed it.
+    Finished,
+    /// The peer refused it.
+    Refused,
+    /// The peer reset it.
+    Reset,
+    /// The peer has not answered for too long.
+    TimedOut,
+    /// This side aborted it.
+    Aborted,
+}
+
+/// Ports of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// This side's.
+    pub local: u16,
+    /// The peer's.
+    pub remote: u16,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    mss: u16,
+    scale: u8,
+    offers: Offers,
+    ports: Ports,
+    state: State,
+    ending: Option<Ending>,
+    /// Initial sequence numbers: ours, and the peer's.
+    iss: Seq,
+    irs: Seq,
+    sender: Sender,
+    receiver: Receiver,
+    stamps: Stamps,
+    /// The shift of the peer's windows.
+    peer_scale: u8,
+    timers: Timers,
+    /// Segments without data that wait to be sent: challenges and resets.
+    outbox: VecDeque<Segment>,
+    /// A SYN is to be sent.
+    syn_due: bool,
+    syn_count: u32,
+    syn_sent: Time,
+    last_heard: Time,
+    last_poll: Time,
+    last_challenge: Option<Time>,
+}
+
+/// Options that this side's SYN offers.
+#[derive(Clone, Copy, Debug)]
+struct Offers {
+    sack: bool,
+    window_scaling: bool,
+}
+
+impl Connection {
+    /// Opens a connection by a SYN, which [`poll`](Connection::poll) returns. `iss` is the initial
+    /// sequence number, which should be hard to guess (RFC 6528).
+    pub fn connect(now: Time, config: &Config, ports: Ports, iss: Seq) -> Connection {
+        let mut connection = Connection::new(now, config, ports, iss);
+        connection.syn_due = true;
+        connection
+    }
+
+    fn new(now: Time, config: &Config, ports: Ports, iss: Seq) -> Connection {
+        Connection {
+            mss: config.mss,
+            scale: handshake::scale_for(config),
+            offers: Offers { sack: config.sack, window_scaling: config.window_scaling },
+            ports,
+            state: State::SynSent,
+            ending: None,
+            iss,
+            irs: Seq(0),
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+            stamps: Stamps::new(config.timestamps, config.timestamp_offset),
+            peer_scale: 0,
+            timers: Timers::default(),
+            outbox: VecDeque::new(),
+            syn_due: false,
+            syn_count: 0,
+            syn_sent: now,
+            last_heard: now,
+            last_poll: now,
+            last_challenge: None,
+        }
+    }
+
+    /// Appends `bytes` to the stream, as far as the send buffer has room, and returns how many were
+    /// taken.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        match self.state {
+            State::SynSent | State::SynReceived | State::Established | State::CloseWait => {
+                self.sender.write(bytes)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes that [`write`](Connection::write) takes now.
+    pub fn room(&self) -> usize {
+        self.sender.room()
+    }
+
+    /// Moves received bytes into `into`, and returns how many.
+    pub fn read(&mut self, into: &mut [u8]) -> usize {
+        self.receiver.read(into)
+    }
+
+    /// Appends all received bytes to `into`.
+    pub fn read_all(&mut self, into: &mut Vec<u8>) {
+        self.receiver.read_all(into);
+    }
+
+    /// Bytes that wait to be read.
+    pub fn readable(&self) -> usize {
+        self.receiver.readable()
+    }
+
+    /// Returns a range that arrived before earlier ones: its offset in the stream, from 0, and its
+    /// bytes. Each byte is returned once, and [`read`](Connection::read) returns it again when it
+    /// is in order. Always `None` unless [`Config::early`] is set.
+    pub fn early(&mut self) -> Option<(u64, Vec<u8>)> {
+        // The SYN has the first offset.
+        self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
+    }
+
+    /// Closes this side of the stream: a FIN follows what was written. Reading goes on until the
+    /// peer closes, however long that takes.
+    pub fn close(&mut self) {
+        if self.state == State::SynSent {
+            return self.end(Ending::Finished);
+        }
+        self.sender.close();
+        self.state = match self.state {
+            State::SynReceived | State::Established => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            other => other,
+        };
+    }
+
+    /// Ends the connection at once, by a reset (RFC 9293, section 3.10.5).
+    pub fn abort(&mut self) {
+        if !matches!(self.state, State::SynSent | State::TimeWait | State::Closed) {
+            let reset = self.reset_segment();
+            self.outbox.push_back(reset);
+        }
+        self.end(Ending::Aborted);
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.state = State::Closed;
+        self.ending.get_or_insert(ending);
+        self.timers.clear();
+        self.syn_due = false;
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why the connection has ended, if it has.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// Whether data flows: the handshake is over, and neither a reset nor a timeout has ended it.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
+    }
+
+    /// Whether the peer has closed its side and everything was received.
+    pub fn is_finished(&self) -> bool {
+        self.receiver.is_finished()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.sender.stats
+    }
+
+    /// The slow-start threshold in segments; `None` before congestion was met.
+    pub fn ssthresh(&self) -> Option<u32> {
+        Some(self.sender.ssthresh()).filter(|&ssthresh| ssthresh < u32::MAX)
+    }
+
+    /// The retransmission timeout.
+    pub fn rto(&self) -> Duration {
+        self.sender.rtt().rto()
+    }
+
+    /// The connection as `TCP_INFO` shows Linux's.
+    pub fn view(&self, now: Time) -> LinkView {
+        let sender = &self.sender;
+        LinkView {
+            snd_cwnd: sender.cwnd(),
+            unacked: sender.unacked(),
+            mss: u32::try_from(sender.mss()).unwrap_or(u32::MAX),
+            notsent: u32::try_from(sender.unsent()).unwrap_or(u32::MAX),
+            rtt: sender.rtt().srtt().unwrap_or_default(),
+            delivery_rate: sender.delivery_rate(),
+            quiet: now.since(self.last_heard),
+            ..LinkView::default()
+        }
+    }
+
+    /// When to call [`poll`](Connection::poll) again, if nothing happens before.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let paced = self.sender.paced_until(self.last_poll);
+        self.timers.next().into_iter().chain(paced).min()
+    }
+
+    /// The states that follow from what both halves have reached.
+    fn settle(&mut self, now: Time) {
+        let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
+        let next = match (self.state, sent, received) {
+            (State::Established, _, true) => State::CloseWait,
+            (State::FinWait1, true, false) => State::FinWait2,
+            (State::FinWait1, false, true) => State::Closing,
+            (State::FinWait1 | State::FinWait2 | State::Closing, true, true) => State::TimeWait,
+            (State::LastAck, true, _) => return self.end(Ending::Finished),
+            (other, ..) => other,
+        };
+        if next == self.state {
+            return;
+        }
+        self.state = next;
+        if next == State::TimeWait {
+            self.wait_for_old_segments(now);
+        }
+    }
+}

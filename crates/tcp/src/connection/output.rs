@@ -1,0 +1,121 @@
+//! Segments that are sent.
+
+use anabranch_multipath::Time;
+
+use super::{Connection, Ending, State};
+use crate::options::Options;
+use crate::segment::{Flags, Segment};
+use crate::sender::Chunk;
+use crate::seq::Seq;
+use crate::timers::Timer;
+
+impl Connection {
+    /// The next segment to send now. Call it until it returns `None`, after everything that was
+    /// handled, written or read, and at [`next_timeout`](Connection::next_timeout).
+    pub fn poll(&mut self, now: Time) -> Option<Segment> {
+        self.last_poll = now;
+        self.expire(now);
+        if let Some(segment) = self.outbox.pop_front() {
+            return Some(segment);
+        }
+        if self.syn_due {
+            return Some(self.syn(now));
+        }
+        if !self.is_open() {
+            return None;
+        }
+        // Blocks go first, by themselves: a full segment has no room for them.
+        if self.receiver.ack_now && self.receiver.has_blocks() {
+            return Some(self.acknowledgement(now));
+        }
+        if self.timers.get(Timer::Handshake).is_none()
+            && let Some(chunk) = self.sender.next(now, &mut self.timers)
+        {
+            return Some(self.data(now, chunk));
+        }
+        if self.sender.take_window_probe() {
+            return Some(self.window_probe(now));
+        }
+        self.receiver.ack_now.then(|| self.acknowledgement(now))
+    }
+
+    fn expire(&mut self, now: Time) {
+        if self.timers.expire(now, Timer::Close) {
+            self.end(Ending::Finished);
+        }
+        if self.timers.expire(now, Timer::Handshake) {
+            self.repeat_syn();
+        }
+        if self.timers.expire(now, Timer::Ack) {
+            self.receiver.ack_now = true;
+        }
+        if !self.sender.expire(now, &mut self.timers) {
+            self.end(Ending::TimedOut);
+        }
+    }
+
+    /// A segment with what all have: ports, acknowledgement, timestamps. Its window is still 0.
+    pub(super) fn segment(&self, now: Time, flags: Flags, seq: Seq) -> Segment {
+        Segment {
+            source: self.ports.local,
+            destination: self.ports.remote,
+            seq,
+            ack: if flags.has(Flags::ACK) { self.irs.at(self.receiver.nxt()) } else { Seq(0) },
+            flags,
+            window: 0,
+            options: Options { timestamps: self.stamps.option(now), ..Options::default() },
+            payload: Vec::new(),
+        }
+    }
+
+    /// Fills in the window, and notes that an acknowledgement goes out.
+    fn acknowledge(&mut self, segment: &mut Segment) {
+        segment.window = self.receiver.advertise();
+        self.stamps.last_ack = self.receiver.nxt();
+        self.receiver.acknowledged(&mut self.timers);
+    }
+
+    fn data(&mut self, now: Time, chunk: Chunk) -> Segment {
+        let flag = |set: bool, flag: Flags| if set { flag } else { Flags::default() };
+        let flags = Flags::ACK | flag(chunk.fin, Flags::FIN) | flag(chunk.push, Flags::PSH);
+        let mut segment = self.segment(now, flags, self.iss.at(chunk.start));
+        segment.payload = self.sender.payload(chunk);
+        self.acknowledge(&mut segment);
+        segment
+    }
+
+    /// An acknowledgement without data.
+    pub(super) fn acknowledgement(&mut self, now: Time) -> Segment {
+        let mut segment = self.segment(now, Flags::ACK, self.iss.at(self.sender.nxt()));
+        if self.offers.sack {
+            for (start, end) in self.receiver.take_blocks() {
+                segment.options.sack.push(self.irs.at(start), self.irs.at(end));
+            }
+        }
+        self.acknowledge(&mut segment);
+        segment
+    }
+
+    /// Asks for the peer's window, by a segment that it must acknowledge because it lies before its
+    /// window (RFC 9293, section 3.8.6.1; the form is Linux's).
+    fn window_probe(&mut self, now: Time) -> Segment {
+        let before = self.sender.una().wrapping_sub(1);
+        let mut segment = self.segment(now, Flags::ACK, self.iss.at(before));
+        self.acknowledge(&mut segment);
+        segment
+    }
+
+    /// A reset of this connection.
+    pub(super) fn reset_segment(&self) -> Segment {
+        let flags = if self.state == State::SynSent { Flags::RST } else { Flags::RST | Flags::ACK };
+        let seq = self.iss.at(self.sender.nxt());
+        let segment = Segment {
+            source: self.ports.local,
+            destination: self.ports.remote,
+            seq,
+            flags,
+            ..Segment::default()
+        };
+        Segment { ack: self.irs.at(self.receiver.nxt()), ..segment }
+    }
+}

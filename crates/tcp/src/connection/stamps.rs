@@ -1,0 +1,99 @@
+//! Timestamps (RFC 7323, sections 3 to 5).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::constants::PAWS_IDLE;
+use crate::options::Timestamps;
+
+/// A connection's clock of timestamps, and what the peer sent.
+#[derive(Clone, Debug)]
+pub(super) struct Stamps {
+    /// Offered, then agreed.
+    pub(super) enabled: bool,
+    offset: u32,
+    /// `TS.Recent`, and when it was taken.
+    recent: Option<(u32, Time)>,
+    /// `Last.ACK.sent`.
+    pub(super) last_ack: u64,
+}
+
+impl Stamps {
+    pub(super) fn new(enabled: bool, offset: u32) -> Stamps {
+        Stamps { enabled, offset, recent: None, last_ack: 0 }
+    }
+
+    /// The clock, in milliseconds modulo 2^32.
+    fn clock(&self, now: Time) -> u32 {
+        ((now.nanos() / 1_000_000) as u32).wrapping_add(self.offset)
+    }
+
+    /// The option of a segment that goes out now.
+    pub(super) fn option(&self, now: Time) -> Option<Timestamps> {
+        let echo = self.recent.map_or(0, |(value, _)| value);
+        self.enabled.then(|| Timestamps { value: self.clock(now), echo })
+    }
+
+    /// How long ago the value that the peer echoes was sent.
+    pub(super) fn age(&self, now: Time, stamps: Timestamps) -> Option<Duration> {
+        let age = self.clock(now).wrapping_sub(stamps.echo);
+        // The clock's resolution: what was sent in this millisecond is not new.
+        let age = Duration::from_millis(age.into()) + Duration::from_nanos(now.nanos() % 1_000_000);
+        (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
+    }
+
+    /// Whether a segment is older than what arrived before (PAWS, section 5.3).
+    pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
+        let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
+            return false;
+        };
+        let behind = stamps.value.wrapping_sub(recent) as i32;
+        behind < 0 && now.since(at) < PAWS_IDLE
+    }
+
+    /// Takes the value of a segment that begins at `start` (section 4.3).
+    pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
+        let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
+            return;
+        };
+        if !self.is_old(now, Some(stamps)) {
+            self.recent = Some((stamps.value, now));
+        }
+    }
+
+    /// Takes the value of a SYN.
+    pub(super) fn begin(&mut self, now: Time, stamps: Option<Timestamps>) {
+        self.enabled &= stamps.is_some();
+        self.recent = stamps.map(|stamps| (stamps.value, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(value: u32) -> Option<Timestamps> {
+        Some(Timestamps { value, echo: 1 })
+    }
+
+    #[test]
+    fn old_timestamps_are_told_from_wrapped_ones() {
+        let mut stamps = Stamps::new(true, 0);
+        stamps.begin(Time::ZERO, stamp(u32::MAX - 5));
+        assert!(stamps.is_old(Time::ZERO, stamp(u32::MAX - 6)));
+        assert!(!stamps.is_old(Time::ZERO, stamp(3)), "the clock has wrapped");
+        stamps.take(Time::ZERO, 0, stamp(3));
+        assert!(stamps.is_old(Time::ZERO, stamp(u32::MAX - 5)));
+        assert!(!stamps.is_old(Time::ZERO + PAWS_IDLE, stamp(u32::MAX - 5)), "outdated itself");
+    }
+
+    #[test]
+    fn the_age_of_an_echo_is_right_where_the_clock_wraps() {
+        let stamps = Stamps::new(true, u32::MAX - 9);
+        let sent = stamps.option(Time::from_millis(5)).unwrap().value;
+        assert_eq!(sent, u32::MAX - 4);
+        let echoed = Timestamps { value: 0, echo: sent };
+        assert_eq!(stamps.age(Time::from_millis(35), echoed), Some(Duration::from_millis(30)));
+    }
+}

@@ -1,0 +1,49 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
+//! A TCP connection as a data structure. Segments go in by [`Connection::handle`] and come out of
+//! [`Connection::poll`]; [`Connection::next_timeout`] is the time of the next `poll`.
+//!
+//! ```text
+//!  write ─▶ sender ─▶ poll ─▶ segments           handle ─▶ receiver ─▶ read
+//!             ▲ scoreboard, RACK-TLP, PRR           │  reassembly, window ─▶ early
+//!             └──────────── acknowledgements ◀──────┘
+//! ```
+//!
+//! * [`Segment`] is a segment in the format of the wire, with its [`Options`] and [`Seq`]uence
+//!   numbers. Inside, positions are 64-bit offsets that never wrap.
+//! * `connection`: the state machine of RFC 9293, with timestamps and the checks of RFC 5961.
+//! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate.
+//! * `congestion`: CUBIC with HyStart, and Reno.
+//! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window; data out of order
+//!   where that is wanted.
+//! * [`constants`]: every number of the protocol, with its source.
+//!
+//! Where RFCs leave a choice, the choice is that of Linux, because relays run it.
+//!
+//! Deliberately absent: IP, path MTU discovery, urgent data, ECN, TCP Fast Open, keep-alives,
+//! Nagle's algorithm, clocks, entropy.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod congestion;
+mod connection;
+pub mod constants;
+mod options;
+mod ranges;
+mod receiver;
+mod rtt;
+mod segment;
+mod sender;
+mod seq;
+mod stats;
+mod timers;
+
+pub use config::{Config, Congestion};
+pub use connection::{Connection, Ending, Ports, State};
+pub use options::{Options, SackBlocks, Timestamps};
+pub use segment::{Flags, Malformed, Segment, checksum};
+pub use seq::Seq;
+pub use stats::Stats;

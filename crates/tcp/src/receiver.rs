@@ -1,0 +1,301 @@
+//! The receiving half of a connection: reassembly, the receive window, and acknowledgements.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_multipath::Time;
+
+use crate::config::Config;
+use crate::constants::{ACK_EVERY, DELAYED_ACK, MAX_QUICKACKS, RTO_MIN};
+use crate::ranges::Ranges;
+use crate::stats::Stats;
+use crate::timers::{Timer, Timers};
+
+/// Blocks whose order is remembered, for SACK options (RFC 2018, section 4).
+const RECENT: usize = 8;
+
+/// Data of the peer in offsets: `start` is the first byte's.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) start: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fin: bool,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The next offset that is expected.
+    nxt: u64,
+    /// Bytes in order that wait for the reader.
+    buffer: VecDeque<u8>,
+    /// Bytes out of order, by their offsets; pieces do not overlap.
+    pieces: BTreeMap<u64, Vec<u8>>,
+    ranges: Ranges,
+    /// Offsets inside the ranges that grew last, the latest first.
+    recent: VecDeque<u64>,
+    /// A duplicate that is to be reported (RFC 2883).
+    duplicate: Option<(u64, u64)>,
+    /// The offset of the FIN.
+    fin: Option<u64>,
+    limit: usize,
+    /// The offset after the last byte that the peer may send, as advertised.
+    advertised: u64,
+    scale: u8,
+    /// The largest segment of the peer so far.
+    segment: usize,
+    /// Bytes in order since the last acknowledgement.
+    unacknowledged: usize,
+    quick: u32,
+    last_data: Time,
+    pub(crate) ack_now: bool,
+    early: Option<VecDeque<(u64, Vec<u8>)>>,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &Config) -> Receiver {
+        Receiver {
+            nxt: 0,
+            buffer: VecDeque::new(),
+            pieces: BTreeMap::new(),
+            ranges: Ranges::default(),
+            recent: VecDeque::new(),
+            duplicate: None,
+            fin: None,
+            limit: config.receive_buffer.max(1),
+            advertised: 0,
+            scale: 0,
+            segment: 0,
+            unacknowledged: 0,
+            quick: MAX_QUICKACKS,
+            last_data: Time::ZERO,
+            ack_now: false,
+            early: config.early.then(VecDeque::new),
+        }
+    }
+
+    /// The peer's SYN has come; windows are shifted by `scale`.
+    pub(crate) fn open(&mut self, scale: u8) {
+        self.nxt = 1;
+        self.scale = scale;
+        self.advertised = self.advertised.max(1 + self.limit.min(0xffff) as u64);
+    }
+
+    pub(crate) fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    /// Whether the FIN has been reached.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.nxt > fin)
+    }
+
+    /// Bytes in order that wait for the reader.
+    pub(crate) fn readable(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Size of the window as the peer knows it.
+    pub(crate) fn window(&self) -> u64 {
+        self.advertised.saturating_sub(self.nxt)
+    }
+
+    /// Whether a segment from `start` of `length` positions lies in the window (RFC 9293, section
+    /// 3.10.7.4).
+    pub(crate) fn accepts(&self, start: u64, length: u64) -> bool {
+        let (window, end) = (self.window(), start.saturating_add(length));
+        if length == 0 {
+            return start == self.nxt || (self.nxt..self.nxt + window).contains(&start);
+        }
+        window > 0 && start < self.advertised && end > self.nxt
+    }
+
+    /// Takes data that the window accepts.
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        timers: &mut Timers,
+        stats: &mut Stats,
+    ) {
+        let Arrival { start, mut bytes, fin } = arrival;
+        let end = start + bytes.len() as u64;
+        if fin && (self.nxt..=self.advertised).contains(&end) {
+            self.fin.get_or_insert(end);
+        }
+        let last = self.fin.unwrap_or(u64::MAX).min(self.advertised);
+        bytes.truncate(last.saturating_sub(start) as usize);
+        self.segment = self.segment.max(bytes.len());
+        self.restart_quick(now);
+        if start <= self.nxt {
+            self.extend(now, (start, bytes), timers);
+        } else {
+            stats.out_of_order += 1;
+            self.keep(start, bytes);
+            self.ack_now = true;
+        }
+        if self.fin == Some(self.nxt) {
+            self.nxt += 1;
+            self.ack_now = true;
+        }
+    }
+
+    /// Reports `start..end` as received before, in the next acknowledgement (RFC 2883).
+    pub(crate) fn report(&mut self, start: u64, end: u64) {
+        self.duplicate = Some((start, end));
+        self.ack_now = true;
+    }
+
+    /// After a pause, the peer's window starts small: acknowledgements go at once again.
+    fn restart_quick(&mut self, now: Time) {
+        if now.since(self.last_data) > RTO_MIN {
+            self.quick = MAX_QUICKACKS;
+        }
+        self.last_data = now;
+    }
+
+    /// Data that continues the stream.
+    fn extend(&mut self, now: Time, (start, bytes): (u64, Vec<u8>), timers: &mut Timers) {
+        let known = (self.nxt - start) as usize;
+        let fresh = bytes.get(known..).unwrap_or_default();
+        if fresh.is_empty() {
+            return;
+        }
+        self.unacknowledged += fresh.len();
+        self.append(fresh);
+        let filled = !self.ranges.is_empty();
+        if filled {
+            self.join_pieces();
+        }
+        let enough = self.unacknowledged >= ACK_EVERY * self.segment.max(1);
+        if filled || enough || self.quick > 0 {
+            self.ack_now = true;
+        } else {
+            timers.start(Timer::Ack, now + DELAYED_ACK);
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.nxt += bytes.len() as u64;
+        self.buffer.extend(bytes);
+    }
+
+    /// Appends the pieces that are in order now.
+    fn join_pieces(&mut self) {
+        while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.nxt) {
+            let (start, bytes) = entry.remove_entry();
+            let known = (self.nxt - start) as usize;
+            if let Some(fresh) = bytes.get(known..) {
+                self.append(fresh);
+            }
+        }
+        self.ranges.trim(self.nxt);
+    }
+
+    /// Data after a gap.
+    fn keep(&mut self, start: u64, bytes: Vec<u8>) {
+        let end = start + bytes.len() as u64;
+        let gaps = self.ranges.insert(start, end);
+        if gaps.is_empty() && start < end {
+            self.duplicate = Some((start, end));
+        }
+        for (from, until) in gaps {
+            let piece = bytes[(from - start) as usize..(until - start) as usize].to_vec();
+            if let Some(early) = &mut self.early {
+                early.push_back((from, piece.clone()));
+            }
+            self.pieces.insert(from, piece);
+        }
+        if start < end {
+            self.recent.push_front(start);
+            self.recent.truncate(RECENT);
+        }
+    }
+
+    /// Blocks for a SACK option, a duplicate first, then the latest (RFC 2018, section 4; RFC 2883,
+    /// section 4).
+    pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
+        let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
+        let reported = blocks.len();
+        self.recent.retain(|&offset| self.ranges.around(offset).is_some());
+        let ranges = self.recent.iter().filter_map(|&offset| self.ranges.around(offset));
+        for range in ranges.chain(self.ranges.first()) {
+            if !blocks[reported..].contains(&range) {
+                blocks.push(range);
+            }
+        }
+        blocks
+    }
+
+    /// Whether an acknowledgement would carry blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.duplicate.is_some() || !self.ranges.is_empty()
+    }
+
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+        let length = into.len().min(self.buffer.len());
+        for (to, byte) in into.iter_mut().zip(self.buffer.drain(..length)) {
+            *to = byte;
+        }
+        self.note_room();
+        length
+    }
+
+    /// Takes everything that waits for the reader.
+    pub(crate) fn read_all(&mut self, into: &mut Vec<u8>) {
+        let (front, back) = self.buffer.as_slices();
+        into.extend_from_slice(front);
+        into.extend_from_slice(back);
+        self.buffer.clear();
+        self.note_room();
+    }
+
+    /// Acknowledges at once where reading has opened the window by much (RFC 9293, section
+    /// 3.8.6.2.2; Linux, by a factor of two).
+    fn note_room(&mut self) {
+        let fresh = self.right_edge().saturating_sub(self.nxt);
+        let least = self.segment.min(self.limit / 2) as u64;
+        if self.nxt > 0
+            && !self.is_finished()
+            && fresh >= 2 * self.window()
+            && fresh >= least.max(1)
+        {
+            self.ack_now |= fresh > self.window();
+        }
+    }
+
+    pub(crate) fn early(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.early.as_mut()?.pop_front()
+    }
+
+    /// The end of the window that memory allows.
+    fn right_edge(&self) -> u64 {
+        self.nxt + (self.limit - self.buffer.len().min(self.limit)) as u64
+    }
+
+    /// The window for a segment that goes out now. Its end never moves back, and moves by a segment
+    /// at least (RFC 9293, section 3.8.6.2.2).
+    pub(crate) fn advertise(&mut self) -> u16 {
+        let edge = self.right_edge();
+        let least = self.segment.min(self.limit / 2) as u64;
+        if edge >= self.advertised + least.max(1) {
+            self.advertised = edge;
+        }
+        let shifted = self.window() >> self.scale;
+        u16::try_from(shifted).unwrap_or(u16::MAX)
+    }
+
+    /// The window of a SYN, which is never shifted.
+    pub(crate) fn advertise_unscaled(&mut self) -> u16 {
+        let window = u16::try_from(self.limit).unwrap_or(u16::MAX);
+        self.advertised = self.nxt.max(1) + u64::from(window);
+        window
+    }
+
+    /// A segment with an acknowledgement goes out.
+    pub(crate) fn acknowledged(&mut self, timers: &mut Timers) {
+        self.ack_now = false;
+        self.unacknowledged = 0;
+        self.quick = self.quick.saturating_sub(1);
+        timers.stop(Timer::Ack);
+    }
+}

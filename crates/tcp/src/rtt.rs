@@ -1,0 +1,114 @@
+//! Round-trip times and the retransmission timeout (RFC 6298).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_ALPHA, RTO_BETA, RTO_K, RTO_MAX, RTO_MIN};
+
+/// Estimates of one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    /// `SRTT` and `RTTVAR`.
+    smoothed: Option<(Duration, Duration)>,
+    least: Option<(Duration, Time)>,
+    /// Doublings of the timeout.
+    backoff: u32,
+}
+
+impl Rtt {
+    /// Takes a sample of a segment that was sent once, or of a timestamp.
+    pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
+        self.backoff = 0;
+        self.smoothed = Some(match self.smoothed {
+            None => (rtt, rtt / 2),
+            Some((srtt, rttvar)) => (
+                srtt - srtt / RTO_ALPHA + rtt / RTO_ALPHA,
+                rttvar - rttvar / RTO_BETA + srtt.abs_diff(rtt) / RTO_BETA,
+            ),
+        });
+        self.take_least(now, rtt);
+    }
+
+    /// Takes `rtt` for the least of [`MIN_RTT_WINDOW`], if it is.
+    fn take_least(&mut self, now: Time, rtt: Duration) {
+        let outdated = |at: Time| now.since(at) > MIN_RTT_WINDOW;
+        if self.least.is_none_or(|(least, at)| rtt <= least || outdated(at)) {
+            self.least = Some((rtt, now));
+        }
+    }
+
+    /// `SRTT`, once measured.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.smoothed.map(|(srtt, _)| srtt)
+    }
+
+    /// The least sample of the last minutes.
+    pub(crate) fn least(&self) -> Option<Duration> {
+        self.least.map(|(least, _)| least)
+    }
+
+    /// The timeout without its doublings.
+    pub(crate) fn base_rto(&self) -> Duration {
+        let rto = self.smoothed.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
+        rto.unwrap_or(INITIAL_RTO).min(RTO_MAX)
+    }
+
+    /// The timeout.
+    pub(crate) fn rto(&self) -> Duration {
+        self.doubled(self.backoff)
+    }
+
+    /// The timeout, doubled `times` times.
+    pub(crate) fn doubled(&self, times: u32) -> Duration {
+        let factor = 1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX);
+        self.base_rto().saturating_mul(factor).min(RTO_MAX)
+    }
+
+    /// Doubles the timeout (RFC 6298, section 5.5).
+    pub(crate) fn back_off(&mut self) {
+        self.backoff += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_timeout_follows_rfc_6298() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.rto(), INITIAL_RTO);
+        rtt.sample(Time::ZERO, 400 * MS);
+        assert_eq!(rtt.rto(), 1200 * MS);
+        rtt.sample(Time::ZERO, 480 * MS);
+        // SRTT = 7/8 * 400 + 480/8, RTTVAR = 3/4 * 200 + 80/4.
+        assert_eq!((rtt.srtt(), rtt.rto()), (Some(410 * MS), 1090 * MS));
+    }
+
+    #[test]
+    fn the_timeout_doubles_up_to_its_limit_until_a_sample() {
+        let mut rtt = Rtt::default();
+        rtt.sample(Time::ZERO, 100 * MS);
+        assert_eq!(rtt.rto(), 300 * MS);
+        rtt.back_off();
+        rtt.back_off();
+        assert_eq!(rtt.rto(), 1200 * MS);
+        (0..40).for_each(|_| rtt.back_off());
+        assert_eq!(rtt.rto(), RTO_MAX);
+        rtt.sample(Time::ZERO, 100 * MS);
+        assert!(rtt.rto() < 320 * MS);
+    }
+
+    #[test]
+    fn the_least_round_trip_time_is_forgotten_after_minutes() {
+        let mut rtt = Rtt::default();
+        rtt.sample(Time::ZERO, 10 * MS);
+        rtt.sample(Time::from_secs(10), 20 * MS);
+        assert_eq!(rtt.least(), Some(10 * MS));
+        rtt.sample(Time::from_secs(400), 30 * MS);
+        assert_eq!(rtt.least(), Some(30 * MS));
+    }
+}

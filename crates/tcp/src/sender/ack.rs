@@ -1,0 +1,240 @@
+//! Acknowledgements.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::Sender;
+use super::recovery::{Phase, Progress};
+use super::scoreboard::Sent;
+use crate::congestion::AckSample;
+use crate::constants::DUP_THRESH;
+use crate::timers::{Timer, Timers};
+
+/// An acknowledgement with what came with it, in offsets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AckSegment {
+    pub(crate) seq: u64,
+    pub(crate) ack: u64,
+    /// The window, scaled.
+    pub(crate) window: u64,
+    /// SACK blocks in the order of the option.
+    pub(crate) sacks: Vec<(u64, u64)>,
+    /// Whether the segment carries data or a FIN.
+    pub(crate) has_data: bool,
+    /// How long ago the echoed timestamp was made.
+    pub(crate) echo_age: Option<Duration>,
+}
+
+/// Round-trip times that an acknowledgement shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Samples {
+    /// Of the segments that were sent once: when the first and the last were sent.
+    first: Option<Time>,
+    last: Option<Time>,
+    /// When the last of those that SACKs report was sent.
+    sacked: Option<Time>,
+    /// A segment that was sent several times is among them.
+    ambiguous: bool,
+}
+
+impl Sender {
+    /// Takes an acknowledgement; `ack` is at most what was sent.
+    pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
+        let prior = (self.una, self.peer.end);
+        self.take_window(segment, timers);
+        let mut samples = Samples::default();
+        let mut progress = Progress {
+            echo: segment.echo_age.map(|age| now - age),
+            advanced: segment.ack > self.una,
+            ..Progress::default()
+        };
+        self.take_sacks(now, segment, &mut progress, &mut samples);
+        self.take_cumulative(now, segment.ack, &mut progress, &mut samples);
+        self.take_rtt(now, segment, &progress, samples);
+        if !self.sack {
+            let duplicate = segment.ack == prior.0 && self.peer.end == prior.1 && !segment.has_data;
+            self.count_duplicate(duplicate, &mut progress);
+        }
+        self.find_losses(now, &mut progress, timers);
+        self.check_probe(segment, &progress);
+        self.update_recovery(&progress, timers);
+        self.update_window(now, &progress, samples);
+        self.rate.finish(self.rtt.least());
+        if self.board.is_empty() {
+            self.retries = 0;
+        }
+        self.restart_timers(now, &progress, timers);
+    }
+
+    /// The peer's window (RFC 9293, section 3.10.7.4).
+    fn take_window(&mut self, segment: &AckSegment, timers: &mut Timers) {
+        let newer = segment.seq > self.peer.seq
+            || (segment.seq == self.peer.seq && segment.ack >= self.peer.ack);
+        if !newer {
+            return;
+        }
+        (self.peer.seq, self.peer.ack) = (segment.seq, segment.ack);
+        self.peer.max = self.peer.max.max(segment.window);
+        let end = segment.ack + segment.window;
+        if end > self.peer.end {
+            timers.stop(Timer::Persist);
+            self.probes = 0;
+        }
+        self.peer.end = end;
+    }
+
+    fn take_sacks(
+        &mut self,
+        now: Time,
+        segment: &AckSegment,
+        progress: &mut Progress,
+        samples: &mut Samples,
+    ) {
+        if !self.sack {
+            return;
+        }
+        if let Some(&(start, end)) = segment.sacks.first() {
+            let inside = segment.sacks.get(1).is_some_and(|&(a, b)| a <= start && end <= b);
+            if end <= segment.ack || inside {
+                progress.dsack = true;
+                self.recovery.on_dsack(end);
+                self.rack.on_dsack(self.una, self.nxt);
+            }
+        }
+        for &(start, end) in &segment.sacks {
+            // Of a peer that reports what was never sent, nothing is taken.
+            if start >= end || end > self.nxt || end <= segment.ack {
+                continue;
+            }
+            for id in self.board.sack(start.max(self.una), end) {
+                let Some(sent) = self.board.get(id).cloned() else { continue };
+                self.deliver(now, &sent, progress);
+                if sent.count == 1 {
+                    samples.sacked = samples.sacked.max(Some(sent.sent_at));
+                }
+            }
+        }
+    }
+
+    /// Takes a segment that is newly known to have arrived.
+    fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
+        progress.delivered += 1;
+        progress.original |= sent.count == 1 && sent.end <= self.recovery.point;
+        self.rate.on_delivered(now, sent.end - sent.start, sent.sent_at, sent.rate);
+        self.rack.on_delivered(now, sent, self.rtt.least(), self.mss as u64);
+    }
+
+    fn take_cumulative(
+        &mut self,
+        now: Time,
+        ack: u64,
+        progress: &mut Progress,
+        samples: &mut Samples,
+    ) {
+        if !progress.advanced {
+            return;
+        }
+        let mut count = 0;
+        while self.board.front().is_some_and(|sent| sent.end <= ack) {
+            let Some(sent) = self.board.pop() else { break };
+            count += 1;
+            if sent.sacked {
+                continue;
+            }
+            self.deliver(now, &sent, progress);
+            if sent.count > 1 {
+                samples.ambiguous = true;
+            } else {
+                samples.first = samples.first.or(Some(sent.sent_at));
+                samples.last = samples.last.max(Some(sent.sent_at));
+            }
+        }
+        if let Some(sent) = self.board.front_mut() {
+            sent.start = sent.start.max(ack);
+        }
+        if !self.sack {
+            // Those that the duplicates stood for were counted when they arrived.
+            let counted = self.board.sacked().min(count.max(1) - 1);
+            progress.delivered = progress.delivered.saturating_sub(counted);
+            self.board.take_duplicates(counted);
+        }
+        self.una = ack;
+        let bytes = ack.min(self.data_end()).saturating_sub(self.base);
+        self.buffer.drain(..bytes as usize);
+        self.base += bytes;
+        self.retries = 0;
+    }
+
+    fn take_rtt(&mut self, now: Time, segment: &AckSegment, progress: &Progress, samples: Samples) {
+        // Together with a retransmission, others may have arrived long ago (Karn's algorithm).
+        let sent_at = samples.first.or(samples.sacked).filter(|_| !samples.ambiguous);
+        let echoed = segment.echo_age.filter(|_| progress.advanced);
+        if let Some(rtt) = sent_at.map(|sent_at| now.since(sent_at)).or(echoed) {
+            self.rtt.sample(now, rtt);
+        }
+    }
+
+    /// A peer without SACK: duplicates stand for segments that arrived (RFC 6582, section 3.2).
+    fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
+        let recovering = self.recovery.phase == Phase::Recovery;
+        if duplicate && !self.board.is_empty() && self.board.add_duplicate() {
+            progress.delivered += 1;
+        }
+        let Some((first, _)) = self.board.first_and_last() else { return };
+        let partial = recovering && progress.advanced && self.una < self.recovery.point;
+        let third = self.recovery.is_open()
+            && self.board.sacked() >= DUP_THRESH
+            && self.una >= self.recovery.point;
+        if (partial || third) && self.board.mark_lost(first) {
+            progress.lost += 1;
+        }
+    }
+
+    pub(super) fn find_losses(&mut self, now: Time, progress: &mut Progress, timers: &mut Timers) {
+        if !self.sack {
+            return;
+        }
+        let recovering = !self.recovery.is_open();
+        let losses = self.rack.detect(now, &mut self.board, &self.rtt, recovering);
+        progress.lost += losses.count;
+        progress.lost_again |= losses.again;
+        match losses.next {
+            Some(at) => timers.set(Timer::Reorder, at),
+            None => timers.stop(Timer::Reorder),
+        }
+    }
+
+    fn update_window(&mut self, now: Time, progress: &Progress, samples: Samples) {
+        let sent_at = samples.last.or(samples.sacked).filter(|_| !samples.ambiguous);
+        let sample = AckSample {
+            now,
+            delivered: progress.delivered,
+            rtt: sent_at.map(|sent_at| now.since(sent_at)),
+            una: self.una,
+            nxt: self.nxt,
+            paced: self.pacing,
+        };
+        self.control.measure(&mut self.window, &sample);
+        if self.recovery.phase == Phase::Recovery {
+            self.reduce_proportionally(progress);
+            return;
+        }
+        // Where segments overtake each other, arrival out of order is progress, too.
+        let forward = progress.advanced || self.rack.reordering() > DUP_THRESH;
+        if forward && progress.delivered > 0 && self.is_limited() {
+            self.control.grow(&mut self.window, &sample);
+        }
+    }
+
+    fn restart_timers(&mut self, now: Time, progress: &Progress, timers: &mut Timers) {
+        if self.board.is_empty() {
+            timers.stop(Timer::Retransmit);
+            timers.stop(Timer::Probe);
+            timers.stop(Timer::Reorder);
+        } else if progress.advanced {
+            timers.set(Timer::Retransmit, now + self.rtt.rto());
+            self.schedule_probe(now, timers);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The sending half of a connection: what is written, what is in flight, and what may be sent.
+//!
+//! * `scoreboard`: the segments in flight. `rack`: which of them are lost, by time.
+//! * `ack`: what an acknowledgement changes. `recovery`: the states of loss recovery, with PRR and
+//!   undo. `timeout`: what timers do.
+//! * `rate`: the delivery rate.
+
+mod ack;
+mod rack;
+mod rate;
+mod recovery;
+mod scoreboard;
+mod timeout;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+pub(crate) use ack::AckSegment;
+
+use crate::config::Config;
+use crate::congestion::{CongestionWindow, Controller};
+use crate::constants::{INIT_CWND, PACING_AVOIDANCE, PACING_SLOW_START};
+use crate::rtt::Rtt;
+use crate::stats::Stats;
+use crate::timers::{Timer, Timers};
+use rack::Rack;
+use rate::Rate;
+use recovery::Recovery;
+use scoreboard::{Scoreboard, Sent};
+use timeout::TailProbe;
+
+/// A part of the stream that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) start: u64,
+    /// The offset after the last byte, and after the FIN.
+    pub(crate) end: u64,
+    pub(crate) fin: bool,
+    /// Whether the reader should have it at once: nothing follows for now.
+    pub(crate) push: bool,
+}
+
+/// The window that the peer advertises.
+#[derive(Clone, Copy, Debug, Default)]
+struct PeerWindow {
+    /// The offset after the last byte that the peer takes.
+    end: u64,
+    /// The largest size so far.
+    max: u64,
+    /// Offsets of the segment that updated it last (RFC 9293, `SND.WL1` and `SND.WL2`).
+    seq: u64,
+    ack: u64,
+}
+
+/// What limits the sender (RFC 7661, with Linux's rules).
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    /// Whether the congestion window limited the sender in this round.
+    limited: bool,
+    /// Most segments in flight in this round, which ends at `round`.
+    max_in_flight: u32,
+    round: u64,
+    /// Most segments in flight since the window was last used up, and when that was.
+    used: u32,
+    used_at: Time,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    mss: usize,
+    sack: bool,
+    pacing: bool,
+    capacity: usize,
+    /// Bytes from the offset `base` on.
+    buffer: VecDeque<u8>,
+    base: u64,
+    /// First offset that is not acknowledged.
+    una: u64,
+    /// First offset that was never sent.
+    nxt: u64,
+    /// Whether a FIN follows the buffer.
+    closed: bool,
+    peer: PeerWindow,
+    board: Scoreboard,
+    rtt: Rtt,
+    rack: Rack,
+    rate: Rate,
+    recovery: Recovery,
+    control: Box<dyn Controller>,
+    window: CongestionWindow,
+    usage: Usage,
+    /// Timeouts in a row.
+    retries: u32,
+    /// Probes of a closed window in a row.
+    probes: u32,
+    last_sent: Time,
+    /// When pacing allows the next segment.
+    paced_until: Time,
+    /// A probe of the tail is due.
+    probe_due: bool,
+    tail_probe: Option<TailProbe>,
+    /// A probe of the peer's window is due.
+    window_probe_due: bool,
+    pub(crate) stats: Stats,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config) -> Sender {
+        Sender {
+            mss: usize::from(config.mss),
+            sack: false,
+            pacing: config.pacing,
+            capacity: config.send_buffer,
+            buffer: VecDeque::new(),
+            base: 1,
+            una: 0,
+            nxt: 1,
+            closed: false,
+            peer: PeerWindow::default(),
+            board: Scoreboard::default(),
+            rtt: Rtt::default(),
+            rack: Rack::default(),
+            rate: Rate::default(),
+            recovery: Recovery::default(),
+            control: config.congestion.controller(),
+            window: CongestionWindow { cwnd: INIT_CWND, ssthresh: u32::MAX },
+            usage: Usage::default(),
+            retries: 0,
+            probes: 0,
+            last_sent: Time::ZERO,
+            paced_until: Time::ZERO,
+            probe_due: false,
+            tail_probe: None,
+            window_probe_due: false,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The handshake has ended: `mss` bytes fit a segment, and the peer's first window is `window`.
+    pub(crate) fn open(&mut self, now: Time, mss: usize, sack: bool, window: u64) {
+        (self.mss, self.sack) = (mss, sack);
+        self.una = 1;
+        self.usage.used_at = now;
+        self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
+    }
+
+    /// A round-trip time that the handshake showed.
+    pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
+        self.rtt.sample(now, rtt);
+    }
+
+    /// The SYN was lost: the path may be congested (RFC 5681, section 3.1; Linux, from the second
+    /// loss on).
+    pub(crate) fn lost_syn(&mut self) {
+        self.window.cwnd = 1;
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let length = bytes.len().min(self.room());
+        self.buffer.extend(&bytes[..length]);
+        length
+    }
+
+    /// Bytes that `write` accepts now.
+    pub(crate) fn room(&self) -> usize {
+        if self.closed { 0 } else { self.capacity.saturating_sub(self.buffer.len()) }
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether everything, with the FIN, has been acknowledged.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.closed && self.una == self.end()
+    }
+
+    pub(crate) fn una(&self) -> u64 {
+        self.una
+    }
+
+    pub(crate) fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    pub(crate) fn max_window(&self) -> u64 {
+        self.peer.max
+    }
+
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.window.cwnd
+    }
+
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.window.ssthresh
+    }
+
+    pub(crate) fn unacked(&self) -> u32 {
+        self.board.count()
+    }
+
+    pub(crate) fn mss(&self) -> usize {
+        self.mss
+    }
+
+    pub(crate) fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    pub(crate) fn delivery_rate(&self) -> u64 {
+        self.rate.bytes_per_second()
+    }
+
+    /// Bytes that were written and never sent.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.data_end().saturating_sub(self.nxt)
+    }
+
+    /// The offset after the last byte.
+    fn data_end(&self) -> u64 {
+        self.base + self.buffer.len() as u64
+    }
+
+    /// The offset after the last byte and the FIN.
+    fn end(&self) -> u64 {
+        self.data_end() + u64::from(self.closed)
+    }
+
+    /// The bytes of a chunk, without its FIN.
+    pub(crate) fn payload(&self, chunk: Chunk) -> Vec<u8> {
+        let place = |offset: u64| (offset.min(self.data_end()) - self.base) as usize;
+        let (from, until) = (place(chunk.start), place(chunk.end));
+        let (front, back) = self.buffer.as_slices();
+        let split = front.len();
+        let mut payload = Vec::with_capacity(until - from);
+        payload.extend_from_slice(&front[from.min(split)..until.min(split)]);
+        payload.extend_from_slice(&back[from.max(split) - split..until.max(split) - split]);
+        payload
+    }
+
+    /// The next chunk to send now; it then counts as sent.
+    pub(crate) fn next(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
+        if self.probe_due {
+            self.probe_due = false;
+            return self.tail_probe(now, timers);
+        }
+        if let Some(chunk) = self.override_chunk() {
+            return Some(self.transmit(now, chunk, timers));
+        }
+        if self.pacing && now < self.paced_until {
+            return None;
+        }
+        let room = self.board.in_flight() < self.window.cwnd;
+        if let Some(id) = self.board.next_lost().filter(|_| room) {
+            return self.retransmit(now, id, timers);
+        }
+        let new = self.new_chunk();
+        let chunk = if room { new } else { None };
+        match chunk {
+            Some(chunk) => Some(self.transmit(now, chunk, timers)),
+            None => {
+                self.validate(now, new.is_some());
+                self.await_window(now, timers);
+                None
+            }
+        }
+    }
+
+    /// When pacing alone keeps something from being sent: the time at which it goes.
+    pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
+        let waits = self.pacing && self.paced_until > now;
+        let waits = waits && self.board.in_flight() < self.window.cwnd;
+        let something = waits && (self.board.next_lost().is_some() || self.new_chunk().is_some());
+        something.then_some(self.paced_until)
+    }
+
+    /// The next part that was never sent, as far as the peer's window has room.
+    fn new_chunk(&self) -> Option<Chunk> {
+        let wanted = self.end().saturating_sub(self.nxt).min(self.mss as u64);
+        let length = wanted.min(self.peer.end.saturating_sub(self.nxt));
+        // Silly windows (RFC 9293, section 3.8.6.2.1): a part of a segment does not go where the
+        // peer has taken more; the persist timer overrides this.
+        if length == 0 || (length < wanted && length < self.peer.max / 2) {
+            return None;
+        }
+        Some(self.chunk(self.nxt, self.nxt + length))
+    }
+
+    fn chunk(&self, start: u64, end: u64) -> Chunk {
+        let fin = end > self.data_end();
+        Chunk { start, end, fin, push: end >= self.data_end() }
+    }
+
+    fn transmit(&mut self, now: Time, chunk: Chunk, timers: &mut Timers) -> Chunk {
+        let idle = self.board.is_empty();
+        if idle {
+            self.resume(now);
+        }
+        let rate = self.rate.on_send(now, idle);
+        self.board.push(Sent {
+            start: chunk.start,
+            end: chunk.end,
+            sent_at: now,
+            count: 1,
+            sacked: false,
+            lost: false,
+            again: false,
+            rate,
+        });
+        self.nxt = self.nxt.max(chunk.end);
+        self.count_transmission(now, chunk);
+        timers.start(Timer::Retransmit, now + self.rtt.rto());
+        timers.stop(Timer::Persist);
+        self.schedule_probe(now, timers);
+        chunk
+    }
+
+    fn retransmit(&mut self, now: Time, id: u64, timers: &mut Timers) -> Option<Chunk> {
+        let sent = self.board.get(id)?;
+        let chunk = self.chunk(sent.start, sent.end);
+        let is_first = sent.start <= self.una;
+        let rate = self.rate.on_send(now, false);
+        self.recovery.on_retransmit(now);
+        self.board.sent_again(id, now, rate);
+        self.stats.retransmitted += 1;
+        self.count_transmission(now, chunk);
+        if is_first || timers.get(Timer::Retransmit).is_none() {
+            timers.set(Timer::Retransmit, now + self.rtt.rto());
+        }
+        Some(chunk)
+    }
+
+    fn count_transmission(&mut self, now: Time, chunk: Chunk) {
+        self.recovery.on_sent();
+        self.last_sent = now;
+        self.stats.sent += 1;
+        if !self.pacing {
+            return;
+        }
+        let share = if self.window.cwnd < self.window.ssthresh / 2 {
+            PACING_SLOW_START
+        } else {
+            PACING_AVOIDANCE
+        };
+        let Some(srtt) = self.rtt.srtt() else { return };
+        let window = u128::from(self.window.cwnd) * self.mss as u128 * u128::from(share);
+        let length = u128::from(chunk.end - chunk.start) * 100;
+        let gap = srtt.as_nanos() * length / window.max(1);
+        let gap = Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX));
+        self.paced_until = self.paced_until.max(now) + gap;
+    }
+
+    /// Transmission begins again: a window that was not used for a timeout is no longer known to
+    /// fit (RFC 5681, section 4.1; Linux halves it for each timeout, as RFC 2861 has it).
+    fn resume(&mut self, now: Time) {
+        let idle = now.since(self.last_sent);
+        if self.stats.sent == 0 {
+            return;
+        }
+        self.control.on_resume(idle);
+        let (rto, mut left) = (self.rtt.base_rto(), idle);
+        let restart = INIT_CWND.min(self.window.cwnd);
+        if idle > rto {
+            self.window.ssthresh = self.recovery.threshold(&self.window);
+            while left > rto && self.window.cwnd > restart {
+                self.window.cwnd /= 2;
+                left -= rto;
+            }
+            self.window.cwnd = self.window.cwnd.max(restart);
+            self.usage.used = 0;
+            self.usage.used_at = now;
+        }
+    }
+
+    /// Notes whether the window limits the sender; `more` says that something waits for it
+    /// (RFC 7661, section 4.3).
+    fn validate(&mut self, now: Time, more: bool) {
+        let count = self.board.count();
+        let usage = &mut self.usage;
+        let limited = more && self.board.in_flight() >= self.window.cwnd;
+        let over = self.una >= usage.round || (!usage.limited && count > usage.max_in_flight);
+        if over || limited {
+            usage.limited = limited;
+            usage.max_in_flight = count;
+            usage.round = self.nxt;
+        }
+        if self.unsent() == 0 {
+            self.rate.on_app_limited(self.nxt - self.una);
+        }
+        if self.is_limited() {
+            (self.usage.used, self.usage.used_at) = (0, now);
+            return;
+        }
+        self.usage.used = self.usage.used.max(count);
+        if now.since(self.usage.used_at) >= self.rtt.base_rto() && self.recovery.is_open() {
+            self.shrink_unused(now);
+        }
+    }
+
+    /// The application has not used the window for a timeout (RFC 2861, section 3.2).
+    fn shrink_unused(&mut self, now: Time) {
+        let used = self.usage.used.max(INIT_CWND);
+        if used < self.window.cwnd {
+            self.window.ssthresh = self.recovery.threshold(&self.window);
+            self.window.cwnd = self.window.cwnd.midpoint(used);
+        }
+        (self.usage.used, self.usage.used_at) = (0, now);
+    }
+
+    /// Whether the window may grow, because it limits the sender.
+    fn is_limited(&self) -> bool {
+        if self.usage.limited {
+            return true;
+        }
+        // In slow start, where it is used by half, it must not hold back what follows.
+        self.window.in_slow_start() && self.window.cwnd < 2 * self.usage.max_in_flight
+    }
+
+    /// Starts the persist timer where only the peer's window keeps data from being sent.
+    fn await_window(&mut self, now: Time, timers: &mut Timers) {
+        if self.board.is_empty() && self.nxt < self.end() && self.una > 0 {
+            timers.start(Timer::Persist, now + self.rtt.doubled(self.probes));
+        }
+    }
+}

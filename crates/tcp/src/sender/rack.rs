@@ -1,0 +1,158 @@
+//! Loss detection by time (RACK, RFC 8985, section 6).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::scoreboard::{Scoreboard, Sent};
+use crate::constants::{
+    DUP_THRESH, MAX_REORDERING, RACK_MAX_REO_WND_MULT, RACK_REO_WND_DIVISOR, RACK_REO_WND_PERSIST,
+};
+use crate::rtt::Rtt;
+
+/// RACK's state, named as in RFC 8985, section 5.
+#[derive(Clone, Debug)]
+pub(crate) struct Rack {
+    xmit_ts: Time,
+    end_seq: u64,
+    rtt: Duration,
+    /// Highest offset that has arrived.
+    fack: u64,
+    reordering_seen: bool,
+    /// Degree of reordering that was seen, in segments.
+    reordering: u32,
+    reo_wnd_mult: u32,
+    reo_wnd_persist: u32,
+    /// Until this is acknowledged, further DSACKs do not widen the window.
+    dsack_round: Option<u64>,
+}
+
+/// Segments that an acknowledgement shows to be lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Losses {
+    pub(crate) count: u32,
+    /// A retransmission was among them.
+    pub(crate) again: bool,
+    /// When further ones may be known to be lost.
+    pub(crate) next: Option<Time>,
+}
+
+impl Default for Rack {
+    fn default() -> Rack {
+        Rack {
+            xmit_ts: Time::ZERO,
+            end_seq: 0,
+            rtt: Duration::ZERO,
+            fack: 0,
+            reordering_seen: false,
+            reordering: DUP_THRESH,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
+            dsack_round: None,
+        }
+    }
+}
+
+impl Rack {
+    /// Takes a segment that is newly known to have arrived (steps 2 and 3). `mss` turns a distance
+    /// into segments.
+    pub(crate) fn on_delivered(
+        &mut self,
+        now: Time,
+        sent: &Sent,
+        least: Option<Duration>,
+        mss: u64,
+    ) {
+        if sent.end > self.fack {
+            self.fack = sent.end;
+        } else if sent.count == 1 {
+            self.reordering_seen = true;
+            let degree = u32::try_from((self.fack - sent.start).div_ceil(mss)).unwrap_or(u32::MAX);
+            self.reordering = self.reordering.max(degree.min(MAX_REORDERING));
+        }
+        let rtt = now.since(sent.sent_at);
+        if sent.count > 1 && least.is_some_and(|least| rtt < least) {
+            // The acknowledgement is that of an earlier transmission.
+            return;
+        }
+        if (sent.sent_at, sent.end) > (self.xmit_ts, self.end_seq) {
+            (self.xmit_ts, self.end_seq) = (sent.sent_at, sent.end);
+        }
+        self.rtt = rtt;
+    }
+
+    /// A DSACK reports a retransmission that was not needed (step 4). `una` and `nxt` are the
+    /// sender's.
+    pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
+        if self.dsack_round.is_some_and(|round| una < round) {
+            return;
+        }
+        self.dsack_round = Some(nxt);
+        self.reo_wnd_mult = (self.reo_wnd_mult + 1).min(RACK_MAX_REO_WND_MULT);
+        self.reo_wnd_persist = RACK_REO_WND_PERSIST;
+    }
+
+    /// A recovery has ended.
+    pub(crate) fn on_recovered(&mut self) {
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
+        }
+    }
+
+    /// Segments that must arrive out of order before a loss is assumed without waiting.
+    pub(crate) fn reordering(&self) -> u32 {
+        self.reordering
+    }
+
+    /// The reordering window (step 4).
+    fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
+        if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        let least = rtt.least().unwrap_or_default();
+        let window = least * self.reo_wnd_mult / RACK_REO_WND_DIVISOR;
+        window.min(rtt.srtt().unwrap_or_default())
+    }
+
+    /// Marks lost segments (step 5).
+    pub(crate) fn detect(
+        &self,
+        now: Time,
+        board: &mut Scoreboard,
+        rtt: &Rtt,
+        recovering: bool,
+    ) -> Losses {
+        let wait = self.rtt + self.window(rtt, board.sacked(), recovering);
+        let mut losses = Losses::default();
+        while let Some((id, sent)) = board.oldest() {
+            if (sent.sent_at, sent.end) >= (self.xmit_ts, self.end_seq) {
+                break;
+            }
+            let due = sent.sent_at + wait;
+            if due > now {
+                losses.next = Some(due);
+                break;
+            }
+            losses.again |= sent.again;
+            losses.count += 1;
+            board.mark_lost(id);
+        }
+        losses
+    }
+
+    /// Marks what a timeout shows to be lost: the first segment, and all that were sent long enough
+    /// ago (section 6.3).
+    pub(crate) fn on_timeout(&self, now: Time, board: &mut Scoreboard, rtt: &Rtt) {
+        let wait = self.rtt + self.window(rtt, board.sacked(), true);
+        if let Some((first, _)) = board.first_and_last() {
+            board.mark_lost(first);
+        }
+        while let Some((id, sent)) = board.oldest() {
+            if sent.sent_at + wait > now {
+                break;
+            }
+            board.mark_lost(id);
+        }
+    }
+}

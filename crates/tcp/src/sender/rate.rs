@@ -1,0 +1,75 @@
+//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// State of the connection when a segment was sent (section 3.1.2 of the draft).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Snapshot {
+    delivered: u64,
+    delivered_at: Time,
+    first_sent_at: Time,
+    app_limited: bool,
+}
+
+/// The estimator of one connection, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rate {
+    delivered: u64,
+    delivered_at: Time,
+    first_sent_at: Time,
+    /// Value of `delivered` up to which samples are limited by the application.
+    app_limited_until: u64,
+    sample: Option<(Snapshot, Duration)>,
+    bytes_per_second: u64,
+}
+
+impl Rate {
+    /// Called for each transmission, before it counts as in flight.
+    pub(crate) fn on_send(&mut self, now: Time, idle: bool) -> Snapshot {
+        if idle {
+            (self.first_sent_at, self.delivered_at) = (now, now);
+        }
+        Snapshot {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            app_limited: self.app_limited_until > self.delivered,
+        }
+    }
+
+    /// The application has nothing to send and `in_flight` bytes are under way.
+    pub(crate) fn on_app_limited(&mut self, in_flight: u64) {
+        self.app_limited_until = (self.delivered + in_flight).max(1);
+    }
+
+    /// A segment of `length` bytes, sent at `sent_at`, is known to have arrived.
+    pub(crate) fn on_delivered(&mut self, now: Time, length: u64, sent_at: Time, at: Snapshot) {
+        self.delivered += length;
+        self.delivered_at = now;
+        if self.sample.is_none_or(|(sample, _)| at.delivered >= sample.delivered) {
+            self.sample = Some((at, sent_at.since(at.first_sent_at)));
+            self.first_sent_at = sent_at;
+        }
+    }
+
+    /// Ends the sample of an acknowledgement.
+    pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) {
+        let Some((prior, sending)) = self.sample.take() else { return };
+        let span = sending.max(self.delivered_at.since(prior.delivered_at));
+        if span.is_zero() || least_rtt.is_some_and(|least| span < least) {
+            return;
+        }
+        let bytes = u128::from(self.delivered - prior.delivered) * 1_000_000_000;
+        let rate = u64::try_from(bytes / span.as_nanos()).unwrap_or(u64::MAX);
+        if !prior.app_limited || rate >= self.bytes_per_second {
+            self.bytes_per_second = rate;
+        }
+    }
+
+    /// Bytes a second that were delivered lately; 0 before the first sample.
+    pub(crate) fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second
+    }
+}

@@ -1,0 +1,257 @@
+//! States of loss recovery: fast recovery with PRR (RFC 9937), the state after a timeout, and undo
+//! (RFC 3522, RFC 3708).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::Sender;
+use crate::congestion::CongestionWindow;
+use crate::constants::MIN_SSTHRESH;
+use crate::timers::Timers;
+
+/// Resolution of timestamps.
+const TICK: Duration = Duration::from_millis(1);
+
+/// What the sender does about loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is known to be lost.
+    #[default]
+    Open,
+    /// Fast recovery.
+    Recovery,
+    /// After a timeout.
+    Loss,
+}
+
+/// State of recovery.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
+    /// `RecoveryPoint`: recovery ends when this is acknowledged.
+    pub(crate) point: u64,
+    /// `una` at its beginning.
+    marker: u64,
+    /// Whether a timeout may still turn out to have been too early (RFC 5682).
+    early: bool,
+    /// The window at its beginning, RFC 9937's `RecoverFS`.
+    prior_cwnd: u32,
+    prior_ssthresh: u32,
+    prr_delivered: u32,
+    prr_out: u32,
+    /// Whether the reduction may turn out to be needless.
+    undoable: bool,
+    /// Retransmissions that no DSACK has reported yet; `None` where they cannot be counted.
+    undo_retransmissions: Option<u32>,
+    /// When the first retransmission was sent.
+    first_retransmission: Option<Time>,
+}
+
+impl Recovery {
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// The slow-start threshold that an idle period leaves: most of the window, outside of recovery
+    /// (Linux, `tcp_current_ssthresh`).
+    pub(crate) fn threshold(&self, window: &CongestionWindow) -> u32 {
+        if self.is_open() {
+            window.ssthresh.max(window.cwnd / 2 + window.cwnd / 4)
+        } else {
+            window.ssthresh
+        }
+    }
+
+    pub(crate) fn on_sent(&mut self) {
+        self.prr_out += 1;
+    }
+
+    pub(crate) fn on_retransmit(&mut self, now: Time) {
+        self.first_retransmission.get_or_insert(now);
+        if let Some(count) = &mut self.undo_retransmissions {
+            *count += 1;
+        }
+    }
+
+    /// A DSACK for a segment that ends at `end`.
+    pub(crate) fn on_dsack(&mut self, end: u64) {
+        if let Some(count) = self.undo_retransmissions.as_mut().filter(|_| end > self.marker) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn begin(&mut self, phase: Phase, (una, point): (u64, u64), window: &CongestionWindow) {
+        let prior_ssthresh = self.threshold(window);
+        *self = Recovery {
+            phase,
+            point,
+            marker: una,
+            early: phase == Phase::Loss,
+            prior_cwnd: window.cwnd,
+            prior_ssthresh,
+            prr_delivered: 0,
+            prr_out: 0,
+            undoable: true,
+            undo_retransmissions: Some(0),
+            first_retransmission: None,
+        };
+    }
+
+    /// Whether an acknowledgement that echoes `echo` shows that the original of the first
+    /// retransmission arrived (RFC 3522, section 3.2).
+    fn is_delayed(&self, echo: Option<Time>) -> bool {
+        self.first_retransmission.zip(echo).is_some_and(|(first, echo)| echo + TICK <= first)
+    }
+
+    fn all_reported(&self) -> bool {
+        self.undo_retransmissions == Some(0) && self.first_retransmission.is_some()
+    }
+}
+
+/// What an acknowledgement did, for the states.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Segments newly known to have arrived.
+    pub(crate) delivered: u32,
+    /// Whether `una` has moved.
+    pub(crate) advanced: bool,
+    /// Segments newly known to be lost.
+    pub(crate) lost: u32,
+    /// A retransmission was lost.
+    pub(crate) lost_again: bool,
+    /// A segment that was never retransmitted arrived.
+    pub(crate) original: bool,
+    /// A duplicate that the peer reported.
+    pub(crate) dsack: bool,
+    /// The beginning of the tick in which the echoed timestamp was sent.
+    pub(crate) echo: Option<Time>,
+}
+
+impl Sender {
+    /// Moves between the states after an acknowledgement.
+    pub(super) fn update_recovery(&mut self, progress: &Progress, timers: &mut Timers) {
+        if !self.recovery.is_open() && self.una >= self.recovery.point {
+            self.leave_recovery(progress);
+        }
+        match self.recovery.phase {
+            Phase::Open => {
+                if progress.dsack && self.recovery.undoable && self.recovery.all_reported() {
+                    self.undo();
+                }
+                if self.board.lost() > 0 {
+                    self.enter_recovery();
+                }
+            }
+            Phase::Recovery => {
+                let delayed = progress.advanced && self.recovery.is_delayed(progress.echo);
+                if self.recovery.undoable && (delayed || self.recovery.all_reported()) {
+                    self.undo();
+                }
+            }
+            Phase::Loss => self.work_off_timeout(progress),
+        }
+        if !self.recovery.is_open() {
+            timers.stop(crate::timers::Timer::Probe);
+        }
+    }
+
+    fn work_off_timeout(&mut self, progress: &Progress) {
+        // F-RTO (RFC 5682, section 3.1): an original that arrives shows that the timeout was early.
+        // Without SACK, it may have arrived before.
+        let early = self.sack && progress.original && self.recovery.early;
+        let delayed = progress.advanced && self.recovery.is_delayed(progress.echo);
+        if self.recovery.undoable && (early || delayed || self.recovery.all_reported()) {
+            self.undo();
+            return;
+        }
+        self.recovery.early &= !progress.advanced;
+        if progress.lost_again {
+            self.enter_recovery();
+        }
+    }
+
+    fn enter_recovery(&mut self) {
+        self.stats.recoveries += 1;
+        let cwnd = self.window.cwnd;
+        self.recovery.begin(Phase::Recovery, (self.una, self.nxt), &self.window);
+        self.recovery.undo_retransmissions = Some(self.board.again());
+        self.tail_probe = None;
+        self.window.ssthresh = self.control.ssthresh(cwnd);
+    }
+
+    /// The timer has expired (RFC 5681, section 3.1; RFC 6298, section 5).
+    pub(super) fn enter_loss(&mut self) {
+        // In recovery the window has already been reduced for what is in flight.
+        let again = !self.recovery.is_open() && self.una < self.recovery.point && self.retries > 0;
+        let reduced = self.recovery.phase == Phase::Recovery && self.una < self.recovery.point;
+        if again || reduced {
+            self.recovery.phase = Phase::Loss;
+            self.recovery.point = self.nxt;
+            self.recovery.early = false;
+        } else {
+            let cwnd = self.window.cwnd;
+            self.recovery.begin(Phase::Loss, (self.una, self.nxt), &self.window);
+            self.window.ssthresh = self.control.ssthresh(cwnd);
+        }
+        self.recovery.prr_out = 0;
+        self.recovery.prr_delivered = 0;
+        self.control.on_timeout();
+        self.window.cwnd = self.board.in_flight() + 1;
+    }
+
+    fn leave_recovery(&mut self, progress: &Progress) {
+        let delayed = self.recovery.is_delayed(progress.echo);
+        if self.recovery.undoable && (delayed || self.recovery.all_reported()) {
+            self.undo();
+        } else if self.recovery.phase == Phase::Recovery {
+            self.window.cwnd = self.window.ssthresh.max(MIN_SSTHRESH);
+        }
+        self.rack.on_recovered();
+        self.board.take_duplicates(u32::MAX);
+        self.recovery.phase = Phase::Open;
+    }
+
+    /// Nothing was lost: the window is what it was.
+    fn undo(&mut self) {
+        self.stats.undone += 1;
+        self.board.unmark_lost();
+        self.window.cwnd = self.window.cwnd.max(self.recovery.prior_cwnd);
+        self.window.ssthresh = self.window.ssthresh.max(self.recovery.prior_ssthresh);
+        self.recovery.undoable = false;
+        self.recovery.phase = Phase::Open;
+    }
+
+    /// A tail loss probe has repaired a loss: the window is reduced for it (RFC 8985, section 7.4).
+    pub(super) fn reduce_for_probe(&mut self) {
+        self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
+        self.window.cwnd = self.window.ssthresh;
+    }
+
+    /// Proportional rate reduction (RFC 9937, section 6).
+    pub(super) fn reduce_proportionally(&mut self, progress: &Progress) {
+        if progress.delivered == 0 {
+            return;
+        }
+        let recovery = &mut self.recovery;
+        let pipe = self.board.in_flight();
+        recovery.prr_delivered += progress.delivered;
+        let ssthresh = self.window.ssthresh;
+        let send = if pipe > ssthresh {
+            let delivered = u64::from(recovery.prr_delivered) * u64::from(ssthresh);
+            let allowed = delivered.div_ceil(u64::from(recovery.prior_cwnd.max(1)));
+            u32::try_from(allowed).unwrap_or(u32::MAX).saturating_sub(recovery.prr_out)
+        } else {
+            // Slow start bound where the acknowledgement is good news, else the conservative one.
+            let safe = progress.advanced && progress.lost == 0;
+            let owed = recovery.prr_delivered.saturating_sub(recovery.prr_out);
+            let bound = owed.max(progress.delivered) + u32::from(safe);
+            bound.min(ssthresh - pipe)
+        };
+        // The first retransmission goes at once, and so does that after a partial acknowledgement
+        // of a peer without SACK (RFC 6582, section 3.2).
+        let partial = !self.sack && progress.advanced && progress.lost > 0;
+        let send = send.max(u32::from(recovery.prr_out == 0 || partial));
+        self.window.cwnd = (pipe + send).max(1);
+    }
+}

@@ -1,0 +1,226 @@
+//! Segments in flight, and what is known of each (RFC 6675's scoreboard).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use anabranch_multipath::Time;
+
+use super::rate::Snapshot;
+use crate::ranges::Ranges;
+
+/// A segment that has been sent and not been acknowledged cumulatively.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) sent_at: Time,
+    /// Transmissions so far.
+    pub(crate) count: u32,
+    pub(crate) sacked: bool,
+    pub(crate) lost: bool,
+    /// A retransmission is in flight.
+    pub(crate) again: bool,
+    pub(crate) rate: Snapshot,
+}
+
+/// The segments in flight by their numbers. Segments are never cut or joined, so a number names one
+/// for good.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scoreboard {
+    first: u64,
+    segments: VecDeque<Sent>,
+    sacked: u32,
+    lost: u32,
+    again: u32,
+    /// Duplicate acknowledgements of a peer without SACK; each stands for a segment that arrived.
+    duplicates: u32,
+    sacked_ranges: Ranges,
+    /// Lost, and not sent again since.
+    pending: BTreeSet<u64>,
+    /// Transmissions in the order of time. Of a segment, only the last one counts.
+    order: VecDeque<(u64, u32)>,
+}
+
+impl Scoreboard {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Segments that are not acknowledged cumulatively.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Segments that arrived out of order, as far as is known.
+    pub(crate) fn sacked(&self) -> u32 {
+        self.sacked + self.duplicates
+    }
+
+    pub(crate) fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Retransmissions in flight.
+    pub(crate) fn again(&self) -> u32 {
+        self.again
+    }
+
+    /// Segments that are in the network by estimate (RFC 6675's pipe).
+    pub(crate) fn in_flight(&self) -> u32 {
+        (self.count() + self.again).saturating_sub(self.sacked() + self.lost)
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Sent> {
+        self.segments.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Sent> {
+        self.segments.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(crate) fn front(&self) -> Option<&Sent> {
+        self.segments.front()
+    }
+
+    pub(crate) fn front_mut(&mut self) -> Option<&mut Sent> {
+        self.segments.front_mut()
+    }
+
+    /// The numbers of the first segment and of the last.
+    pub(crate) fn first_and_last(&self) -> Option<(u64, u64)> {
+        let last = (self.segments.len() as u64).checked_sub(1)?;
+        Some((self.first, self.first + last))
+    }
+
+    /// Adds a segment that is sent for the first time, after all others.
+    pub(crate) fn push(&mut self, sent: Sent) {
+        self.order.push_back((self.first + self.segments.len() as u64, sent.count));
+        self.segments.push_back(sent);
+    }
+
+    /// Removes the first segment.
+    pub(crate) fn pop(&mut self) -> Option<Sent> {
+        let sent = self.segments.pop_front()?;
+        self.pending.remove(&self.first);
+        self.first += 1;
+        self.sacked -= u32::from(sent.sacked);
+        self.lost -= u32::from(sent.lost);
+        self.again -= u32::from(sent.again);
+        self.sacked_ranges.trim(sent.end);
+        Some(sent)
+    }
+
+    /// Marks what `start..end` covers entirely as arrived; returns the numbers of the segments that
+    /// were not marked before.
+    pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
+        let mut fresh = Vec::new();
+        for (from, until) in self.sacked_ranges.insert(start, end) {
+            let at = self.segments.partition_point(|sent| sent.end <= from);
+            for id in self.first + at as u64.. {
+                let Some(sent) = self.get(id).filter(|sent| sent.start < until) else { break };
+                if !sent.sacked && sent.end <= self.sacked_until(sent.start) {
+                    fresh.push(id);
+                }
+            }
+        }
+        fresh.dedup();
+        fresh.iter().for_each(|&id| self.mark_sacked(id));
+        fresh
+    }
+
+    /// The end of the range of arrived bytes around `offset`.
+    fn sacked_until(&self, offset: u64) -> u64 {
+        self.sacked_ranges.around(offset).map_or(0, |(_, end)| end)
+    }
+
+    fn mark_sacked(&mut self, id: u64) {
+        let Some(sent) = self.get_mut(id) else { return };
+        let (lost, again) = (sent.lost, sent.again);
+        (sent.sacked, sent.lost, sent.again) = (true, false, false);
+        self.sacked += 1;
+        self.lost -= u32::from(lost);
+        self.again -= u32::from(again);
+        self.pending.remove(&id);
+    }
+
+    /// Marks a segment as lost: its retransmission too, if there was one. False if it has arrived
+    /// or was marked before.
+    pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
+        let Some(sent) = self.get_mut(id).filter(|sent| !sent.sacked && (!sent.lost || sent.again))
+        else {
+            return false;
+        };
+        let (lost, again) = (sent.lost, sent.again);
+        (sent.lost, sent.again) = (true, false);
+        self.lost += u32::from(!lost);
+        self.again -= u32::from(again);
+        self.pending.insert(id);
+        true
+    }
+
+    /// The lowest segment that is lost and has not been sent again.
+    pub(crate) fn next_lost(&self) -> Option<u64> {
+        self.pending.first().copied()
+    }
+
+    /// Notes another transmission of a segment.
+    pub(crate) fn sent_again(&mut self, id: u64, now: Time, rate: Snapshot) {
+        let Some(sent) = self.get_mut(id) else { return };
+        let already = std::mem::replace(&mut sent.again, true);
+        sent.count += 1;
+        (sent.sent_at, sent.rate) = (now, rate);
+        let count = sent.count;
+        self.again += u32::from(!already);
+        self.pending.remove(&id);
+        self.order.push_back((id, count));
+    }
+
+    /// The transmission that has been in flight for longest, with its segment's number.
+    pub(crate) fn oldest(&mut self) -> Option<(u64, &Sent)> {
+        while let Some(&(id, count)) = self.order.front() {
+            let flying =
+                |sent: &Sent| sent.count == count && !sent.sacked && (!sent.lost || sent.again);
+            if self.get(id).is_some_and(flying) {
+                return self.get(id).map(|sent| (id, sent));
+            }
+            self.order.pop_front();
+        }
+        None
+    }
+
+    /// Forgets what the peer reported as arrived, because it has dropped it (RFC 2018, section 8),
+    /// and takes everything for lost.
+    pub(crate) fn renege(&mut self) {
+        self.sacked_ranges.clear();
+        self.sacked = 0;
+        self.duplicates = 0;
+        self.segments.iter_mut().for_each(|sent| sent.sacked = false);
+        (self.first..self.first + self.segments.len() as u64).for_each(|id| {
+            self.mark_lost(id);
+        });
+    }
+
+    /// Takes no segment for lost any more, because none was: congestion was undone.
+    pub(crate) fn unmark_lost(&mut self) {
+        self.pending.clear();
+        let first = self.first;
+        for (sent, id) in self.segments.iter_mut().zip(first..) {
+            if sent.lost && !sent.again {
+                self.order.push_back((id, sent.count));
+            }
+            sent.lost = false;
+        }
+        self.lost = 0;
+    }
+
+    /// Counts a duplicate acknowledgement of a peer without SACK.
+    pub(crate) fn add_duplicate(&mut self) -> bool {
+        let room = self.count().saturating_sub(self.lost + self.duplicates) > 0;
+        self.duplicates += u32::from(room);
+        room
+    }
+
+    /// Forgets `count` duplicate acknowledgements.
+    pub(crate) fn take_duplicates(&mut self, count: u32) {
+        self.duplicates = self.duplicates.saturating_sub(count);
+    }
+}

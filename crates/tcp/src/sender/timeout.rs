@@ -1,0 +1,141 @@
+//! Timers of the sender: retransmission, tail loss probe, reordering window, closed window.
+
+use anabranch_multipath::Time;
+
+use super::recovery::{Phase, Progress};
+use super::{AckSegment, Chunk, Sender};
+use crate::constants::{DATA_RETRIES, TLP_MAX_ACK_DELAY, TLP_MIN_ALLOWANCE, TLP_SRTT_FACTOR};
+use crate::timers::{Timer, Timers};
+
+/// A tail loss probe that is in flight (RFC 8985, section 7.4).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TailProbe {
+    /// `TLP.end_seq`.
+    end: u64,
+    /// `TLP.is_retrans`.
+    again: bool,
+}
+
+impl Sender {
+    /// Does what expired timers ask for. False if the peer has not answered for too long.
+    pub(crate) fn expire(&mut self, now: Time, timers: &mut Timers) -> bool {
+        if timers.expire(now, Timer::Reorder) {
+            self.reordering_over(now, timers);
+        }
+        if timers.expire(now, Timer::Probe) && !self.board.is_empty() {
+            self.probe_due = true;
+            timers.set(Timer::Retransmit, now + self.rtt.rto());
+        }
+        if timers.expire(now, Timer::Persist) {
+            self.probes += 1;
+            self.retries += 1;
+            self.window_probe_due = true;
+            timers.set(Timer::Persist, now + self.rtt.doubled(self.probes));
+        }
+        if timers.expire(now, Timer::Retransmit) && !self.board.is_empty() {
+            self.retransmission_timeout(now, timers);
+        }
+        self.retries <= DATA_RETRIES
+    }
+
+    /// The reordering window has passed for some segments (RFC 8985, section 6.3).
+    fn reordering_over(&mut self, now: Time, timers: &mut Timers) {
+        let mut progress = Progress::default();
+        self.find_losses(now, &mut progress, timers);
+        if progress.lost == 0 {
+            return;
+        }
+        let was_open = self.recovery.is_open();
+        self.update_recovery(&progress, timers);
+        if was_open && self.recovery.phase == Phase::Recovery {
+            progress.delivered = 1;
+            self.reduce_proportionally(&progress);
+        }
+        timers.set(Timer::Retransmit, now + self.rtt.rto());
+    }
+
+    fn retransmission_timeout(&mut self, now: Time, timers: &mut Timers) {
+        self.stats.timeouts += 1;
+        self.probe_due = false;
+        self.tail_probe = None;
+        let reneged = self.board.front().is_some_and(|first| first.sacked);
+        if reneged || !self.sack {
+            // The peer has dropped what it reported, or reports nothing: all counts as lost.
+            self.board.renege();
+        } else {
+            self.rack.on_timeout(now, &mut self.board, &self.rtt);
+        }
+        self.enter_loss();
+        self.retries += 1;
+        self.rtt.back_off();
+        timers.stop(Timer::Probe);
+        timers.stop(Timer::Reorder);
+        timers.set(Timer::Retransmit, now + self.rtt.rto());
+    }
+
+    /// Arms the tail loss probe (RFC 8985, section 7.2).
+    pub(super) fn schedule_probe(&mut self, now: Time, timers: &mut Timers) {
+        let allowed = self.sack && self.recovery.is_open() && self.tail_probe.is_none();
+        if !allowed || self.board.is_empty() || self.board.sacked() > 0 {
+            timers.stop(Timer::Probe);
+            return;
+        }
+        let Some(srtt) = self.rtt.srtt() else { return };
+        let alone = self.board.count() == 1;
+        let allowance = if alone { TLP_MAX_ACK_DELAY } else { TLP_MIN_ALLOWANCE };
+        let at = now + srtt * TLP_SRTT_FACTOR + allowance;
+        // In the place of the timeout, where that would come first.
+        timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
+    }
+
+    /// Sends a tail loss probe: new data where there is some, else the last segment again (RFC
+    /// 8985, section 7.3).
+    pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
+        self.stats.probes += 1;
+        let new = self.new_chunk();
+        let chunk = if let Some(chunk) = new {
+            Some(self.transmit(now, chunk, timers))
+        } else {
+            let (_, last) = self.board.first_and_last()?;
+            self.retransmit(now, last, timers)
+        };
+        self.tail_probe = Some(TailProbe { end: self.nxt, again: new.is_none() });
+        timers.stop(Timer::Probe);
+        timers.set(Timer::Retransmit, now + self.rtt.rto());
+        chunk
+    }
+
+    /// Finds out whether a probe repaired a loss (RFC 8985, section 7.4).
+    pub(super) fn check_probe(&mut self, segment: &AckSegment, progress: &Progress) {
+        let Some(probe) = self.tail_probe.filter(|probe| segment.ack >= probe.end) else { return };
+        if !probe.again || progress.dsack {
+            self.tail_probe = None;
+        } else if segment.ack > probe.end {
+            // The peer never reported a duplicate: the probe repaired a loss.
+            self.tail_probe = None;
+            if self.recovery.is_open() {
+                self.reduce_for_probe();
+            }
+        } else if !progress.advanced && progress.delivered == 0 {
+            // A duplicate acknowledgement: the original arrived, too.
+            self.tail_probe = None;
+        }
+    }
+
+    /// Whether the peer's window is to be probed now by a segment without data.
+    pub(crate) fn take_window_probe(&mut self) -> bool {
+        std::mem::take(&mut self.window_probe_due)
+    }
+
+    /// What little the window takes, when the persist timer overrides the wait for a full segment
+    /// (RFC 9293, section 3.8.6.2.1).
+    pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
+        let room = self.peer.end.saturating_sub(self.nxt);
+        let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);
+        if !self.window_probe_due || length == 0 {
+            return None;
+        }
+        self.window_probe_due = false;
+        Some(self.chunk(self.nxt, self.nxt + length))
+    }
+}

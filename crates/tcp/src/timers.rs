@@ -1,0 +1,60 @@
+//! Timers of a connection, as a table.
+
+use anabranch_multipath::Time;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Retransmission timeout (RFC 6298).
+    Retransmit,
+    /// Tail loss probe (RFC 8985, section 7).
+    Probe,
+    /// End of the reordering window (RFC 8985, section 6.2).
+    Reorder,
+    /// Probe of a closed window (RFC 9293, section 3.8.6.1).
+    Persist,
+    /// Retransmission of a SYN.
+    Handshake,
+    /// Delayed acknowledgement.
+    Ack,
+    /// End of TIME-WAIT.
+    Close,
+}
+
+const COUNT: usize = Timer::Close as usize + 1;
+
+/// When each timer expires; at most once each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timers([Option<Time>; COUNT]);
+
+impl Timers {
+    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    /// Sets `timer` unless it runs.
+    pub(crate) fn start(&mut self, timer: Timer, at: Time) {
+        self.0[timer as usize].get_or_insert(at);
+    }
+
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        self.0[timer as usize] = None;
+    }
+
+    pub(crate) fn get(&self, timer: Timer) -> Option<Time> {
+        self.0[timer as usize]
+    }
+
+    /// Stops `timer` if it has expired, and returns whether it had.
+    pub(crate) fn expire(&mut self, now: Time, timer: Timer) -> bool {
+        self.0[timer as usize].take_if(|at| *at <= now).is_some()
+    }
+
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.0.iter().flatten().min().copied()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0 = [None; COUNT];
+    }
+}

@@ -1,0 +1,110 @@
+//! Whole transfers over links that lose, reorder and duplicate, in virtual time.
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::stream;
+use anabranch_netem::{LinkSettings, Loss};
+use anabranch_tcp::{Config, Congestion, Ending, State};
+use rand::RngExt;
+use world::*;
+
+fn link(rate: u64, delay: Duration) -> LinkSettings {
+    LinkSettings { delay, queue: 64_000, ..LinkSettings::with_rate(rate) }
+}
+
+#[test]
+fn a_clean_link_is_filled() {
+    let mut pair = Pair::over(&link(10_000_000, 20 * MS), 1);
+    pair.sides[0].total = 4 << 20;
+    pair.run_to_end(Duration::from_secs(60));
+    pair.assert_whole();
+    // 4 MiB in segments of 1448 bytes, each of 1500 on the wire, take 3.48 s.
+    let seconds = pair.now.secs_f64();
+    assert!((3.4..4.2).contains(&seconds), "{seconds} s");
+    assert_eq!(pair.client().stats().timeouts, 0);
+}
+
+#[test]
+fn both_sides_close_and_end() {
+    let mut pair = Pair::over(&link(10_000_000, 20 * MS), 2);
+    (pair.sides[0].total, pair.sides[1].total) = (100_000, 70_000);
+    pair.run_to_end(Duration::from_secs(60));
+    pair.assert_whole();
+    pair.run(Time::from_secs(200));
+    for side in &pair.sides {
+        let tcp = side.tcp.as_ref().unwrap();
+        assert_eq!((tcp.state(), tcp.ending()), (State::Closed, Some(Ending::Finished)));
+        assert_eq!(tcp.next_timeout(), None);
+    }
+}
+
+/// A random network and random settings, of which every transfer must come to its end.
+fn rough(seed: u64) -> Pair {
+    let mut dice = stream(seed, 0, "rough");
+    let mut way = || {
+        let delay = MS * dice.random_range(1..120);
+        let loss = dice.random_range(0..6);
+        LinkSettings {
+            delay,
+            jitter: if dice.random_bool(0.5) {
+                delay / dice.random_range(2..10)
+            } else {
+                Duration::ZERO
+            },
+            reorder: dice.random_bool(0.5),
+            loss: match loss {
+                0 => Loss::None,
+                percent => Loss::Bernoulli(f64::from(percent) / 40.0),
+            },
+            queue: dice.random_range(3_000..200_000),
+            ..LinkSettings::with_rate(dice.random_range(300_000..50_000_000))
+        }
+    };
+    let links = [way(), way()];
+    let mut config = || Config {
+        mss: [1460, 1460, 536, 1220][dice.random_range(0..4)],
+        congestion: if dice.random_bool(0.5) { Congestion::Cubic } else { Congestion::Reno },
+        pacing: dice.random_bool(0.3),
+        sack: dice.random_bool(0.8),
+        timestamps: dice.random_bool(0.8),
+        window_scaling: dice.random_bool(0.8),
+        receive_buffer: dice.random_range(2_000..500_000),
+        send_buffer: dice.random_range(4_000..300_000),
+        timestamp_offset: u32::MAX - 2_000,
+        early: dice.random_bool(0.5),
+    };
+    let mut pair = Pair::new([config(), config()], links, seed);
+    pair.sides[0].total = dice.random_range(0..300_000);
+    pair.sides[1].total = dice.random_range(0..300_000);
+    pair
+}
+
+#[test]
+fn no_network_and_no_settings_stop_a_transfer() {
+    for seed in 0..400 {
+        let mut pair = rough(seed);
+        pair.run_to_end(Duration::from_secs(3_000));
+        let states = pair.sides.each_ref().map(|side| {
+            let tcp = side.tcp.as_ref().unwrap();
+            (tcp.state(), tcp.ending(), side.received, side.written, side.total, tcp.stats())
+        });
+        assert!(pair.is_done(), "seed {seed} at {:?}: {states:#?}", pair.now);
+        pair.assert_whole();
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let run = |seed| {
+        let mut pair = rough(seed);
+        pair.run_to_end(Duration::from_secs(3_000));
+        (pair.trace, pair.now)
+    };
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed));
+    }
+    assert_ne!(run(3), run(4));
+}
