@@ -3,30 +3,39 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::codel::{Codel, Law, Queue};
 use crate::{Assignment, PathId, PathView, Splitter, Time};
 
-/// Units that wait at most.
-const MOST: usize = 1_024;
-/// What has waited for so long is dropped.
-const LONGEST: Duration = Duration::from_millis(100);
+/// Maximum number of waiting units.
+const MOST: usize = 4_096;
+/// Maximum wait of a unit.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The standing queue that is kept: long enough for a window that opens in steps of one
+/// acknowledgement. The interval is the longest usual round trip (RFC 8289, sections 4.2 and 4.3).
+const CODEL: Codel =
+    Codel { target: Duration::from_millis(20), interval: Duration::from_millis(200) };
+/// A backlog of at most this many bytes is no standing queue: the largest usual packet.
+const MAX_UNIT: usize = 1_500;
 
 /// Datagrams that wait for a window, in the order in which they came.
 ///
-/// It is the one queue of the way that its sender is to feel: a program that sends more than all
-/// paths take has to lose something, and should do so here, soon, and before the paths' own queues
-/// are full. The *oldest* goes overboard, once it has waited 100 ms or 1,024 others wait: what is
-/// behind it is of more use, and the program learns of it the earlier by the whole queue.
+/// A program that sends more than all paths take has to lose something. It should lose it here and
+/// soon, before the paths' own queues are full. CoDel (RFC 8289) drops single units from the head
+/// of a queue that does not drain: dropping more at once would make a sender reduce its rate several
+/// times for one excess. A unit is dropped in any case after it has waited 1 s, or if 4,096 wait;
+/// the *oldest* is dropped, so the program notices earlier by the whole queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
     /// When each came, and its bytes.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     dropped: u64,
+    codel: Law,
 }
 
 impl<T> Default for Backlog<T> {
     fn default() -> Backlog<T> {
-        Backlog { units: VecDeque::new(), bytes: 0, dropped: 0 }
+        Backlog { units: VecDeque::new(), bytes: 0, dropped: 0, codel: Law::default() }
     }
 }
 
@@ -51,6 +60,7 @@ impl<T> Backlog<T> {
         while self.units.front().is_some_and(|(since, ..)| now.since(*since) >= LONGEST) {
             self.drop_oldest();
         }
+        self.keep_short(now);
         let waiting = self.units.len() as u64;
         match (waiting > 0).then(|| splitter.assign(now, views, waiting))? {
             Assignment::Send { path, units, fresh } => Some((path, units, fresh)),
@@ -63,6 +73,18 @@ impl<T> Backlog<T> {
         let (_, bytes, unit) = self.units.pop_front()?;
         self.bytes -= bytes;
         Some(unit)
+    }
+
+    /// Applies CoDel to the head of the queue.
+    fn keep_short(&mut self, now: Time) {
+        if self.units.is_empty() {
+            return self.codel.empty();
+        }
+        let units = self.units.iter().map(|(since, bytes, _)| (*since, *bytes));
+        let queue = Queue { units, bytes: self.bytes, max_unit: MAX_UNIT };
+        for _ in 0..self.codel.drops(&CODEL, now, queue) {
+            self.drop_oldest();
+        }
     }
 
     fn drop_oldest(&mut self) {
@@ -115,14 +137,35 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_overboard_by_number_by_bytes_and_by_time() {
+    fn the_oldest_is_dropped_by_number_by_bytes_and_by_time() {
         let mut backlog = Backlog::default();
         (0..MOST + 2).for_each(|unit| backlog.push(Time::ZERO, (unit, 1), 1 << 20));
         assert_eq!((backlog.len(), backlog.take_dropped()), (MOST, 2));
-        backlog.push(Time::from_millis(60), (7_777, 1_000), 1_500);
+        backlog.push(Time::from_millis(600), (7_777, 1_000), 1_500);
         assert_eq!(backlog.len(), 501);
-        let later = Time::from_millis(100);
+        let later = Time::from_secs(1);
         assert!(backlog.assign(later, &mut splitter(), &with_room(1)).is_some());
         assert_eq!((backlog.pop(), backlog.is_empty()), (Some(7_777), true));
+    }
+
+    #[test]
+    fn a_queue_that_does_not_drain_loses_single_units() {
+        let (mut backlog, mut splitter) = (Backlog::default(), splitter());
+        let mut dropped = Vec::new();
+        for millis in 0..600 {
+            let now = Time::from_millis(millis);
+            // Two arrive for each that leaves until 100 wait, then one for one.
+            for _ in 0..if backlog.len() < 100 { 2 } else { 1 } {
+                backlog.push(now, (millis, 1_400), 1 << 20);
+            }
+            if backlog.assign(now, &mut splitter, &with_room(1)).is_some() {
+                backlog.pop();
+            }
+            dropped.push(backlog.take_dropped());
+        }
+        let total: u64 = dropped.iter().sum();
+        assert!((2..10).contains(&total), "{total} dropped");
+        assert!(dropped.iter().all(|at_once| *at_once <= 1));
+        assert_eq!(dropped[..200].iter().sum::<u64>(), 0, "a burst is let be");
     }
 }

@@ -28,6 +28,7 @@
 
 mod backlog;
 mod boundary;
+pub mod codel;
 pub mod conformance;
 mod decoys;
 mod growth;

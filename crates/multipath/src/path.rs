@@ -66,6 +66,8 @@ pub struct LegView {
     pub current: bool,
     /// Units that a change to this path from another costs.
     pub turn: u64,
+    /// Units per second that the path passes on; 0 where that is not known.
+    pub capacity: u64,
     /// The first hop's link, where the system tells of it.
     pub link: Option<LinkView>,
 }
@@ -139,6 +141,7 @@ impl LegView {
         slow_start: false,
         current: false,
         turn: 0,
+        capacity: 0,
         link: None,
     };
 }

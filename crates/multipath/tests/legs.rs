@@ -62,6 +62,7 @@ impl Leg {
             slow_start: self.slow_start,
             current,
             turn: 0,
+            capacity: 0,
             link: None,
         };
         PathView::leg(Some(self.rtt), self.size.saturating_sub(self.inflight), leg)

@@ -18,13 +18,12 @@
 //!
 //! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use it.
 
-mod codel;
 mod counters;
 mod link;
 mod loss;
 mod settings;
 
-pub use codel::Codel;
+pub use anabranch_multipath::codel::Codel;
 pub use counters::{Count, Counters};
 pub use link::{Dropped, Link};
 pub use loss::Loss;

@@ -8,9 +8,9 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-use crate::codel::{Backlog, Law};
 use crate::loss::Dice;
 use crate::{Count, Counters, LinkSettings};
+use anabranch_multipath::codel::{Law, Queue};
 
 /// One direction of a network link that carries units of type `T`.
 ///
@@ -237,7 +237,7 @@ impl<T> Link<T> {
     /// Applies CoDel, at the moment at which the last unit left the wire.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
-        let backlog = Backlog {
+        let backlog = Queue {
             units: self.queue.iter().map(|queued| (queued.came, queued.bytes)),
             bytes: self.queued_bytes,
             max_unit: if self.settings.mtu == usize::MAX {

@@ -162,11 +162,12 @@ impl World {
     }
 
     pub fn views_up(&mut self) -> Vec<PathView> {
-        (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect()
+        let now = self.now;
+        (0..self.up.len()).map(|path| self.near.session().view(now, PathId::at(path))).collect()
     }
 
     pub fn views_down(&self, client: ClientId) -> Vec<PathView> {
-        (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect()
+        (0..self.up.len()).map(|path| self.far.view(self.now, client, PathId::at(path))).collect()
     }
 
     fn seal_up(&mut self, path: PathId, datagram: &[u8]) -> bool {

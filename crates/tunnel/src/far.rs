@@ -316,11 +316,11 @@ impl<R: CryptoRng> Far<R> {
 
     /// Whether a path leads anywhere yet, and what a scheduler may know of it.
     #[must_use]
-    pub fn view(&self, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
+    pub fn view(&self, now: Time, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         let Some(running) = running else { return anabranch_multipath::PathView::dead() };
         let leads = running.peers.get(path.index()).is_some_and(Option::is_some);
-        if leads { running.session.view(path) } else { anabranch_multipath::PathView::dead() }
+        if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
     /// Decoys that were sent to a client, and those that came from it, in its present session.

@@ -105,13 +105,13 @@ impl<'a> Frame<'a> {
                 Some(Frame::Pong { echo, stamp: stamp? })
             }
             ACK => {
-                let fields: &[u8; 12] = content.try_into().ok()?;
+                let fields: &[u8; 16] = content.try_into().ok()?;
                 let word = |place: usize| {
                     let four = std::array::from_fn(|byte| fields[4 * place + byte]);
                     u32::from_be_bytes(four)
                 };
-                let [largest, count, ago] = [0, 1, 2].map(word);
-                Some(Frame::Ack(Receipt { largest, count, ago }))
+                let [largest, count, ago, span] = [0, 1, 2, 3].map(word);
+                Some(Frame::Ack(Receipt { largest, count, ago, span }))
             }
             DECOY => {
                 let (_, rest) = content.split_first_chunk::<FLOW>()?;
@@ -158,8 +158,8 @@ impl<'a> Frame<'a> {
             Frame::Pong { echo, stamp } => {
                 (PONG, Some(*stamp), Field::default().with(&echo.to_be_bytes()), 0)
             }
-            Frame::Ack(Receipt { largest, count, ago }) => {
-                let words = [largest, count, ago].map(|word| word.to_be_bytes());
+            Frame::Ack(Receipt { largest, count, ago, span }) => {
+                let words = [largest, count, ago, span].map(|word| word.to_be_bytes());
                 let field = words.iter().fold(Field::default(), |field, word| field.with(word));
                 (ACK, None, field, 0)
             }
@@ -200,7 +200,7 @@ struct Field {
 }
 
 /// Bytes of the longest: that of an acknowledgement.
-const FIELD: usize = 12;
+const FIELD: usize = 16;
 
 impl Field {
     fn with(mut self, bytes: &[u8]) -> Field {
@@ -259,7 +259,7 @@ mod tests {
             Frame::Data { stamp: 0, flow: 0, run: 0, counted: false, piece: b"x".into() },
             Frame::Data { stamp: 7, flow: 0xfffe, run: 513, counted: true, piece: b"".into() },
             Frame::Data { stamp: 7, flow: 9, run: 513, counted: true, piece: part },
-            Frame::Ack(Receipt { largest: 1, count: u32::MAX, ago: 70_000 }),
+            Frame::Ack(Receipt { largest: 1, count: u32::MAX, ago: 70_000, span: 900 }),
             Frame::Ping { stamp: u32::MAX, deaf: false, rtt: 0, room: 0 },
             Frame::Ping { stamp: 3, deaf: true, rtt: 20_000, room: 1_472 },
             Frame::Pong { echo: 1, stamp: 2 },

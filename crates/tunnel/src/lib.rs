@@ -21,6 +21,7 @@
 //! * `frame`: the content of a packet. `resequencer`: restores order and spacing, with `delays`
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
+//! * `capacity`: the rate that each path passes on, and pacing by it.
 //! * `window`: the data in flight that each path may have, for schedules that use windows.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
 //!   [`anabranch_multipath::Decoys`] plans their times and paths.
@@ -29,6 +30,7 @@
 //!
 //! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks and entropy.
 
+mod capacity;
 mod datagram;
 mod delays;
 mod disguise;

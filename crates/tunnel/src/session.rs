@@ -532,15 +532,20 @@ impl Session {
         [self.order.next_timeout(), ask, decoy].into_iter().flatten().chain(windows).min()
     }
 
-    /// What a scheduler may know of a path.
+    /// The state of a path at `now`, for a scheduler.
     #[must_use]
-    pub fn view(&self, path: PathId) -> PathView {
+    pub fn view(&self, now: Time, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(Path::is_usable);
         let Some(known) = known.filter(|_| usable && self.has_windows) else {
             return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
         };
-        known.window.view(known.rtt, self.run.path == Some(path))
+        let mut view = known.window.view(now, known.rtt, self.run.path == Some(path));
+        // The other end delays each datagram as if it had come by the slowest path.
+        let usable = self.paths.iter().filter(|path| path.is_usable());
+        let slowest = usable.filter_map(|path| path.window.least_rtt()).max();
+        view.leg.least_rtt = slowest.unwrap_or(view.leg.least_rtt);
+        view
     }
 
     /// How long a datagram waits at most for one that was sent before it.

@@ -3,13 +3,15 @@
 //! Rate and delay make the window, as in BBR (draft-ietf-ccwg-bbr), and not losses: nothing is sent
 //! again between the ends, so every loss that a controller provokes to find its limit is one that
 //! the tunnel's own TCP pays for, on each path anew. Delivery rates are taken as
-//! draft-cheng-iccrg-delivery-rate-estimation has them. There is no pacing: the program's sender,
-//! or its absence, sets the pace.
+//! draft-cheng-iccrg-delivery-rate-estimation has them. Packets are paced by the
+//! path's [`Capacity`], once that is known: a burst must not overflow the path's queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::{LegView, PathView, Time};
+
+use crate::capacity::{Capacity, Train};
 
 /// The window before anything is known, in bytes.
 const INITIAL: f64 = 32.0 * 1_400.0;
@@ -19,6 +21,8 @@ const LEAST: f64 = 4.0;
 /// One round looks for more, the next one lets the queue of that drain.
 const SEEK: f64 = 3.0;
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// A search for more fills a queue of at most this time: shallow queues hold hardly more.
+const PROBE: Duration = Duration::from_millis(10);
 /// The rate of the best of so many rounds counts.
 const ROUNDS: u64 = 10;
 /// The search ends after so many rounds in which the rate did not grow by a quarter.
@@ -47,6 +51,9 @@ pub(crate) struct Receipt {
     pub(crate) count: u32,
     /// How long ago the one with the greatest number came, in microseconds.
     pub(crate) ago: u32,
+    /// Microseconds from the first arrival after the last receipt to the one with the greatest
+    /// number.
+    pub(crate) span: u32,
 }
 
 /// A packet under way.
@@ -81,6 +88,7 @@ pub(crate) struct Window {
     search: Option<(f64, u32)>,
     /// The round from which a loss counts again.
     cut: u64,
+    capacity: Capacity,
 }
 
 /// Packets between one that is sent and its acknowledgement.
@@ -131,6 +139,7 @@ impl Default for Window {
             least: Least::default(),
             search: Some((0.0, 0)),
             cut: 0,
+            capacity: Capacity::default(),
         }
     }
 }
@@ -143,7 +152,8 @@ impl Window {
         }
         let bytes = bytes as u32;
         self.inflight += u64::from(bytes);
-        if self.room() == 0 {
+        self.capacity.sent(now, f64::from(bytes));
+        if self.window_room() == 0 {
             self.full_at = Some(now);
         }
         let lately = self.srtt.unwrap_or(GIVE_UP);
@@ -177,7 +187,14 @@ impl Window {
         };
         let (at, pressed) = (last.at, last.pressed);
         let began = (last.delivered, last.delivered_at, last.first_at);
+        let first = self.sent[known.saturating_sub(fresh as usize)].at;
         let bytes: u64 = self.sent.drain(..known).map(|sent| u64::from(sent.bytes)).sum();
+        self.capacity.note(&Train {
+            packets: fresh.unsigned_abs(),
+            bytes: bytes as f64 / known as f64,
+            sent: at.since(first),
+            arrived: Duration::from_micros(receipt.span.into()),
+        });
         self.inflight -= bytes;
         self.delivered += bytes as f64 * (f64::from(fresh) / known as f64).min(1.0);
         self.round.lost += known as i64 - i64::from(fresh);
@@ -241,8 +258,10 @@ impl Window {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
+        // Losses by chance: paced packets that do not use the capacity up overflow no queue.
+        let below = self.capacity.limit().is_some_and(|limit| rate < 0.9 * limit);
         self.search = match () {
-            () if lossy || queued => None,
+            () if queued || lossy && !below => None,
             () if rate >= best * 1.25 => Some((rate, 0)),
             () if !round.pressed => Some((best, flat)),
             () if flat + 1 >= FLAT => None,
@@ -261,6 +280,11 @@ impl Window {
         (product > 0.0).then_some(product)
     }
 
+    /// The least round-trip time of the last 10 to 20 s.
+    pub(crate) fn least_rtt(&self) -> Option<Duration> {
+        self.least.get()
+    }
+
     /// Bytes that may be under way.
     fn size(&self) -> f64 {
         let unit = self.unit();
@@ -268,10 +292,20 @@ impl Window {
         // Acknowledgements come late: what they stand for is under way as well.
         let late = (self.rate() * DELAY.as_secs_f64()).min(f64::from(STEP) * unit);
         if self.search.is_some() {
-            return (SEEK * product + late).max(INITIAL);
+            let sought = (SEEK * product + late).max(INITIAL);
+            let bound = self.bound().map(|bound| (bound + late + 2.0 * unit).max(INITIAL));
+            return bound.map_or(sought, |bound| sought.min(bound));
         }
         let gain = CRUISE[(self.round.number % CRUISE.len() as u64) as usize];
-        (gain * product + late + 2.0 * unit).max(LEAST * unit)
+        let probed = ((gain - 1.0) * product).min(self.rate() * PROBE.as_secs_f64());
+        (product + probed + late + 2.0 * unit).max(LEAST * unit)
+    }
+
+    /// Bytes that the path takes during the search: what it holds at its capacity, and a queue of a
+    /// quarter of that, at most [`PROBE`].
+    fn bound(&self) -> Option<f64> {
+        let (rate, least) = self.capacity.limit().zip(self.least.get())?;
+        Some(rate * (least + (least / 4).min(PROBE)).as_secs_f64())
     }
 
     /// Bytes of a packet, on average.
@@ -280,13 +314,19 @@ impl Window {
         if packets < 1.0 { 1_400.0 } else { self.inflight as f64 / packets }
     }
 
-    /// Packets that may leave now.
-    fn room(&self) -> u64 {
+    /// Packets that the window has room for.
+    fn window_room(&self) -> u64 {
         ((self.size() - self.inflight as f64) / self.unit()).max(0.0) as u64
     }
 
+    /// Packets that may leave now.
+    fn room(&self, now: Time) -> u64 {
+        let unit = self.unit();
+        self.window_room().min((self.capacity.room(now, unit) / unit) as u64)
+    }
+
     /// As a scheduler sees it; `rtt` is what else is known of the path's delay.
-    pub(crate) fn view(&self, rtt: Option<Duration>, current: bool) -> PathView {
+    pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
         let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(UNKNOWN));
         let leg = LegView {
             least_rtt: self.least.get().unwrap_or(rtt),
@@ -298,14 +338,16 @@ impl Window {
             slow_start: self.search.is_some(),
             current,
             turn: 0,
+            capacity: self.capacity.rate().map_or(0, |rate| (rate / unit) as u64),
             link: None,
         };
-        PathView::leg(Some(rtt), self.room(), leg)
+        PathView::leg(Some(rtt), self.room(now), leg)
     }
 
     /// Gives up what nothing is heard of. Whether there was such.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
-        let over = self.next_timeout().is_some_and(|due| now >= due);
+        self.capacity.on_time(now);
+        let over = self.given_up_at().is_some_and(|due| now >= due);
         if over {
             // The count goes on: it is the other end's.
             *self = Window { count: self.count, srtt: self.srtt, ..Window::default() };
@@ -313,8 +355,12 @@ impl Window {
         over
     }
 
-    /// When [`Window::expire`] has something to do.
+    /// When [`Window::expire`] has something to do, or pacing allows packets again.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
+        [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
+    }
+
+    fn given_up_at(&self) -> Option<Time> {
         let heard = self.sent.front()?.at.max(self.delivered_at);
         Some(heard + GIVE_UP.max(self.srtt.unwrap_or_default() * 3))
     }
@@ -327,6 +373,8 @@ pub(crate) struct Tally {
     largest: u64,
     came: Time,
     untold: u32,
+    /// When the first of the untold ones came.
+    first: Time,
     due: Option<Time>,
 }
 
@@ -336,6 +384,9 @@ impl Tally {
         self.count = self.count.wrapping_add(1);
         if number >= self.largest {
             (self.largest, self.came) = (number, now);
+        }
+        if self.untold == 0 {
+            self.first = now;
         }
         self.untold += 1;
         self.due.get_or_insert(now + DELAY);
@@ -348,8 +399,9 @@ impl Tally {
     pub(crate) fn take(&mut self, now: Time) -> Option<Receipt> {
         self.due.take_if(|due| *due <= now)?;
         self.untold = 0;
-        let ago = u32::try_from(now.since(self.came).as_micros()).unwrap_or(u32::MAX);
-        Some(Receipt { largest: self.largest as u32, count: self.count, ago })
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let (ago, span) = (micros(now.since(self.came)), micros(self.came.since(self.first)));
+        Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
     /// When [`Tally::take`] gives something.
@@ -413,7 +465,7 @@ mod tests {
             let end = self.now + time;
             while self.now < end {
                 if self.runs(0) {
-                    while self.window.room() > 0 {
+                    while self.window.room(self.now) > 0 {
                         self.send(lossy);
                     }
                 }
@@ -473,7 +525,7 @@ mod tests {
         let rate = path.rate(MS * 8_000, 0);
         assert!(rate > 2_500.0 * 0.97, "{rate} of 2,500");
         assert_eq!(path.lost, 0);
-        let view = path.window.view(None, false);
+        let view = path.window.view(path.now, None, false);
         assert!((95..=110).contains(&view.leg.bdp), "{view:?}");
         assert!(view.rtt.unwrap() < MS * 60, "{view:?}");
     }
@@ -506,7 +558,7 @@ mod tests {
         path.forth.clear();
         path.run(MS * 900, 1);
         let receipts = path.window.count;
-        assert_eq!(path.window.room(), 0);
+        assert_eq!(path.window.room(path.now), 0);
         path.run(MS * 200, 1);
         assert_eq!(path.window.count, receipts);
         assert_eq!(path.window.sent.len(), 32, "what was under way is given up");
@@ -520,14 +572,14 @@ mod tests {
         (0..5).for_each(|number| window.sent(Time::from_secs(1), number, BYTES));
         let now = Time::from_secs(2);
         for receipt in [
-            Receipt { largest: 9, count: 1, ago: 0 },
-            Receipt { largest: 4, count: 0, ago: 0 },
-            Receipt { largest: 4, count: u32::MAX, ago: 0 },
+            Receipt { largest: 9, count: 1, ago: 0, span: 0 },
+            Receipt { largest: 4, count: 0, ago: 0, span: 0 },
+            Receipt { largest: 4, count: u32::MAX, ago: 0, span: 0 },
         ] {
             window.acknowledged(now, receipt);
             assert_eq!(window.sent.len(), 5, "{receipt:?}");
         }
-        window.acknowledged(now, Receipt { largest: 4, count: 1 << 30, ago: u32::MAX });
+        window.acknowledged(now, Receipt { largest: 4, count: 1 << 30, ago: u32::MAX, span: 0 });
         assert!(window.size().is_finite() && window.size() < 1e6, "{}", window.size());
     }
 
@@ -537,7 +589,7 @@ mod tests {
         tally.note(start, 7);
         assert_eq!((tally.take(start + MS * 4), tally.due()), (None, Some(start + DELAY)));
         let told = tally.take(start + MS * 6);
-        assert_eq!(told, Some(Receipt { largest: 7, count: 1, ago: 6_000 }));
+        assert_eq!(told, Some(Receipt { largest: 7, count: 1, ago: 6_000, span: 0 }));
         (0..16).for_each(|number| tally.note(start + MS * 7, 10 + number));
         assert!(tally.take(start + MS * 7).is_some_and(|told| told.count == 17));
         assert_eq!(tally.due(), None);

@@ -173,3 +173,30 @@ fn of_paths_with_unlike_rates_they_give_more_than_the_best_and_than_turns() {
         assert!(sum >= 1.15 * best && sum >= 1.9 * turns, "{schedule}: {sum:.1} Mbit/s");
     }
 }
+
+/// Paths that differ in rate, in delay or in both; none loses anything but by its queue of 100 kB.
+const UNLIKE: [([u64; 3], [u64; 3]); 4] = [
+    ([50, 30, 10], [20, 20, 20]),
+    ([50, 30, 10], [20, 35, 60]),
+    ([30, 30, 30], [20, 20, 20]),
+    ([30, 30, 30], [20, 35, 60]),
+];
+
+#[test]
+fn eta_adds_up_paths_that_differ_in_rate_and_delay() {
+    for (rates, delays) in UNLIKE {
+        let links: Vec<LinkSettings> = rates
+            .iter()
+            .zip(delays)
+            .map(|(mbits, delay)| LinkSettings {
+                delay: Duration::from_millis(delay),
+                queue: 100_000,
+                ..LinkSettings::with_rate(mbits * 1_000_000)
+            })
+            .collect();
+        let alone: f64 = links.iter().map(alone).sum();
+        let share = summed(1, &links, "eta") / alone;
+        println!("{rates:?} Mbit/s, {delays:?} ms: {share:.2} of {alone:.1} Mbit/s");
+        assert!(share >= 0.9, "{rates:?} Mbit/s, {delays:?} ms: {share:.2} of the sum");
+    }
+}

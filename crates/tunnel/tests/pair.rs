@@ -210,16 +210,16 @@ fn a_path_that_is_cut_is_noticed_by_both_ends_and_comes_back() {
     world.cut[1] = true;
     exchange(&mut world, 8000);
     let client = world.client.unwrap();
-    assert!(!world.near.session().view(PathId(1)).usable);
-    assert!(!world.far.view(client, PathId(1)).usable);
+    assert!(!world.near.session().view(world.now, PathId(1)).usable);
+    assert!(!world.far.view(world.now, client, PathId(1)).usable);
     let before = [world.out[0].len(), world.out[1].len()];
     exchange(&mut world, 2000);
     assert_eq!(world.out[0].len() - before[0], 2000, "nothing goes by it any more");
     assert_eq!(world.out[1].len() - before[1], 2000);
     world.cut[1] = false;
     exchange(&mut world, 5000);
-    assert!(world.near.session().view(PathId(1)).usable);
-    assert!(world.far.view(client, PathId(1)).usable);
+    assert!(world.near.session().view(world.now, PathId(1)).usable);
+    assert!(world.far.view(world.now, client, PathId(1)).usable);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     }
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.out[0].len(), came);
-    assert!(world.far.view(client, PathId(0)).usable);
+    assert!(world.far.view(world.now, client, PathId(0)).usable);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_slow_path_among_many_is_not_taken_for_dead_while_its_question_is_on_its_way
     for number in 0..4000 {
         world.send_down(&datagram(number));
         world.run_for(Duration::from_millis(1));
-        assert!(world.far.view(client, PathId(5)).usable, "{number} ms");
+        assert!(world.far.view(world.now, client, PathId(5)).usable, "{number} ms");
     }
 }
 
@@ -382,7 +382,9 @@ fn the_death_of_a_path_is_found_out_by_both_ends_within_three_seconds() {
     let client = world.client.unwrap();
     world.cut[2] = true;
     let cut = world.now;
-    while world.near.session().view(PathId(2)).usable || world.far.view(client, PathId(2)).usable {
+    while world.near.session().view(world.now, PathId(2)).usable
+        || world.far.view(world.now, client, PathId(2)).usable
+    {
         world.send_up(&datagram(0));
         world.send_down(&datagram(0));
         world.run_for(Duration::from_millis(1));
@@ -510,15 +512,15 @@ fn a_path_that_is_dead_in_one_direction_is_left_by_both_ends_and_comes_back() {
     world.cut_down[1] = true;
     exchange(&mut world, 4000);
     let client = world.client.unwrap();
-    assert!(!world.near.session().view(PathId(1)).usable);
-    assert!(!world.far.view(client, PathId(1)).usable, "it hears the path, and is told");
+    assert!(!world.near.session().view(world.now, PathId(1)).usable);
+    assert!(!world.far.view(world.now, client, PathId(1)).usable, "it hears the path, and is told");
     world.out = [Vec::new(), Vec::new()];
     exchange(&mut world, 1000);
     assert_eq!(world.out.each_ref().map(Vec::len), [1000, 1000]);
     world.cut_down[1] = false;
     exchange(&mut world, 4000);
-    assert!(world.near.session().view(PathId(1)).usable);
-    assert!(world.far.view(client, PathId(1)).usable);
+    assert!(world.near.session().view(world.now, PathId(1)).usable);
+    assert!(world.far.view(world.now, client, PathId(1)).usable);
 }
 
 /// Both ends by a schedule that looks at windows.

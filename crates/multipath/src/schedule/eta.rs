@@ -127,8 +127,12 @@ fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     queued_here + beyond.max(burst) + closed + least(view).as_secs_f64() / 2.0
 }
 
-/// Cells a second that the leg's window allows: its size over the round-trip time.
+/// Cells a second: the path's capacity where that is known, else what the leg's window allows, its
+/// size over the round-trip time.
 fn rate(view: &PathView) -> f64 {
+    if view.leg.capacity > 0 {
+        return view.leg.capacity as f64;
+    }
     let rtt = view.rtt.unwrap_or_default().max(Duration::from_micros(1));
     view.leg.size.max(1) as f64 / rtt.as_secs_f64()
 }

@@ -326,7 +326,7 @@ impl<'s> Driver<'s> {
         self.deal_delayed(now, client);
         self.use_windows(now, client);
         let guest = &mut self.guests[client.0 as usize];
-        let news = guest.look(&self.far);
+        let news = guest.look(now, &self.far);
         news.iter().for_each(|news| self.screen.news(now, news));
         self.arm(now, client);
     }

@@ -182,7 +182,7 @@ impl Guest {
 
     /// By which path the next of the answers go that wait for a window, and how many of them.
     pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
-        self.refresh(far);
+        self.refresh(now, far);
         let backlog = self.backlog.as_mut()?;
         let run = backlog.assign(now, self.splitter.as_mut()?, &self.views);
         run.map(|(path, units, _)| (path, units))
@@ -198,15 +198,15 @@ impl Guest {
         self.backlog.as_mut().map_or(0, Backlog::take_dropped)
     }
 
-    fn refresh(&mut self, far: &Far<ChaCha20Rng>) {
-        let view = |path| far.view(self.id, PathId::at(path));
+    fn refresh(&mut self, now: Time, far: &Far<ChaCha20Rng>) {
+        let view = |path| far.view(now, self.id, PathId::at(path));
         self.views.clear();
         self.views.extend((0..self.paths.len()).map(view));
     }
 
     /// Brings up to date what is known of its paths; tells what has changed.
-    pub(super) fn look(&mut self, far: &Far<ChaCha20Rng>) -> Vec<News> {
-        self.refresh(far);
+    pub(super) fn look(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Vec<News> {
+        self.refresh(now, far);
         if self.splitter.is_some() {
             self.decoys[1] = far.decoys(self.id);
         }

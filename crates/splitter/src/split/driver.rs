@@ -392,10 +392,11 @@ impl Driver<'_> {
     /// The counters, with what only the sockets know; `missed` is what those of the paths have
     /// dropped.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
+        let now = self.clock.now();
         let pinned = self.door.pinned(self.control.stopped);
         let snapshot = Snapshot { pinned, ..self.core.snapshot() };
         let mut snapshot = self.report.complete(self.door.port(), missed, snapshot);
-        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(&mut snapshot));
+        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(now, &mut snapshot));
         snapshot
     }
 

@@ -93,7 +93,7 @@ impl Driver<'_> {
         }
         let paths = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.paths());
         for path in (0..paths).map(PathId::at) {
-            let changed = self.tunnel.as_mut().and_then(|tunnel| tunnel.changed(path));
+            let changed = self.tunnel.as_mut().and_then(|tunnel| tunnel.changed(now, path));
             if let Some(broken) = changed {
                 self.core.handle(now, Input::Path { path, broken });
                 self.settle(now);
@@ -104,7 +104,7 @@ impl Driver<'_> {
 
     /// The core is told what the paths take, where the schedule looks at that.
     fn look_at_windows(&mut self, now: Time) {
-        if let Some(windows) = self.tunnel.as_mut().and_then(Tunnel::windows) {
+        if let Some(windows) = self.tunnel.as_mut().and_then(|tunnel| tunnel.windows(now)) {
             self.core.handle(now, Input::Windows(windows));
             self.settle(now);
         }

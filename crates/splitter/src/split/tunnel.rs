@@ -181,10 +181,10 @@ impl Tunnel {
     }
 
     /// What each path takes now, where the schedule looks at that.
-    pub(super) fn windows(&mut self) -> Option<&[PathView]> {
+    pub(super) fn windows(&mut self, now: Time) -> Option<&[PathView]> {
         let (session, paths) = (self.near.session(), self.paths.len());
         self.views.clear();
-        self.views.extend((0..paths).map(|path| session.view(PathId::at(path))));
+        self.views.extend((0..paths).map(|path| session.view(now, PathId::at(path))));
         session.has_windows().then_some(&self.views)
     }
 
@@ -275,17 +275,17 @@ impl Tunnel {
     }
 
     /// What is wrong with a path, where it is not as the core was told.
-    pub(super) fn changed(&mut self, path: PathId) -> Option<Option<DownReason>> {
-        let unheard = !self.near.session().view(path).usable;
+    pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
+        let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;
         let changed = std::mem::replace(&mut condition.unheard, unheard) != unheard;
         changed.then(|| condition.reason())
     }
 
-    pub(super) fn complete(&mut self, snapshot: &mut Snapshot) {
+    pub(super) fn complete(&mut self, now: Time, snapshot: &mut Snapshot) {
         snapshot.no_path += self.unsealed;
         for (place, path) in snapshot.paths.iter_mut().enumerate() {
-            path.rtt = self.near.session().view(PathId::at(place)).rtt;
+            path.rtt = self.near.session().view(now, PathId::at(place)).rtt;
         }
         let session = self.near.session();
         let (lost, patience) = (session.lost(), session.patience());

@@ -19,6 +19,8 @@ pub struct Sender {
     next: u32,
     /// What is under way: when it was sent, and whether it is taken for lost.
     out: BTreeMap<u32, (Time, bool)>,
+    /// Segments that were sent again: their round trips are not measured (RFC 6298, section 3).
+    again: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     window: f64,
     threshold: f64,
@@ -45,6 +47,7 @@ impl Sender {
         Sender {
             next: 0,
             out: BTreeMap::new(),
+            again: BTreeSet::new(),
             lost: BTreeSet::new(),
             window: 10.0,
             threshold: f64::MAX,
@@ -67,7 +70,10 @@ impl Sender {
             return None;
         }
         let number = match self.lost.pop_first() {
-            Some(number) => number,
+            Some(number) => {
+                self.again.insert(number);
+                number
+            }
             None => {
                 self.next += 1;
                 self.next - 1
@@ -96,6 +102,9 @@ impl Sender {
             self.lost.remove(&number);
             fresh += 1.0;
             self.newest = self.newest.max(sent);
+            if self.again.remove(&number) {
+                continue;
+            }
             let rtt = now.since(sent);
             self.least = self.least.min(rtt);
             self.srtt = (self.srtt * 7 + rtt) / 8;

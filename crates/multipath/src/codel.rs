@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use crate::Time;
 
 /// A queue rule that keeps the *standing* queue short: once units have waited longer than `target`
 /// for a whole `interval`, it drops one as it reaches the wire, then further ones at shrinking
@@ -23,7 +23,7 @@ impl Default for Codel {
 }
 
 /// What CoDel needs to know of a queue at the moment at which its head may go to the wire.
-pub(crate) struct Backlog<I> {
+pub struct Queue<I> {
     /// When each unit came, and its bytes; from the head on.
     pub units: I,
     /// Their bytes in total.
@@ -34,7 +34,7 @@ pub(crate) struct Backlog<I> {
 
 /// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Law {
+pub struct Law {
     /// When the waits have been too long for an interval; `None` while they are not too long.
     first_above: Option<Time>,
     drop_next: Time,
@@ -46,7 +46,7 @@ pub(crate) struct Law {
 impl Law {
     /// How many units to drop from the head of the queue, now that the wire is free (`dequeue` in
     /// RFC 8289, section 5.6). The one behind them goes to the wire.
-    pub(crate) fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Backlog<I>) -> usize
+    pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
     {
@@ -66,12 +66,12 @@ impl Law {
 
     /// Forgets the present excess: the queue is empty. The drop rate is kept, as a start for the
     /// next one.
-    pub(crate) fn empty(&mut self) {
+    pub fn empty(&mut self) {
         (self.first_above, self.dropping) = (None, false);
     }
 
     /// Takes the head off and tells whether it may be dropped (`dodequeue`).
-    fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Backlog<I>) -> bool
+    fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> bool
     where
         I: Iterator<Item = (Time, usize)>,
     {
@@ -89,7 +89,7 @@ impl Law {
     }
 
     /// Drops all that is due by now. At a high rate that may be several at once.
-    fn catch_up<I>(&mut self, rule: &Codel, now: Time, queue: &mut Backlog<I>) -> usize
+    fn catch_up<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
     {
@@ -135,7 +135,7 @@ mod tests {
     fn ask(law: &mut Law, now: Time, wait: Duration) -> usize {
         let came = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
         let units = std::iter::repeat_n((came, 1_000), 1_000);
-        law.drops(&RULE, now, Backlog { units, bytes: 1_000_000, max_unit: 1_500 })
+        law.drops(&RULE, now, Queue { units, bytes: 1_000_000, max_unit: 1_500 })
     }
 
     /// Asks every millisecond from `from` on; the milliseconds with drops, with their number.
@@ -192,7 +192,7 @@ mod tests {
         let mut law = Law::default();
         for ms in 1_000..3_000 {
             let units = std::iter::repeat_n((Time::ZERO, 1_000), 2);
-            let queue = Backlog { units, bytes: 2_000, max_unit: 1_500 };
+            let queue = Queue { units, bytes: 2_000, max_unit: 1_500 };
             assert_eq!(law.drops(&RULE, Time::from_millis(ms), queue), 0);
         }
     }

@@ -1,0 +1,230 @@
+//! The capacity of a path: how fast it passes packets on, estimated from packet trains (Dovrolis,
+//! Ramanathan and Moore, INFOCOM 2001).
+//!
+//! The delivery rate of a round trip shows what was sent. A train, packets that leave one after the
+//! other, arrives as far apart as the slowest link of the path lets it: a few packets of slow start
+//! are enough to know the capacity, where the delivery rate needs a full window.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Fewest packets of a train that counts.
+const TRAIN: u32 = 3;
+/// Weight of a new sample in the average, as of RFC 6298's smoothed round-trip time.
+const WEIGHT: f64 = 1.0 / 8.0;
+/// A train is stretched if it arrives over a longer time than it was sent, by this factor.
+const STRETCHED: f64 = 2.0;
+/// The pacing rate is this multiple of the capacity, so that pacing does not hide a capacity that
+/// has grown, and a sender that waited for a core can catch up. With 2, as Linux paces slow start,
+/// bursts overflowed queues of 100 kB; with 1.25 ends that share a core lost a tenth
+/// (`tests/goodput.rs`, `window.rs`).
+const PACING_GAIN: f64 = 1.4;
+/// Time of pacing that may be used at once, and the fewest packets: a train must be possible.
+const BURST: Duration = Duration::from_millis(4);
+const BURST_PACKETS: f64 = 4.0;
+/// A caller that had to wait for a core may catch up on this time of pacing.
+const LATE: Duration = Duration::from_millis(20);
+
+/// The packets that one receipt reports.
+pub(crate) struct Train {
+    pub(crate) packets: u32,
+    /// Average bytes of a packet.
+    pub(crate) bytes: f64,
+    /// From the departure of the first packet to that of the last.
+    pub(crate) sent: Duration,
+    /// From the arrival of the first packet to that of the last.
+    pub(crate) arrived: Duration,
+}
+
+/// One path's capacity, and the pacing that follows from it.
+#[derive(Default)]
+pub(crate) struct Capacity {
+    /// Average seconds between two bytes. An average of times, not of rates: a receiver that reads
+    /// several packets at once shortens one interval and lengthens another by as much.
+    interval: Option<f64>,
+    /// Whether a train was stretched: otherwise the path may be faster than all that was sent.
+    confirmed: bool,
+    /// When the path has passed on everything sent so far, at the pacing rate.
+    free: Time,
+    /// When pacing allows the next packets, if it holds them back.
+    opens: Option<Time>,
+    /// How much later than that the caller came: it may catch up.
+    late: Duration,
+}
+
+impl Capacity {
+    /// Takes the report on a train.
+    pub(crate) fn note(&mut self, train: &Train) {
+        if train.packets < TRAIN {
+            return;
+        }
+        let sample = train.arrived.as_secs_f64() / (f64::from(train.packets - 1) * train.bytes);
+        let stretched = train.arrived > train.sent.mul_f64(STRETCHED);
+        self.confirmed |= stretched;
+        self.interval = match self.interval {
+            None => Some(sample),
+            // What was sent with pauses arrives with pauses, whatever the capacity is.
+            Some(average) if !stretched && sample >= average => Some(average),
+            Some(average) => Some(average + WEIGHT * (sample - average)),
+        };
+    }
+
+    /// Bytes per second that the path passes on, at least.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.interval.filter(|interval| *interval > 0.0).map(|interval| 1.0 / interval)
+    }
+
+    /// Bytes per second that the path passes on, once that is known to be its limit.
+    pub(crate) fn limit(&self) -> Option<f64> {
+        self.rate().filter(|_| self.confirmed)
+    }
+
+    /// Accounts for a packet of `bytes` that leaves.
+    pub(crate) fn sent(&mut self, now: Time, bytes: f64) {
+        let Some(rate) = self.pace() else { return };
+        self.free = self.begins(now) + seconds(bytes / rate);
+        if self.room(now, bytes) < bytes {
+            // The next packets may leave when half of the burst is used up.
+            let half = seconds(self.burst(bytes) / rate / 2.0);
+            self.opens = Some(earlier(self.free, half)).filter(|due| *due > now);
+            self.late = Duration::ZERO;
+        }
+    }
+
+    /// When the packets that leave now begin to occupy the path.
+    fn begins(&self, now: Time) -> Time {
+        let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
+        self.free.max(earlier(now, late.min(LATE)))
+    }
+
+    /// Bytes that pacing allows now, where packets have `unit` bytes; `f64::MAX` without pacing.
+    pub(crate) fn room(&self, now: Time, unit: f64) -> f64 {
+        let Some(rate) = self.pace() else { return f64::MAX };
+        let begins = self.begins(now);
+        let ahead = begins.since(now).as_secs_f64() - now.since(begins).as_secs_f64();
+        (self.burst(unit) - ahead * rate).max(0.0)
+    }
+
+    /// When pacing allows packets again, if it has held some back.
+    pub(crate) fn opens(&self) -> Option<Time> {
+        self.opens
+    }
+
+    /// Forgets [`Capacity::opens`] once that time has come.
+    pub(crate) fn on_time(&mut self, now: Time) {
+        if let Some(due) = self.opens.take_if(|due| *due <= now) {
+            self.late = now.since(due);
+        }
+    }
+
+    fn pace(&self) -> Option<f64> {
+        self.limit().map(|rate| PACING_GAIN * rate)
+    }
+
+    fn burst(&self, unit: f64) -> f64 {
+        let rate = self.pace().unwrap_or_default();
+        (rate * BURST.as_secs_f64()).max(BURST_PACKETS * unit)
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+fn earlier(time: Time, by: Duration) -> Time {
+    Time::from_nanos(time.nanos().saturating_sub(by.as_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const BYTES: f64 = 1_250.0;
+
+    /// `packets` of 1,250 bytes: at 10 Mbit/s one takes 1 ms.
+    fn train(packets: u32, sent: Duration, arrived: Duration) -> Train {
+        Train { packets, bytes: BYTES, sent, arrived }
+    }
+
+    fn mbits(capacity: &Capacity) -> f64 {
+        capacity.rate().unwrap() * 8.0 / 1e6
+    }
+
+    #[test]
+    fn a_short_train_shows_the_slowest_link() {
+        let mut capacity = Capacity::default();
+        capacity.note(&train(2, Duration::ZERO, MS));
+        assert_eq!(capacity.rate(), None);
+        capacity.note(&train(4, Duration::ZERO, MS * 3));
+        assert!((mbits(&capacity) - 10.0).abs() < 0.01 && capacity.limit().is_some());
+    }
+
+    #[test]
+    fn packets_sent_with_pauses_show_a_lower_bound_and_start_no_pacing() {
+        let mut capacity = Capacity::default();
+        capacity.note(&train(3, MS * 20, MS * 20));
+        assert!(mbits(&capacity) < 1.1 && capacity.limit().is_none());
+        assert_eq!(capacity.room(Time::ZERO, BYTES), f64::MAX);
+        capacity.note(&train(9, MS * 80, MS * 80));
+        assert!(mbits(&capacity) > 0.9, "more of the same lowers nothing");
+    }
+
+    #[test]
+    fn it_follows_a_capacity_that_grows_and_one_that_shrinks() {
+        let mut capacity = Capacity::default();
+        let mut settle = |sent: Duration, arrived: Duration| {
+            (0..60).for_each(|_| capacity.note(&train(5, sent, arrived)));
+            mbits(&capacity)
+        };
+        assert!((settle(Duration::ZERO, MS * 4) - 10.0).abs() < 0.1);
+        // At the pacing gain packets leave 0.8 ms apart; the path has 50 Mbit/s by now.
+        let grown = settle(MS * 16 / 5, MS * 16 / 5);
+        assert!(grown > 12.0, "{grown}");
+        assert!((settle(MS, MS * 8) - 5.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_receiver_that_reads_several_packets_at_once_does_not_raise_it() {
+        let mut capacity = Capacity::default();
+        for round in 0..400 {
+            let arrived = if round % 2 == 0 { Duration::ZERO } else { MS * 8 };
+            capacity.note(&train(5, Duration::ZERO, arrived));
+        }
+        assert!((8.0..12.5).contains(&mbits(&capacity)), "{}", mbits(&capacity));
+    }
+
+    #[test]
+    fn pacing_allows_a_burst_and_then_the_pacing_rate() {
+        let mut capacity = Capacity::default();
+        capacity.note(&train(4, Duration::ZERO, MS * 3));
+        let start = Time::from_secs(1);
+        // 4 ms at 14 Mbit/s are 5.6 packets.
+        for packet in 0..5 {
+            assert!(capacity.room(start, BYTES) >= BYTES, "packet {packet}");
+            capacity.sent(start, BYTES);
+        }
+        assert!(capacity.room(start, BYTES) < BYTES);
+        // Five packets take 3.57 ms at 14 Mbit/s; half a burst is 2 ms of them.
+        let opens = capacity.opens().unwrap();
+        assert_eq!(opens.since(start).as_micros(), 1_571);
+        capacity.on_time(opens);
+        assert_eq!(capacity.opens(), None);
+        assert!((2.8 * BYTES - capacity.room(opens, BYTES)).abs() < 2.0);
+    }
+
+    #[test]
+    fn a_caller_that_comes_late_catches_up() {
+        let mut capacity = Capacity::default();
+        capacity.note(&train(4, Duration::ZERO, MS * 3));
+        let start = Time::from_secs(1);
+        (0..5).for_each(|_| capacity.sent(start, BYTES));
+        let late = capacity.opens().unwrap() + MS * 10;
+        // Half a burst is due, and 10 ms at 14 Mbit/s.
+        assert!((16.8 * BYTES - capacity.room(late, BYTES)).abs() < 20.0);
+        let very_late = late + MS * 100;
+        let most = capacity.room(very_late, BYTES);
+        assert!(most < 34.0 * BYTES, "bounded: {most}");
+    }
+}
