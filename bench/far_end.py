@@ -13,6 +13,11 @@ window, which a longer round trip makes it need more of.
 `sum` and `unlike` are about adding paths up, by schedules that look at each path's window, beside
 those that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the best
 path alone.
+
+`lines` compares with the kernel's Multipath TCP over the same lines in the same turn (one
+connection, cubic, no tunnel around it: headers cost the tunnel a tenth), and with the sum of what
+each line gives one unsplit tunnel. Lines of 50/30/10 Mbit/s and 20 ms, the same and 20/35/60 ms,
+and three of 30 Mbit/s and 20 ms.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
+import mptcp
 from harness import farend, quic
 from harness.farend import FarEnd
 from harness.net import SERVER, Link, Network, topology
@@ -96,10 +102,16 @@ HIDING = [
     Setting("far end, 20/35/60 ms, every ~10p", UNEQUAL, "~10p", target=0.95),
     Setting("far end, five paths, every ~10p", FIVE, "~10p", target=0.95),
     Setting(
-        "far end, 20/35/60 ms, every 50ms, delayed by 0-20ms", UNEQUAL, "50ms", jitter="0-20ms"
+        "far end, 20/35/60 ms, every 50ms, delayed by 0-20ms",
+        UNEQUAL,
+        "50ms",
+        jitter="0-20ms",
     ),
     Setting(
-        "far end, 20/35/60 ms, every ~10p, delayed by 0-20ms", UNEQUAL, "~10p", jitter="0-20ms"
+        "far end, 20/35/60 ms, every ~10p, delayed by 0-20ms",
+        UNEQUAL,
+        "~10p",
+        jitter="0-20ms",
     ),
 ]
 SERVERS = [
@@ -123,13 +135,23 @@ def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
 
 SUMS = sums((30, 30, 30), 2.5)
 UNLIKE = sums((50, 30, 10), 1.0)
+# Of kernel Multipath TCP's goodput, and of the sum of the lines alone.
+OF_MPTCP, OF_SUM = 0.92, 0.9
+LINES = {
+    "50/30/10 Mbit/s, 20 ms": ((50, 30, 10), EQUAL),
+    "50/30/10 Mbit/s, 20/35/60 ms": ((50, 30, 10), UNEQUAL),
+    "30/30/30 Mbit/s, 20 ms": ((30, 30, 30), EQUAL),
+}
+ADDING = ("eta", "conflux-2013", "pull")
 
 
 def main() -> int:
     """Measures what the command line asks for and prints a table; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
-        "what", nargs="*", help="wireguard, hiding, sum, unlike, " + ", ".join(KINDS)
+        "what",
+        nargs="*",
+        help="wireguard, hiding, sum, unlike, lines, " + ", ".join(KINDS),
     )
     parser.add_argument("--runs", type=int, default=5, help="turns (5)")
     parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
@@ -144,7 +166,10 @@ def main() -> int:
     }
     measures |= {kind: (SERVERS, partial(download, kind)) for kind in KINDS}
     rows: list[list[object]] = []
-    for what in args.what or measures:
+    for what in args.what or [*measures, "lines"]:
+        if what == "lines":
+            rows += lines(args.runs, args.seconds, args.ways)
+            continue
         settings, measure = measures[what]
         settings = settings[:1] + [one for one in settings[1:] if args.ways in one.name]
         turns = [[measured(what, one, measure) for one in settings] for _ in range(args.runs)]
@@ -152,6 +177,86 @@ def main() -> int:
     head = ["program", "way", "direction", "Mbit/s", "of unsplit", "target", ""]
     print(table(head, rows))
     return int(args.strict and any(row[-1] == "MISSED" for row in rows))
+
+
+def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
+    """The table's lines of `lines`; without Multipath TCP only the sum is compared with."""
+    if why := mptcp.missing():
+        print(f"  lines: {why}", file=sys.stderr)
+    rows: list[list[object]] = []
+    for name, (rates, delays) in LINES.items():
+        if ways not in name:
+            continue
+        alone = [
+            Setting(f"line {place} alone", (delay,), rates=(rate,), queue="100kB")
+            for place, (rate, delay) in enumerate(zip(rates, delays, strict=True))
+        ]
+        far = [
+            Setting(f"far end, {way}", delays, "1p", way, rates, "100kB", OF_SUM) for way in ADDING
+        ]
+        kernel = Setting("kernel MPTCP", delays, rates=rates, queue="100kB")
+        turns: list[dict[str, dict[str, float]]] = []
+        for _ in range(runs):
+            turn = {} if why else {kernel.name: measured(name, kernel, multipath_tcp(seconds))}
+            for setting in [*alone, *far]:
+                turn[setting.name] = measured(
+                    name, setting, lambda setting: wireguard(setting, seconds)
+                )
+            turns.append(turn)
+        rows += compare_lines(name, [setting.name for setting in alone], turns)
+    return rows
+
+
+def compare_lines(
+    name: str, alone: list[str], turns: list[dict[str, dict[str, float]]]
+) -> list[list[object]]:
+    """The ratios to both baselines, of the values of one turn."""
+    rows: list[list[object]] = []
+    for way in turns[0]:
+        for direction in ("up", "down"):
+            values = [turn[way][direction] for turn in turns]
+            row = [name, way, direction, spread(values, 1)]
+            if not way.startswith("far end"):
+                rows.append([*row, "", "", ""])
+                continue
+            totals = [sum(turn[line][direction] for line in alone) for turn in turns]
+            baselines = [("sum", OF_SUM, totals)]
+            if "kernel MPTCP" in turns[0]:
+                kernel = [turn["kernel MPTCP"][direction] for turn in turns]
+                baselines.append(("MPTCP", OF_MPTCP, kernel))
+            for baseline, target, others in baselines:
+                ratios = [value / other for value, other in zip(values, others, strict=True)]
+                verdict = "ok" if statistics.median(ratios) >= target else "MISSED"
+                of = f"{spread(ratios, 2)} of {baseline}"
+                rows.append([*row, of, f">= {target}", verdict])
+    return rows
+
+
+def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
+    """Measures the kernel's Multipath TCP, one direction after the other."""
+
+    def measure(setting: Setting) -> dict[str, float]:
+        with Network(topology(setting.links())) as network:
+            for host in (network.client, network.server):
+                host.must(["sysctl", "-q", "-w", "net.mptcp.enabled=1"])
+                limits = ["subflows", "8", "add_addr_accepted", "8"]
+                host.must(["ip", "mptcp", "limits", "set", *limits])
+            for place in range(len(setting.delays)):
+                endpoint = [f"10.77.{place}.2", "dev", f"p{place}", "subflow"]
+                network.client.must(["ip", "mptcp", "endpoint", "add", *endpoint])
+            with network.server.start(mptcp.command("serve", SERVER, mptcp.PORT)) as server:
+                server.wait_bound(mptcp.PORT, "tcp")
+                return {
+                    way: float(
+                        network.client.must(
+                            mptcp.command("run", SERVER, mptcp.PORT, way, seconds, 2),
+                            timeout=seconds + 20,
+                        )
+                    )
+                    for way in ("up", "down")
+                }
+
+    return measure
 
 
 def measured(
@@ -189,7 +294,10 @@ def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
         way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
         Tunnel(network.server, network.client, endpoint) as tunnel,
     ):
-        for host, name in [(network.client, tunnel.name), (network.server, tunnel.server.name)]:
+        for host, name in [
+            (network.client, tunnel.name),
+            (network.server, tunnel.server.name),
+        ]:
             host.must(["ip", "link", "set", name, "mtu", str(MTU)])
         tunnel.ping()
         up, down = (iperf(tunnel, seconds, options) for options in ([], ["-R"]))
