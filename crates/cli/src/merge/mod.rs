@@ -43,13 +43,14 @@ SIGNALS
 
 /// Run the far end: reassemble split sessions in front of an unmodified server.
 ///
-/// Between a splitter with --key and this program, each datagram is encrypted as a whole and
-/// numbered invisibly, so no path reveals what the others carried. Both ends restore the order of
-/// datagrams. Strangers get no answer.
+/// Between a splitter with --key and the far end, each datagram is encrypted as a whole, its number
+/// included, so the observer of one path cannot see what the other paths carried. Both ends restore
+/// the order of datagrams. Senders without an accepted key get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {
-    /// Read settings from this TOML file, named as the options are; options override it.
+    /// Read settings from this TOML file. Its keys are the names of the options; options on the
+    /// command line override it.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

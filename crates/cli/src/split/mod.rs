@@ -98,15 +98,15 @@ EXIT CODES
 
 /// Split sessions over several paths to unmodified servers.
 ///
-/// Clients send their datagrams to --listen. Each datagram goes to the server by the path that the
-/// schedule chooses; answers return by the path that the server chooses. WireGuard, QUIC and Mosh
-/// servers follow a client whose address changes, so they reassemble the session without knowing
-/// the splitter.
+/// Clients send their datagrams to --listen. The splitter sends each datagram to the server by the
+/// path that the schedule chooses. WireGuard, QUIC and Mosh servers follow a client whose address
+/// changes, so they accept the datagrams of all paths as one session without knowing the splitter.
+/// The server chooses the path of its answers.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
-    /// Read settings from this TOML file, named as the options are, with a [[path]] table for each
-    /// path; options override it.
+    /// Read settings from this TOML file. Its keys are the names of the options, with a [[path]]
+    /// table for each path; options on the command line override it.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
@@ -114,11 +114,12 @@ pub(crate) struct SplitArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Show each path's interface, source, route and MTU, then exit; sends nothing.
+    /// Print each path's interface, source address, route and MTU, then exit; sends nothing.
     #[arg(long)]
     check: bool,
 
-    /// Undo what killed --tun runs left behind, then exit (root).
+    /// Undo the changes to routes, rules and interfaces that a killed 'split --tun' left, then exit
+    /// (needs root).
     #[arg(long, exclusive = true)]
     restore: bool,
 
