@@ -204,7 +204,7 @@ fn two_paths_with_one_egress() {
 #[test]
 fn a_negative_weight() {
     let message = refused(&[LISTEN, TO, PATH, &["--schedule", "weights:-1"]]);
-    assert_eq!(message, "--schedule: the weight -1 is negative or not a finite number");
+    assert_eq!(message, "--schedule: the weight -1 is not a number of 0 or more: change it");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn too_many_weights() {
 fn an_unknown_schedule() {
     let message = refused(&[LISTEN, TO, PATH, &["--schedule", "fastest"]]);
     assert!(
-        message.contains("no scheduler is called 'fastest'; there are round-robin"),
+        message.contains("there is no schedule 'fastest'; choose one of round-robin"),
         "{message}"
     );
 }
@@ -232,26 +232,32 @@ fn an_unknown_schedule() {
 fn an_empty_run() {
     for every in ["0p", "0ms", "~0p"] {
         let message = refused(&[LISTEN, TO, PATH, &["--every", every]]);
-        assert!(message.contains(&format!("'{every}' is an empty interval")), "{message}");
+        assert!(message.contains(&format!("'{every}' is too short for a run")), "{message}");
     }
 }
 
 #[test]
 fn a_run_that_grows_from_the_longer_to_the_shorter_or_in_packets() {
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:100-10ms"]]);
-    assert!(message.contains("from the longer to the shorter"), "{message}");
+    assert!(message.contains("begins with the longer"), "{message}");
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:5-50p"]]);
-    assert!(message.contains("'grow:5-50p' is not an interval"), "{message}");
+    assert!(message.contains("'grow:5-50p' is not a run length"), "{message}");
 }
 
 #[test]
 fn a_draw_after_no_silence() {
     for silence in ["0s", "-1s", "5p", "~1s", "always"] {
         let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
-        assert!(message.contains(&format!("'{silence}' is not a silence: write")), "{message}");
+        assert!(
+            message.contains(&format!("'{silence}' is not a length of silence: write")),
+            "{message}"
+        );
     }
     let message = refused_file("\nredraw = '0s'\n");
-    assert!(message.starts_with("split.toml:2: `redraw`: '0s' is not a silence"), "{message}");
+    assert!(
+        message.starts_with("split.toml:2: `redraw`: '0s' is not a length of silence"),
+        "{message}"
+    );
     let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
     assert!(message.contains("--redraw"), "{message}");
 }
@@ -259,10 +265,10 @@ fn a_draw_after_no_silence() {
 #[test]
 fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     for (jitter, words) in [
-        ("20ms", "delays every datagram alike, which hides nothing"),
-        ("0-0ms", "delays every datagram alike"),
-        ("20-0ms", "from the longer to the shorter"),
-        ("-5-20ms", "not a range of delays: write 0-20ms"),
+        ("20ms", "delays all datagrams equally, which hides nothing"),
+        ("0-0ms", "delays all datagrams equally"),
+        ("20-0ms", "begins with the longer"),
+        ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
         ("0-1s", "QUIC waits for an answer, 999 ms (the first probe timeout, RFC 9002"),
     ] {
@@ -277,7 +283,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     let message = refused(&[LISTEN, TO, PATH, &long]);
     assert!(message.contains("WireGuard waits for an answer, 5000 ms (Rekey-Timeout"), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
-    assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays every"), "{message}");
+    assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");
 }
 
 #[test]
@@ -447,14 +453,11 @@ fn a_value_of_the_wrong_type_is_told_with_its_line() {
     assert!(message.starts_with("split.toml:2: `seed`: 'seven': write a whole"), "{message}");
     let message = refused_file("\nevery = 50\n");
     assert!(
-        message.starts_with(
-            "split.toml:2: `every`: '50' is not an interval: write \
-                                 "
-        ),
+        message.starts_with("split.toml:2: `every`: '50' is not a run length: write "),
         "{message}"
     );
     let message = refused_file("\nevery = '0p'\n");
-    assert!(message.starts_with("split.toml:2: `every`: '0p' is an empty interval"), "{message}");
+    assert!(message.starts_with("split.toml:2: `every`: '0p' is too short for a run"), "{message}");
 }
 
 #[test]
@@ -548,7 +551,7 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
         (["--quic-tuples", "0"], "write 1 or more"),
         (["--max-sessions", "x"], "write 1 or more"),
         (["--seed", huge], "write a whole number from 0 to 18446744073709551615"),
-        (["--every", "100000h"], "'100000h' is too long: a run lasts at most 24h"),
+        (["--every", "100000h"], "'100000h' is too long for a run: write 24h or less"),
     ] {
         let message = refused(&[LISTEN, TO, PATH, &given]);
         assert!(message.contains(words), "{message}");
