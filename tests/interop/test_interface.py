@@ -578,7 +578,7 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
         assert tcp(where, SERVER)[1] == 10, "what is pinned goes on by its path"
         said = client.must([anabranch(), "split", "--restore"])
         assert TUN in said
-        assert client.must([anabranch(), "split", "--restore"]) == "nothing was left behind\n"
+        assert client.must([anabranch(), "split", "--restore"]) == "nothing to undo: no killed splitter left changes\n"
 
 
 def test_two_runs_share_a_machine(network: Network) -> None:
@@ -704,7 +704,7 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Netw
         with interface(client, PATHS):
             assert "runs with this interface already" in refused(client, *ask)
         assert "replaces --listen" in refused(client, *ask, "--config", _with_port())
-        assert "it needs an interface" in refused(client, *ask[2:])
+        assert "this option needs an interface" in refused(client, *ask[2:])
 
 
 def _words(text: str) -> list[str]:

@@ -302,7 +302,7 @@ fn a_handshake_path_that_leaves_none_for_the_schedule() {
 fn a_handshake_path_of_its_own_with_one_four_tuple_for_all() {
     let handshake = &["--path", "b=addr:127.0.0.3", "--handshake", "b", "--quic-tuples"];
     let message = refused(&[LISTEN, TO, PATH, handshake, &["1"]]);
-    assert!(message.starts_with("--quic-tuples: at least 2 where the --handshake"), "{message}");
+    assert!(message.starts_with("--quic-tuples: write at least 2: the --handshake"), "{message}");
     let folder = TempDir::new().unwrap();
     let sound = |more| {
         let arguments = [LISTEN, TO, PATH, handshake, more, &["--check"]].concat();
@@ -421,7 +421,10 @@ fn a_part_of_a_wireguard_tunnel_without_its_file() {
         assert!(message.starts_with(flags[0]) && message.ends_with(cure), "{message}");
     }
     let message = refused_file("wg = 'home.conf'\nto = 'a:1'\n");
-    assert!(message.starts_with("--wg: replaces --to"), "{message}");
+    assert!(
+        message.starts_with("--wg: the server is the tunnel's Endpoint: remove --to"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -261,10 +261,10 @@ fn ports_that_would_meet_are_refused() {
     let port = listen.rsplit_once(':').unwrap().1;
     let own = tunnel().replace("Table = auto", &format!("ListenPort = {port}"));
     let message = refused(&own, &["--listen", &listen]);
-    assert!(message.contains(&format!("the tunnel itself takes port {port}")), "{message}");
+    assert!(message.contains(&format!("the tunnel itself uses port {port}")), "{message}");
     let written = tunnel().replace("127.0.0.1:4 ", &format!("{listen} "));
     let message = refused(&written, &[]);
-    assert!(message.contains("is where the splitter itself would listen"), "{message}");
+    assert!(message.contains("the splitter would listen at its Endpoint"), "{message}");
 }
 
 #[test]

@@ -192,7 +192,7 @@ mod tests {
             ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
             ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
             ("path = 'all'\n", "f.toml:1: `path`: 'all'"),
-            ("to = true\n", "`to`: no text: put the value in quotes"),
+            ("to = true\n", "`to`: it is not a text: put the value in quotes"),
         ] {
             let message = mistake(text);
             assert!(message.contains(wanted), "{message}");

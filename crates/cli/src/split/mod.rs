@@ -185,8 +185,10 @@ fn show_uplinks(options: &Options, settings: &Settings) {
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {
-        true => "nothing was left behind".to_owned(),
-        false => format!("undid what --tun {} had left behind", restored.join(", ")),
+        true => "nothing to undo: no killed splitter left changes".to_owned(),
+        false => {
+            format!("undid the changes of the killed splitter with --tun {}", restored.join(", "))
+        }
     };
     writeln!(io::stdout(), "{text}").or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
