@@ -38,20 +38,20 @@ EXIT CODES
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Key file of this end; in a pair, of the far end.
+    /// Use this key file of this end; in a pair, it is the far end's.
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Key file of the splitter, to make a pair.
+    /// Create a pair: FILE for the far end, and this key file for the splitter.
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add another end: its name here, and the public key that 'anabranch key' printed there;
+    /// Add the other end: a name for it, and the public key that 'anabranch key' printed there;
     /// repeat for more.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
-    /// Print a new secret for two ends to share, then exit.
+    /// Print a new secret for two ends to share (psk), then exit.
     #[arg(long, exclusive = true)]
     psk: bool,
 }
@@ -116,7 +116,8 @@ fn fresh() -> Result<Psk, Failure> {
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
-            "'{}' exists: a pair needs two new files (one FILE alone prints its public key)",
+            "'{}' exists, but a pair needs two new files: choose another name (FILE alone prints \
+             its public key)",
             there.display()
         )));
     }
@@ -152,7 +153,8 @@ fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
         let known = file.peers.iter().any(|peer| peer.name == *name || peer.public == *public);
         if known || *public == file.own.public {
             return Err(Failure::misuse(format!(
-                "--peer {name}: {} has that name or that key already",
+                "--peer {name}: {} has that name or that key already: choose another name, or \
+                 leave it as it is",
                 path.display()
             )));
         }

@@ -524,7 +524,7 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
     assert!(told.ends_with("far end's half of a pair: the other, made for 'home', belongs here"));
     assert!(merge("home.key").contains("is the splitter's half of a pair"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
-    let words = "'home.conf' is a wg-quick file: the far end takes settings";
+    let words = "'home.conf' is a wg-quick file, but the far end takes settings";
     assert!(told.starts_with(words), "{told}");
 }
 
@@ -537,9 +537,9 @@ fn what_is_no_trace_is_told_by_what_it_is() {
     let results = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
         .join("../../docs/results/overhead.parquet");
     for (file, words) in [
-        ("home.conf", "home.conf: no trace, nor any Parquet file; report reads what --trace"),
+        ("home.conf", "home.conf: no trace, nor any Parquet file; report reads files that"),
         ("cut.parquet", "cut.parquet: broken off: its end is missing"),
-        (".", ".: a directory; report reads what --trace FILE wrote"),
+        (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
         (results.to_str().unwrap(), "an experiment's result, no trace: anabranch experiment"),
     ] {
         let told = refused_by_program(folder.path(), &["report", file]);
@@ -567,7 +567,7 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
 fn flags_that_do_not_go_together_are_named() {
     let folder = TempDir::new().unwrap();
     let told = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
-    assert_eq!(told, "'--restore' goes alone: leave --path out");
+    assert_eq!(told, "'--restore' cannot be combined with other options: remove --path");
 }
 
 #[test]

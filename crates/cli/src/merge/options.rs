@@ -173,7 +173,7 @@ impl FromStr for ServerOption {
     fn from_str(text: &str) -> Result<ServerOption, String> {
         let (name, to) = text.split_once('=').unwrap_or(("", text));
         if name.len() > 32 {
-            return Err(format!("'{name}' is not a name: one has 32 bytes at most"));
+            return Err(format!("'{name}' is too long for a server's name: use 32 bytes at most"));
         }
         let to = to.parse().map_err(|error| format!("{error}"))?;
         Ok(ServerOption(Server { name: name.to_owned(), to }))
@@ -192,8 +192,8 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
         if toml_keys::is_wg_quick(&text) {
             return Failure::misuse(format!(
-                "'{name}' is a wg-quick file: the far end takes settings in TOML, and the server \
-                 by --to ('anabranch split --wg {name}' reads it at the other end)"
+                "'{name}' is a wg-quick file, but the far end takes settings in TOML: name the \
+                 server with --to (the splitter reads the file: 'anabranch split --wg {name}')"
             ));
         }
         Failure::misuse(error)
@@ -258,15 +258,20 @@ impl Options {
                 "--{setting} is missing: {what} (or '{setting} = ...' in the file)"
             ))
         };
-        let listen = self.listen.ok_or_else(|| missing("listen", "where splitters send to"))?;
-        let file = self.key.as_ref().ok_or_else(|| missing("key", "our keys"))?;
+        let listen = self
+            .listen
+            .ok_or_else(|| missing("listen", "give the address that splitters send to"))?;
+        let file = self
+            .key
+            .as_ref()
+            .ok_or_else(|| missing("key", "give the file with this end's keys"))?;
         let keys = KeyFile::read_for(KeyEnd::Far, file)
             .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(
-                "--key: '{file}' accepts no splitter ('anabranch key {file} \
-                 --peer NAME=PUBLIC' adds one)"
+                "--key: '{file}' accepts no splitter: add one with 'anabranch key {file} --peer \
+                 NAME=PUBLIC'"
             )));
         }
         if let Some(jitter) = self.jitter {
@@ -308,13 +313,15 @@ impl Options {
             Some((_, server)) if server.name.is_empty() => {
                 refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
             }
-            Some((_, server)) => refuse(format!("two servers are called '{}'", server.name)),
+            Some((_, server)) => {
+                refuse(format!("two servers are called '{}': give each its own name", server.name))
+            }
             None if servers.iter().any(|server| server.name == INTERFACE) => {
                 refuse("'*' stands for the interface of --tun: choose another name".to_owned())
             }
-            None if servers.is_empty() && self.tun.is_none() => {
-                refuse("it is missing: the server (or 'to = ...' in the file)".to_owned())
-            }
+            None if servers.is_empty() && self.tun.is_none() => refuse(
+                "it is missing: give the server's address (or 'to = ...' in the file)".to_owned(),
+            ),
             None => Ok(servers),
         }
     }

@@ -81,7 +81,9 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("pad", old.pad != new.pad),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
-        Some((name, _)) => Err(format!("'{name}' cannot change in a running far end: restart it")),
+        Some((name, _)) => {
+            Err(format!("'{name}' cannot change while the far end runs: restart the far end"))
+        }
         None => Ok(()),
     }
 }
