@@ -101,7 +101,8 @@ fn an_unknown_interface() {
 #[test]
 fn a_tunnel_whose_file_is_not_there() {
     let message = refused(&[LISTEN, TO, &["--path", "vpn=wg:nosuch0.conf"]]);
-    let wanted = "path 'vpn': there is no file 'nosuch0.conf', and no tunnel 'nosuch0' that is up";
+    let wanted = "path 'vpn': there is no file 'nosuch0.conf', and no tunnel 'nosuch0' is up: \
+                  correct the file's name";
     assert_eq!(message, wanted);
 }
 
@@ -521,7 +522,7 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
     }
     let told = split("far.key");
-    assert!(told.ends_with("far end's half of a pair: the other, made for 'home', belongs here"));
+    assert!(told.ends_with("far end's half of a pair: give the other, made for 'home', here"));
     assert!(merge("home.key").contains("is the splitter's half of a pair"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
     let words = "'home.conf' is a wg-quick file, but the far end takes settings";

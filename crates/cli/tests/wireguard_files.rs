@@ -192,7 +192,7 @@ fn what_the_file_itself_gets_wrong_is_told_with_its_line() {
     let message = refused(&format!("[Interface]\nPrivateKey = {PRIVATE}\n"), &[]);
     assert_eq!(
         message,
-        "tunnel.conf: no peer has an Endpoint, so there is no server to split towards"
+        "tunnel.conf: no peer has an Endpoint, so there is no server to split to: add an Endpoint"
     );
     assert!(
         refused(&format!("[Interface]\n{PRIVATE}\n"), &[]).starts_with("tunnel.conf:2: neither a")
@@ -229,7 +229,10 @@ fn a_file_that_is_missing_or_would_be_lost_is_refused() {
         "--write: other.conf: exists already: name another file, or add --overwrite"
     );
     let itself = refuses(&["--write", "./tunnel.conf", "--overwrite"]);
-    assert!(itself.ends_with("is the file that is read; its Endpoint would be lost"), "{itself}");
+    assert!(
+        itself.ends_with("is the file of --wg, whose Endpoint would be lost: name another file"),
+        "{itself}"
+    );
     let nowhere = refuses(&["--write", "nowhere/split.conf"]);
     assert!(nowhere.starts_with("--write: nowhere/split.conf: cannot be written: "), "{nowhere}");
     folder.prints(&["--write", "other.conf", "--overwrite", "--listen", "127.0.0.1:5", "--check"]);

@@ -296,8 +296,8 @@ impl<'s> Driver<'s> {
         if !fits {
             let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
-                "the schedule {schedule} does not fit the {paths} paths of '{name}': \
-                 {} is used for it",
+                "the schedule {schedule} does not fit the {paths} paths of '{name}': schedule {} \
+                 is used for that client",
                 anabranch_comps::FAR_END_SCHEDULE
             ));
         }
@@ -413,8 +413,12 @@ impl<'s> Driver<'s> {
     fn on_hub(&mut self) -> Result<(), Failure> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         let arena = hub.read(ROUND);
-        let arena =
-            arena.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        let arena = arena.map_err(|error| {
+            Failure::System(
+                "another program removed the interface of --tun: start the far end again",
+                error,
+            )
+        })?;
         let now = self.clock.now();
         for (client, packet) in arena.packets() {
             let flow = self.guests[client.0 as usize].flow;

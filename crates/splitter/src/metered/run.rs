@@ -65,7 +65,7 @@ const PATH_COUNTERS: [PathCounter; 6] = [
         None,
         |path| vec![(None, path.switches)],
     ),
-    ("path_copies", "Copies of datagrams sent to probe a path", None, |path| {
+    ("path_copies", "Copies of datagrams sent to test a path", None, |path| {
         vec![(None, path.copies)]
     }),
     ("path_refused", "ICMP answers that the server's port is closed", None, |path| {
@@ -112,7 +112,13 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
     levels(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
-    levels(encoder, "path_silent_sessions", "Sessions without an answer on a path", None, &silent)?;
+    levels(
+        encoder,
+        "path_silent_sessions",
+        "Sessions that get no answer on a path",
+        None,
+        &silent,
+    )?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
     let help = "Lowest recent round-trip time; an upper bound, measured from answers";
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
@@ -146,7 +152,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         ("looped", snapshot.looped),
         ("foreign", snapshot.foreign),
     ];
-    let help = "Datagrams lost here, outside any path";
+    let help = "Datagrams dropped in the splitter, outside any path";
     counts(encoder, "drops", help, "reason", &drops)
 }
 

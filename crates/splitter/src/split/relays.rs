@@ -187,7 +187,7 @@ impl Driver<'_> {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
             let name = &self.uplinks.ways.of(look.path).name;
-            self.report.screen.warn(&format!("path '{name}': {moved}; sessions go on"));
+            self.report.screen.warn(&format!("path '{name}': {moved}; sessions continue"));
         }
         let broken = self.uplinks.proxies.on_look(now, look);
         self.tell_path(now, look.path, broken);

@@ -216,10 +216,14 @@ impl Reader<'_> {
             return self.header(word);
         }
         let Some((key, value)) = meant.split_once('=') else {
-            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
         };
-        let (kind, section) =
-            self.section.ok_or_else(|| self.error("a setting before the first [Section]"))?;
+        let (kind, section) = self.section.ok_or_else(|| {
+            self.error(
+                "this setting stands before the first [Section]: move it below [Interface] or \
+                 [Peer]",
+            )
+        })?;
         let key = self.key(kind, key.trim())?;
         let value = self.value(key, value.trim(), meant)?;
         self.check_once(key, section)?;
@@ -244,7 +248,7 @@ impl Reader<'_> {
         }
         let telling = word.len() <= LONGEST_WORD && word.chars().all(|c| c.is_ascii_alphanumeric());
         if word.is_empty() || !telling {
-            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
         }
         if kind.other().key(word).is_some() {
             let (right, wrong) = (kind.other().header(), kind.header());
@@ -260,7 +264,9 @@ impl Reader<'_> {
     fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
         // wg takes an empty list of networks; an empty hook is nothing to run.
         if value.is_empty() && !key.repeats {
-            return Err(self.error(format!("{} has no value", key.name)));
+            return Err(
+                self.error(format!("{} has no value: write one, or remove the line", key.name))
+            );
         }
         let start = value.as_ptr() as usize - line.as_ptr() as usize;
         Ok(start..start + value.len())
