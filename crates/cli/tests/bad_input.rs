@@ -398,7 +398,7 @@ fn a_splitters_file_for_the_emulator() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let message = refusal(command.arg("emulate").arg(&file).output().unwrap());
     assert!(message.contains(":2: unknown key `listen`"), "{message}");
-    assert!(message.contains("a splitter's file? anabranch split "), "{message}");
+    assert!(message.contains("if this is a splitter's file, run anabranch split "), "{message}");
 }
 
 #[test]
@@ -538,10 +538,16 @@ fn what_is_no_trace_is_told_by_what_it_is() {
     let results = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
         .join("../../docs/results/overhead.parquet");
     for (file, words) in [
-        ("home.conf", "home.conf: no trace, nor any Parquet file; report reads files that"),
-        ("cut.parquet", "cut.parquet: broken off: its end is missing"),
+        (
+            "home.conf",
+            "home.conf: not a trace, because it is not a Parquet file; report reads files that",
+        ),
+        ("cut.parquet", "cut.parquet: the file is incomplete: its end is missing"),
         (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
-        (results.to_str().unwrap(), "an experiment's result, no trace: anabranch experiment"),
+        (
+            results.to_str().unwrap(),
+            "not a trace, but an experiment's result: 'anabranch experiment",
+        ),
     ] {
         let told = refused_by_program(folder.path(), &["report", file]);
         assert!(told.contains(words), "{told}");

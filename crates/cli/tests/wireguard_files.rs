@@ -195,7 +195,8 @@ fn what_the_file_itself_gets_wrong_is_told_with_its_line() {
         "tunnel.conf: no peer has an Endpoint, so there is no server to split to: add an Endpoint"
     );
     assert!(
-        refused(&format!("[Interface]\n{PRIVATE}\n"), &[]).starts_with("tunnel.conf:2: neither a")
+        refused(&format!("[Interface]\n{PRIVATE}\n"), &[])
+            .starts_with("tunnel.conf:2: this line is neither a")
     );
 }
 

@@ -23,7 +23,7 @@ pub fn check() -> Vec<Need> {
     let namespace = Namespace::new();
     let inside = |work: fn() -> io::Result<()>| match &namespace {
         Ok(namespace) => namespace.run(work).err(),
-        Err(_) => Some(io::Error::other("not tried: it needs a namespace")),
+        Err(_) => Some(io::Error::other("not tested, because no network namespace can be made")),
     };
     let tun = inside(setup::try_interface);
     let cubic = inside(setup::try_cubic);

@@ -250,7 +250,8 @@ mod tests {
         fs::write(&path, "time,size\n").unwrap();
         let refused = refusal(&args(&path));
         assert!(
-            refused.contains("a.parquet") && refused.contains("no trace, nor any Parquet file"),
+            refused.contains("a.parquet")
+                && refused.contains("not a trace, because it is not a Parquet file"),
             "{refused}"
         );
         assert_eq!(names(&folder), ["a.parquet"]);

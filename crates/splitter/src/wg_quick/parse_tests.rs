@@ -110,7 +110,7 @@ fn each_mistake_is_told_with_its_line() {
              brackets",
         ),
         ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey"),
-        ("[Interface]\n\u{1b}[2J\n", "f.conf:2: neither a [Section] nor KEY = VALUE"),
+        ("[Interface]\n\u{1b}[2J\n", "f.conf:2: this line is neither a [Section] nor KEY = VALUE"),
     ];
     for (text, message) in cases {
         assert_eq!(error(text), message);
