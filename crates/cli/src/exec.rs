@@ -12,21 +12,21 @@ use crate::sudo;
 /// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  A browser over all paths; in another terminal runs: sudo anabranch split --tun any0 --netns browse
-  --route --path auto
+  A browser over all paths; in another terminal this runs:
+  sudo anabranch split --tun any0 --netns browse --route --path auto
     sudo anabranch exec browse chromium
 
-  A shell of root's in there:
+  A root shell in the namespace:
     sudo anabranch exec --user root browse bash
 
 WHAT IT DOES
-  As 'ip netns exec NAME', it changes to the namespace's network and lays the files below
-  /etc/netns/NAME over those of /etc. Besides, it covers /run/nscd, /run/dbus, /run/systemd/resolve,
+  Like 'ip netns exec NAME', it enters the namespace's network and puts the files below
+  /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus, /run/systemd/resolve,
   /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes: the machine's own resolvers listen there,
-  on Unix sockets that are not bound to a network, and would look names up outside the namespace.
+  on Unix sockets that belong to no network, and would look names up outside the namespace.
 
 EXIT CODES
-  those of COMMAND   2 it could not be started";
+  the exit code of COMMAND   2 COMMAND could not be started";
 
 /// Start a program in a network namespace that 'anabranch split --netns' made (needs root).
 ///

@@ -17,10 +17,10 @@ EXAMPLES
   Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
     anabranch key far.key home.key
 
-  Each in its place, so that no private key travels. Both commands print a public key:
+  Each file made where it is used, so that no private key is copied. Both print a public key:
     far$  anabranch key far.key
     home$ anabranch key home.key
-  Then give each end the other's:
+  Then give each end the public key of the other:
     far$  anabranch key far.key --peer home=PUBLIC-KEY-OF-HOME
     home$ anabranch key home.key --peer far=PUBLIC-KEY-OF-FAR
   A shared secret, against an adversary who records now and breaks X25519 later: add the line
@@ -33,7 +33,7 @@ EXIT CODES
 /// Make the keys of a splitter and of its far end.
 ///
 /// Creates FILE with a new private key if it does not exist, readable by its owner only, and prints
-/// its public key. With SPLITTER it creates a pair: FILE for the far end and SPLITTER for the
+/// its public key. With SPLITTER it creates two files, FILE for the far end and SPLITTER for the
 /// splitter, each with the other's public key and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]

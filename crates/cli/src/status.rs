@@ -27,12 +27,12 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show your running instances: splitters, far ends, clients, relays and authorities.
+/// Show the Anabranch programs that run: splitters, far ends, clients, relays and authorities.
 ///
-/// Each instance has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
-/// root's in /run/anabranch). Root sees the instances of services and of all users.
+/// Each program has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
+/// root's in /run/anabranch). Root sees the programs of services and of all users.
 ///
-/// With a NAME the exit code is 1 if no instance of that name is running.
+/// With a NAME, the exit code is 1 if no program of that name is running.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
     /// Show only the program with this name (--name) or process number.

@@ -32,14 +32,14 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd: notified when clients can connect and when the run stops
+  NOTIFY_SOCKET               set by systemd: reports there when clients can connect and when it stops
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running
   2 bad usage or settings
 
 SIGNALS
-  SIGHUP                      reads FILE and its keys again: clients, servers, schedule, limits";
+  SIGHUP                      reads FILE and the keys again: new clients, servers, schedule, limits";
 
 /// Run the far end: reassemble split sessions in front of an unmodified server.
 ///

@@ -34,17 +34,17 @@ an ssh connection; the session that follows it is split.
 
 ENVIRONMENT
   MOSH_KEY                    with --port: key of that mosh-server
-  ANABRANCH_SOCKS5_PASSWORD   password of proxies that have a user and no password
+  ANABRANCH_SOCKS5_PASSWORD   password of proxies that are given a user but no password
 
 EXIT CODES
-  mosh-client's own (128 and the signal's number if one killed it)
+  the exit code of mosh-client (128 + N if signal N killed it)
   1 failed while running, for example a failed login   2 bad usage or settings";
 
-/// Log in with Mosh, over several paths.
+/// Log in to a machine with Mosh, over several paths.
 ///
-/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unmodified mosh-client here,
-/// with the splitter between the two. The splitter prints nothing while mosh-client has the
-/// terminal.
+/// Logs in by ssh as mosh does, starts mosh-server on that machine, and runs the unmodified
+/// mosh-client here, with the splitter between them. The splitter prints nothing while mosh-client
+/// uses the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
