@@ -160,7 +160,7 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"schedule": "fastest"}, "schedule: no scheduler is called 'fastest'"),
+        ({"schedule": "fastest"}, "schedule: there is no schedule 'fastest'"),
         ({"schedule": "weights:0,0,0"}, "schedule: the weights sum to 0"),
         ({"schedule": "weights:1e308,1e308,1e308"}, "schedule: the weights sum to infinity"),
         ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),

@@ -188,7 +188,7 @@ fn what_the_file_itself_gets_wrong_is_told_with_its_line() {
     let near = "tunnel.conf:2: unknown key `PrivateKy` in [Interface]; did you mean `PrivateKey`?";
     assert_eq!(message, near);
     let message = refused(&peer.replace("h:1", "h:70000"), &[]);
-    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is not a port: it runs from 1 to 65535");
+    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is not a port: write 1 to 65535");
     let message = refused(&format!("[Interface]\nPrivateKey = {PRIVATE}\n"), &[]);
     assert_eq!(
         message,

@@ -386,7 +386,7 @@ impl<'s> Driver<'s> {
     fn complain_of(&mut self, now: Time, error: &io::Error) {
         if now >= self.next_complaint {
             self.next_complaint = now + COMPLAINT;
-            self.screen.warn(&format!("no socket to the server can be opened: {error}"));
+            self.screen.warn(&format!("cannot open a socket to the server: {error}"));
         }
     }
 

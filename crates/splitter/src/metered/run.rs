@@ -61,7 +61,8 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     }),
     (
         "path_switches",
-        "Runs that began on a path after a run on another path or port",
+        "Runs (groups of consecutive packets) that began on a path after a run on another path \
+         or port",
         None,
         |path| vec![(None, path.switches)],
     ),
@@ -142,7 +143,13 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         let help = "Decoys sent on idle paths, and dropped by the other end";
         counts(encoder, "far_end_decoy_packets", help, "direction", &packets)?;
         let bytes = [("up", up.bytes), ("down", down.bytes)];
-        counts(encoder, "far_end_decoy_bytes", "Their bytes", "direction", &bytes)?;
+        counts(
+            encoder,
+            "far_end_decoy_bytes",
+            "Bytes of decoys sent, and dropped by the other end",
+            "direction",
+            &bytes,
+        )?;
     }
     let drops = [
         ("no_path", snapshot.no_path),

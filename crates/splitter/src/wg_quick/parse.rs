@@ -173,8 +173,9 @@ impl WgQuick {
         let of =
             |name| self.settings().find(move |(_, at, key, _)| *at == section && key.name == name);
         let public_key = of("PublicKey").map(|(_, _, _, value)| value.to_owned());
-        let public_key = public_key
-            .ok_or_else(|| ConfError::new(&self.file, Some(line), "this peer has no PublicKey"))?;
+        let public_key = public_key.ok_or_else(|| {
+            ConfError::new(&self.file, Some(line), "this peer has no PublicKey: add it")
+        })?;
         let endpoint = of("Endpoint").map(|(line, _, _, value)| {
             endpoint(value).map_err(|message| ConfError::new(&self.file, Some(line), message))
         });
@@ -305,7 +306,7 @@ fn mark(text: &str) -> Result<Option<u32>, ()> {
 
 fn wanted(key: &str) -> &'static str {
     match key {
-        "ListenPort" => "is not a port: it runs from 0 to 65535",
+        "ListenPort" => "is not a port: write 0 to 65535",
         "S4" => "is neither a number of bytes nor a range of two",
         "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
         _ => "is not a number above 0",
@@ -315,7 +316,7 @@ fn wanted(key: &str) -> &'static str {
 fn endpoint(text: &str) -> Result<Target, String> {
     let port = text.rsplit_once(':').map(|(_, port)| port);
     if let Some(port) = port.filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(format!("Endpoint: '{port}' is not a port: it runs from 1 to 65535"));
+        return Err(format!("Endpoint: '{port}' is not a port: write 1 to 65535"));
     }
     text.parse().map_err(|error| format!("Endpoint: {error}"))
 }

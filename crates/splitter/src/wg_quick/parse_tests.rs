@@ -89,7 +89,7 @@ fn each_mistake_is_told_with_its_line() {
         ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value"),
         (
             "[Interface]\nListenPort = 65536\n",
-            "f.conf:2: ListenPort: '65536' is not a port: it runs from 0 to 65535",
+            "f.conf:2: ListenPort: '65536' is not a port: write 0 to 65535",
         ),
         (
             "[Interface]\nFwMark = red\n",
@@ -98,18 +98,18 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:0\n",
-            "f.conf:3: Endpoint: '0' is not a port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: '0' is not a port: write 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:https\n",
-            "f.conf:3: Endpoint: 'https' is not a port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: 'https' is not a port: write 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h\n",
             "f.conf:3: Endpoint: 'h' is not a server: write HOST:PORT, with an IPv6 address in \
              brackets",
         ),
-        ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey"),
+        ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey: add it"),
         ("[Interface]\n\u{1b}[2J\n", "f.conf:2: this line is neither a [Section] nor KEY = VALUE"),
     ];
     for (text, message) in cases {
