@@ -32,7 +32,7 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd: reports there when clients can connect and when it stops
+  NOTIFY_SOCKET               set by systemd: the far end reports there when it is ready and when it stops
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running

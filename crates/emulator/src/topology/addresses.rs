@@ -33,7 +33,7 @@ fn unusable(ip: IpAddr) -> Option<&'static str> {
     match ip {
         ip if ip.is_multicast() => Some("a multicast address"),
         ip if ip.is_loopback() => Some("a loopback address, which each host has already"),
-        ip if ip.is_unspecified() || this_network(ip) => Some("the unspecified address"),
+        ip if ip.is_unspecified() || this_network(ip) => Some("an unspecified address"),
         ip if broadcast(ip) => Some("the broadcast address"),
         _ => None,
     }
@@ -54,9 +54,9 @@ mod tests {
             ("ff02::1/64", "`ff02::1/64` is a multicast address; no interface can"),
             ("127.0.0.1/8", "`127.0.0.1/8` is a loopback address, which each host has already; no"),
             ("::1", "`::1` is a loopback address"),
-            ("0.0.0.0/0", "`0.0.0.0/0` is the unspecified address"),
-            ("0.1.2.3/8", "`0.1.2.3/8` is the unspecified address"),
-            ("::/64", "`::/64` is the unspecified address"),
+            ("0.0.0.0/0", "`0.0.0.0/0` is an unspecified address"),
+            ("0.1.2.3/8", "`0.1.2.3/8` is an unspecified address"),
+            ("::/64", "`::/64` is an unspecified address"),
             ("255.255.255.255", "`255.255.255.255` is the broadcast address"),
             (
                 "10.0.0.2/0",

@@ -47,7 +47,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("invalid socket address syntax", "write ADDRESS:PORT, as 127.0.0.1:9001"),
     ("unknown variant ", "unknown value "),
     ("unknown field ", "unknown key "),
-    ("EOF while parsing", "it ends too early"),
+    ("EOF while parsing", "it ends inside"),
     ("trailing characters", "more text follows its end"),
     ("expected value", "it is not JSON"),
     ("expected ident", "it is not JSON"),
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(told("7"), "7: write a table, at line 1 column 1");
         assert_eq!(told("{}"), "`name` is missing, at line 1 column 2");
         assert_eq!(told("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
-        assert_eq!(told("{"), "it ends too early an object, at line 1 column 1");
+        assert_eq!(told("{"), "it ends inside an object, at line 1 column 1");
         assert_eq!(told("?"), "it is not JSON, at line 1 column 1");
         let own = "it came at line 7 column x";
         assert_eq!(in_plain_words(own), own);

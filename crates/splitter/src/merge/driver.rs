@@ -415,7 +415,7 @@ impl<'s> Driver<'s> {
         let arena = hub.read(ROUND);
         let arena = arena.map_err(|error| {
             Failure::System(
-                "another program removed the interface of --tun: start the far end again",
+                "another program removed the interface of --tun (start the far end again)",
                 error,
             )
         })?;

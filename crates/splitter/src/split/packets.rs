@@ -28,7 +28,7 @@ impl Driver<'_> {
         let read = door.read();
         read.map_err(|error| {
             Failure::System(
-                "another program removed the interface of --tun: start the splitter again",
+                "another program removed the interface of --tun (start the splitter again)",
                 error,
             )
         })?;

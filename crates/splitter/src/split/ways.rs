@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(told(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
         let looks = ways.learn(AT, Ok(other.into_iter().map(Ok).collect()));
-        let moved = "it has another route, at the interface wlan1".to_owned();
+        let moved = "it has another route, on the interface wlan1".to_owned();
         assert_eq!(told(&looks), [None, Some(moved)]);
     }
 
