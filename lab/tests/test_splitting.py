@@ -162,14 +162,14 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"schedule": "fastest"}, "schedule: no scheduler is called 'fastest'"),
+        ({"schedule": "fastest"}, "schedule: there is no schedule 'fastest'"),
         ({"schedule": "weights:0,0,0"}, "schedule: the weights sum to 0"),
         ({"schedule": "weights:1e308,1e308,1e308"}, "schedule: the weights sum to infinity"),
         ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),
-        ({"every": "50"}, "every: '50' is not an interval"),
+        ({"every": "50"}, "every: '50' is not a run length"),
         ({"every": "70-50p"}, "shorter first"),
         ({"every": "grow:10-5ms"}, "shorter first"),
-        ({"every": "grow:5-10p"}, "every: 'grow:5-10p' is not an interval"),
+        ({"every": "grow:5-10p"}, "every: 'grow:5-10p' is not a run length"),
         ({"draw": "silence:0s"}, "silence:1s, not 'silence:0s'"),
         ({"paths": 0}, "paths: 0, give 1 to"),
         ({"paths": -1}, "paths: -1, give 1 to"),

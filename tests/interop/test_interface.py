@@ -571,14 +571,14 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
         if not words:
             assert 100 not in udp(client, SERVER, [100])
         with interface(client, PATHS, *words) as splitter:
-            assert any("undid what process" in each["text"] for each in splitter.of("warning"))
+            assert any("undid the changes that process" in each["text"] for each in splitter.of("warning"))
         _kill(client, words, how)
         where = Host("inside", f"/run/netns/{NETNS}") if words else client
         assert 100 not in udp(where, SERVER, [100])
         assert tcp(where, SERVER)[1] == 10, "what is pinned goes on by its path"
         said = client.must([anabranch(), "split", "--restore"])
         assert TUN in said
-        assert client.must([anabranch(), "split", "--restore"]) == "nothing was left behind\n"
+        assert client.must([anabranch(), "split", "--restore"]) == "nothing to undo: no killed splitter left changes\n"
 
 
 def test_two_runs_share_a_machine(network: Network) -> None:
@@ -675,7 +675,7 @@ def test_the_check_tells_what_would_be_and_changes_nothing(network: Network) -> 
     with unchanged(client):
         said = client.must(words)
         as_nobody = client.must([tool("setpriv"), *_NOBODY, *words])
-    for text in ("interface 'any0' in the new namespace", "pinned to one of p0, p1, p2",
+    for text in ("interface 'any0' in the new namespace", "kept on one of p0, p1, p2",
                  "nftables table inet anabranch_0", "forwarding = 1", "MTU 1500"):  # fmt: skip
         assert text in said
     assert as_nobody.splitlines()[0] == said.splitlines()[0]
@@ -702,9 +702,9 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Netw
             assert text in refused(client, "--check", *ask, *_words(text)), text
             client.must(undo)
         with interface(client, PATHS):
-            assert "runs with this interface already" in refused(client, *ask)
+            assert "already uses this interface" in refused(client, *ask)
         assert "replaces --listen" in refused(client, *ask, "--config", _with_port())
-        assert "it needs an interface" in refused(client, *ask[2:])
+        assert "this option needs an interface" in refused(client, *ask[2:])
 
 
 def _words(text: str) -> list[str]:

@@ -83,7 +83,7 @@ def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network
         screen.wait_for("q quit")
         assert screen.shows(f"interface {TUN} is up")
         # What fits for servers of both families: an IPv6 header is 20 bytes longer.
-        assert screen.shows("give a WireGuard tunnel the MTU 1420")
+        assert screen.shows("set the MTU of a WireGuard tunnel to 1420")
         for server in (SERVER, SERVER6):
             assert udp(network.client, server, [100] * 9) == [100] * 9
         screen.wait_for(f"to {SERVER}:{ECHO_PORT}  other")

@@ -109,7 +109,7 @@ def test_a_server_that_is_gone_is_silent_everywhere(network: Network, host: Host
         wait_for("the state silent in status", lambda: silent_in_status(network.client), 5)
         told = f"the server is at {ELSEWHERE}:{ECHO_PORT} now, not at {SERVER}:{ECHO_PORT}"
         (warning,) = (each["text"] for each in splitter.of("warning") if told in each["text"])
-        assert "its client has to begin a new session" in warning
+        assert "restart the client" in warning
         assert not splitter.of("answered")
 
 

@@ -138,7 +138,7 @@ def test_a_session_outlives_the_proxy(
     assert after.up_packets >= 200
     assert after.down_packets >= 200
     warnings = [event["text"] for event in splitter.of("warning")]
-    assert any(f"the proxy {PROXY}:{PORT} does not listen there" in text for text in warnings)
+    assert any(f"the proxy {PROXY}:{PORT} does not listen at this address" in text for text in warnings)
     results.add(
         "A proxy killed and started again",
         protocol=protocol, noticed_s=noticed, longest_gap_s=transfer.longest_gap_s,
@@ -158,7 +158,7 @@ def test_a_proxy_that_does_not_run_is_refused_at_the_start(
 ) -> None:
     """The same, where nothing listens."""
     message = _refusal(network.client, path(tmp_path))
-    assert f"the proxy {PROXY}:{PORT} does not listen there" in message
+    assert f"the proxy {PROXY}:{PORT} does not listen at this address" in message
     assert USER not in message
 
 

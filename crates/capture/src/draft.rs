@@ -76,7 +76,10 @@ pub(super) fn explain(error: io::Error, what: String) -> io::Error {
 /// Renaming over a directory fails late, and over a device it succeeds.
 fn refuse_non_file(target: &Path) -> io::Result<()> {
     let refuse = |kind, what| {
-        Err(io::Error::new(kind, format!("{} is {what}; name a file", target.display())))
+        Err(io::Error::new(
+            kind,
+            format!("{} is {what}; give the name of a file", target.display()),
+        ))
     };
     if target.file_name().is_none() {
         return refuse(io::ErrorKind::IsADirectory, "not the name of a file");
@@ -94,7 +97,7 @@ fn folder_of(target: &Path) -> io::Result<&Path> {
     if folder.is_dir() {
         return Ok(folder);
     }
-    let why = format!("the directory {} does not exist", folder.display());
+    let why = format!("the directory {} does not exist: make it first", folder.display());
     Err(io::Error::new(io::ErrorKind::NotFound, why))
 }
 
@@ -134,9 +137,12 @@ mod tests {
     fn what_cannot_become_a_file_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |path: &Path| Draft::begin(path).unwrap_err().to_string();
-        assert!(refused(folder.path()).ends_with("is a directory; name a file"));
+        assert!(refused(folder.path()).ends_with("is a directory; give the name of a file"));
         assert!(refused(&folder.path().join("no/a")).ends_with("no does not exist"));
-        assert!(refused(Path::new("/dev/null")).ends_with("is not a regular file; name a file"));
+        assert!(
+            refused(Path::new("/dev/null"))
+                .ends_with("is not a regular file; give the name of a file")
+        );
         let sealed = refused(Path::new("/proc/self/a"));
         assert!(sealed.starts_with("cannot write in the directory /proc/self: "), "{sealed}");
         assert!(names(folder.path()).is_empty());

@@ -133,7 +133,9 @@ impl TraceFacts {
 fn check_version(found: Option<&str>) -> Result<(), String> {
     match found {
         Some(SCHEMA) => Ok(()),
-        Some(other) => Err(format!("its schema version is {other}, this program reads {SCHEMA}")),
+        Some(other) => {
+            Err(format!("its schema version is {other}, but this program reads version {SCHEMA}"))
+        }
         None => Err("its metadata lack anabranch.schema".to_owned()),
     }
 }

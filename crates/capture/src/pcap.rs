@@ -89,7 +89,8 @@ impl PcapTap {
         limits: PcapLimits,
     ) -> io::Result<PcapTap> {
         let start = start.duration_since(SystemTime::UNIX_EPOCH);
-        let start = start.map_err(|_| invalid("the clock stands before 1970"))?;
+        let start = start
+            .map_err(|_| invalid("this machine's clock is set to a time before 1970: set it"))?;
         if let Some(name) =
             names.iter().enumerate().find_map(|(i, n)| names[..i].contains(n).then_some(n))
         {

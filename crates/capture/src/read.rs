@@ -72,12 +72,12 @@ impl fmt::Display for TraceError {
         match self {
             TraceError::Io(error) => write!(f, "{error}"),
             TraceError::Parquet(why) => write!(f, "not a readable Parquet file: {why}"),
-            TraceError::Foreign => f.write_str("no trace, nor any Parquet file"),
-            TraceError::BrokenOff => f.write_str("broken off: its end is missing"),
+            TraceError::Foreign => f.write_str("not a trace, because it is not a Parquet file"),
+            TraceError::BrokenOff => f.write_str("the file is incomplete: its end is missing"),
             TraceError::Directory => f.write_str("a directory"),
             TraceError::Experiment => f.write_str(
-                "an experiment's result, no trace: anabranch experiment NAME FOLDER --report reads \
-                 its folder",
+                "not a trace, but an experiment's result: 'anabranch experiment NAME FOLDER \
+                 --report' shows its folder",
             ),
             TraceError::Facts(why) => write!(f, "not an Anabranch trace: {why}"),
             TraceError::Column { name, problem } => {
@@ -233,7 +233,7 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
         return Err("is a list".to_owned());
     }
     if is_foreign(&column) {
-        return Err(format!("is {wanted} with a meaning other than the schema's"));
+        return Err(format!("is of type {wanted}, but with another meaning than in a trace"));
     }
     Ok(at)
 }
@@ -530,7 +530,10 @@ mod tests {
         let float = refused("double time", "float time");
         assert!(float.contains("`time` is of type FLOAT, not DOUBLE"), "{float}");
         let unsigned = refused("size (INTEGER(32, true))", "size (INTEGER(32, false))");
-        assert!(unsigned.contains("`size` is INT32 with a meaning other"), "{unsigned}");
+        assert!(
+            unsigned.contains("`size` is of type INT32, but with another meaning"),
+            "{unsigned}"
+        );
         let list = refused("required int64 load", "repeated int64 load");
         assert!(list.contains("`load` is a list"), "{list}");
     }

@@ -87,7 +87,9 @@ impl<S: Sink> Worker<S> {
     /// Why the thread ended before it was told to.
     fn cause(&mut self) -> io::Error {
         self.orders = None;
-        self.result().err().unwrap_or_else(|| io::Error::other("the capture had failed before"))
+        self.result()
+            .err()
+            .unwrap_or_else(|| io::Error::other("writing the capture failed earlier"))
     }
 
     fn result(&mut self) -> io::Result<()> {
@@ -99,7 +101,10 @@ impl<S: Sink> Worker<S> {
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
-        let why = format!("the disk fell behind by more than {} ms", self.patience.as_millis());
+        let why = format!(
+            "the disk is too slow: it is more than {} ms behind",
+            self.patience.as_millis()
+        );
         io::Error::new(io::ErrorKind::TimedOut, why)
     }
 }

@@ -12,35 +12,38 @@ use crate::sudo;
 /// The end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  A browser over all paths; in another terminal runs: sudo anabranch split --tun any0 --netns browse
-  --route --path auto
+  A browser over all paths; in another terminal this runs:
+  sudo anabranch split --tun any0 --netns browse --route --path auto
     sudo anabranch exec browse chromium
 
-  A shell of root's in there:
+  A root shell in the namespace:
     sudo anabranch exec --user root browse bash
 
 WHAT IT DOES
-  As 'ip netns exec NAME', it changes to the namespace's network and lays the files below
-  /etc/netns/NAME over those of /etc. Besides, it covers /run/nscd, /run/dbus, /run/systemd/resolve,
+  Like 'ip netns exec NAME', it enters the namespace's network and puts the files below
+  /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus, /run/systemd/resolve,
   /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes: the machine's own resolvers listen there,
-  on Unix sockets that are not bound to a network, and would look names up outside the namespace.
+  on Unix sockets that belong to no network, and would look names up outside the namespace.
 
 EXIT CODES
-  those of COMMAND   2 it could not be started";
+  the exit code of COMMAND   2 COMMAND could not be started";
 
-/// Start a program in a namespace of --netns, out of reach of the machine's own resolvers (root)
+/// Start a program in a network namespace that 'anabranch split --netns' made (needs root).
+///
+/// The program cannot reach the machine's own resolvers, which would look names up outside the
+/// namespace.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct ExecArgs {
-    /// Run it as this user [default: the one who called sudo, else the present one]
+    /// Run the program as this user [default: the user who called sudo, else the current one].
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// The namespace, as --netns names it
+    /// Name of the namespace, as in --netns.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// The program and its arguments
+    /// Program to start, and its arguments.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -63,18 +66,20 @@ impl ExecArgs {
 
 fn unknown(name: &str, names: &[String]) -> String {
     let there = match names {
-        [] => "there is none: 'anabranch split --tun any0 --netns NAME ...' makes one".to_owned(),
+        [] => "make one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
         names => format!("there are {}", names.join(", ")),
     };
-    format!("no namespace is called '{name}'; {there}")
+    format!("there is no namespace '{name}'; {there}")
 }
 
 fn why(error: &io::Error, name: &str, program: &str) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
-            format!("entering '{name}' takes root: {}", sudo::command_line([]))
+            format!("only root can enter '{name}': {}", sudo::command_line([]))
         }
-        ErrorKind::NotFound => format!("there is no program '{program}'"),
+        ErrorKind::NotFound => {
+            format!("there is no program '{program}': install it, or give its path")
+        }
         _ => format!("cannot start '{program}' in '{name}': {error}"),
     }
 }
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn a_name_that_no_namespace_has_is_told_with_those_there_are() {
         let there = ["browse".to_owned(), "work".to_owned()];
-        assert_eq!(unknown("b", &there), "no namespace is called 'b'; there are browse, work");
+        assert_eq!(unknown("b", &there), "there is no namespace 'b'; there are browse, work");
         assert!(unknown("b", &[]).contains("--netns NAME"));
         let gone = why(&io::Error::from(ErrorKind::NotFound), "browse", "firefx");
         assert_eq!(gone, "there is no program 'firefx'");

@@ -96,7 +96,9 @@ fn conflict(error: &clap::Error) -> String {
     let others: Vec<_> = flags.filter(|flag| *flag != bare).collect();
     match others.is_empty() {
         true => told,
-        false => format!("'{alone}' goes alone: leave {} out", others.join(", ")),
+        false => {
+            format!("'{alone}' cannot be combined with other options: remove {}", others.join(", "))
+        }
     }
 }
 

@@ -17,10 +17,10 @@ EXAMPLES
   Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
     anabranch key far.key home.key
 
-  Each in its place, so that no private key travels. Both commands print a public key:
+  Each file made where it is used, so that no private key is copied. Both print a public key:
     far$  anabranch key far.key
     home$ anabranch key home.key
-  Then give each end the other's:
+  Then give each end the public key of the other:
     far$  anabranch key far.key --peer home=PUBLIC-KEY-OF-HOME
     home$ anabranch key home.key --peer far=PUBLIC-KEY-OF-FAR
   A shared secret, against an adversary who records now and breaks X25519 later: add the line
@@ -33,25 +33,25 @@ EXIT CODES
 /// Make the keys of a splitter and of its far end.
 ///
 /// Creates FILE with a new private key if it does not exist, readable by its owner only, and prints
-/// its public key. With SPLITTER it creates a pair: FILE for the far end and SPLITTER for the
+/// its public key. With SPLITTER it creates two files, FILE for the far end and SPLITTER for the
 /// splitter, each with the other's public key and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Key file of this end; in a pair, of the far end.
+    /// Use this key file of this end; in a pair, it is the far end's.
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Key file of the splitter, to make a pair.
+    /// Create a pair: FILE for the far end, and this key file for the splitter.
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add another end: its name here, and the public key that 'anabranch key' printed there;
+    /// Add the other end: a name for it, and the public key that 'anabranch key' printed there;
     /// repeat for more.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
-    /// Print a new secret for two ends to share, then exit.
+    /// Print a new secret for two ends to share (psk), then exit.
     #[arg(long, exclusive = true)]
     psk: bool,
 }
@@ -116,7 +116,8 @@ fn fresh() -> Result<Psk, Failure> {
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
-            "'{}' exists: a pair needs two new files (one FILE alone prints its public key)",
+            "'{}' exists, but a pair needs two new files: choose another name (FILE alone prints \
+             its public key)",
             there.display()
         )));
     }
@@ -152,7 +153,8 @@ fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
         let known = file.peers.iter().any(|peer| peer.name == *name || peer.public == *public);
         if known || *public == file.own.public {
             return Err(Failure::misuse(format!(
-                "--peer {name}: {} has that name or that key already",
+                "--peer {name}: {} has that name or that key already: choose another name, or \
+                 leave it as it is",
                 path.display()
             )));
         }
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(far_file.peers[0].psk, home_file.peers[0].psk);
         assert_ne!(far_file.peers[0].psk, [0; 32]);
         let wrong = KeyFile::read_for(KeyEnd::Splitter, &far).err().unwrap().to_string();
-        assert!(wrong.contains("the other, made for 'home', belongs here"), "{wrong}");
+        assert!(wrong.contains("give the other, made for 'home', here"), "{wrong}");
         assert!(KeyFile::read_for(KeyEnd::Far, &home).is_err());
         assert!(pair(&far, &folder.path().join("x")).is_err(), "nothing is replaced");
     }

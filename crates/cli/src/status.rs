@@ -27,19 +27,19 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show your running instances: splitters, far ends, clients, relays and authorities.
+/// Show the Anabranch programs that run: splitters, far ends, clients, relays and authorities.
 ///
-/// Each instance has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
-/// root's in /run/anabranch). Root sees the instances of services and of all users.
+/// Each program has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
+/// root's in /run/anabranch). Root sees the programs of services and of all users.
 ///
-/// With a NAME the exit code is 1 if no instance of that name is running.
+/// With a NAME, the exit code is 1 if no program of that name is running.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show only the instance with this name (--name) or process number.
+    /// Show only the program with this name (--name) or process number.
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Print one object for each instance, one a line (docs/formats.md).
+    /// Print one JSON object per line, one for each program (docs/formats.md).
     #[arg(long)]
     json: bool,
 }
@@ -52,14 +52,19 @@ impl StatusArgs {
         let runs = texts.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
         let runs: Vec<Value> = runs.filter(|run| is_wanted(run, self.name.as_deref())).collect();
         if let Some(name) = self.name.filter(|_| runs.is_empty()) {
-            return Err(Failure::trouble(format!("no run called '{name}' is up")));
+            return Err(Failure::trouble(format!(
+                "nothing with the name or process number '{name}' is running: 'anabranch status' \
+                 lists what is"
+            )));
         }
         let runs = runs.into_iter();
         let told: Vec<String> =
             runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
         let text = match (told.is_empty(), self.json) {
             (true, true) => return Ok(()),
-            (true, false) => "no running instances visible to this user".to_owned(),
+            (true, false) => "no anabranch program runs, as far as this user can see (root sees \
+                              all)"
+                .to_owned(),
             (false, _) => told.join("\n"),
         };
         writeln!(out, "{text}").or_else(|error| match error.kind() {

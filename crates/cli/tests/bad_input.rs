@@ -101,7 +101,8 @@ fn an_unknown_interface() {
 #[test]
 fn a_tunnel_whose_file_is_not_there() {
     let message = refused(&[LISTEN, TO, &["--path", "vpn=wg:nosuch0.conf"]]);
-    let wanted = "path 'vpn': there is no file 'nosuch0.conf', and no tunnel 'nosuch0' that is up";
+    let wanted = "path 'vpn': there is no file 'nosuch0.conf', and no tunnel 'nosuch0' is up: \
+                  correct the file's name";
     assert_eq!(message, wanted);
 }
 
@@ -204,7 +205,7 @@ fn two_paths_with_one_egress() {
 #[test]
 fn a_negative_weight() {
     let message = refused(&[LISTEN, TO, PATH, &["--schedule", "weights:-1"]]);
-    assert_eq!(message, "--schedule: the weight -1 is negative or not a finite number");
+    assert_eq!(message, "--schedule: the weight -1 is not a number of 0 or more: change it");
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn too_many_weights() {
 fn an_unknown_schedule() {
     let message = refused(&[LISTEN, TO, PATH, &["--schedule", "fastest"]]);
     assert!(
-        message.contains("no scheduler is called 'fastest'; there are round-robin"),
+        message.contains("there is no schedule 'fastest'; choose one of round-robin"),
         "{message}"
     );
 }
@@ -232,26 +233,32 @@ fn an_unknown_schedule() {
 fn an_empty_run() {
     for every in ["0p", "0ms", "~0p"] {
         let message = refused(&[LISTEN, TO, PATH, &["--every", every]]);
-        assert!(message.contains(&format!("'{every}' is an empty interval")), "{message}");
+        assert!(message.contains(&format!("'{every}' is too short for a run")), "{message}");
     }
 }
 
 #[test]
 fn a_run_that_grows_from_the_longer_to_the_shorter_or_in_packets() {
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:100-10ms"]]);
-    assert!(message.contains("from the longer to the shorter"), "{message}");
+    assert!(message.contains("begins with the longer"), "{message}");
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:5-50p"]]);
-    assert!(message.contains("'grow:5-50p' is not an interval"), "{message}");
+    assert!(message.contains("'grow:5-50p' is not a run length"), "{message}");
 }
 
 #[test]
 fn a_draw_after_no_silence() {
     for silence in ["0s", "-1s", "5p", "~1s", "always"] {
         let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
-        assert!(message.contains(&format!("'{silence}' is not a silence: write")), "{message}");
+        assert!(
+            message.contains(&format!("'{silence}' is not a length of silence: write")),
+            "{message}"
+        );
     }
     let message = refused_file("\nredraw = '0s'\n");
-    assert!(message.starts_with("split.toml:2: `redraw`: '0s' is not a silence"), "{message}");
+    assert!(
+        message.starts_with("split.toml:2: `redraw`: '0s' is not a length of silence"),
+        "{message}"
+    );
     let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
     assert!(message.contains("--redraw"), "{message}");
 }
@@ -259,10 +266,10 @@ fn a_draw_after_no_silence() {
 #[test]
 fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     for (jitter, words) in [
-        ("20ms", "delays every datagram alike, which hides nothing"),
-        ("0-0ms", "delays every datagram alike"),
-        ("20-0ms", "from the longer to the shorter"),
-        ("-5-20ms", "not a range of delays: write 0-20ms"),
+        ("20ms", "delays all datagrams equally, which hides nothing"),
+        ("0-0ms", "delays all datagrams equally"),
+        ("20-0ms", "begins with the longer"),
+        ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
         ("0-1s", "QUIC waits for an answer, 999 ms (the first probe timeout, RFC 9002"),
     ] {
@@ -277,7 +284,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     let message = refused(&[LISTEN, TO, PATH, &long]);
     assert!(message.contains("WireGuard waits for an answer, 5000 ms (Rekey-Timeout"), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
-    assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays every"), "{message}");
+    assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");
 }
 
 #[test]
@@ -296,7 +303,7 @@ fn a_handshake_path_that_leaves_none_for_the_schedule() {
 fn a_handshake_path_of_its_own_with_one_four_tuple_for_all() {
     let handshake = &["--path", "b=addr:127.0.0.3", "--handshake", "b", "--quic-tuples"];
     let message = refused(&[LISTEN, TO, PATH, handshake, &["1"]]);
-    assert!(message.starts_with("--quic-tuples: at least 2 where the --handshake"), "{message}");
+    assert!(message.starts_with("--quic-tuples: write at least 2: the --handshake"), "{message}");
     let folder = TempDir::new().unwrap();
     let sound = |more| {
         let arguments = [LISTEN, TO, PATH, handshake, more, &["--check"]].concat();
@@ -391,7 +398,7 @@ fn a_splitters_file_for_the_emulator() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let message = refusal(command.arg("emulate").arg(&file).output().unwrap());
     assert!(message.contains(":2: unknown key `listen`"), "{message}");
-    assert!(message.contains("a splitter's file? anabranch split "), "{message}");
+    assert!(message.contains("if this is a splitter's file, run anabranch split "), "{message}");
 }
 
 #[test]
@@ -415,7 +422,10 @@ fn a_part_of_a_wireguard_tunnel_without_its_file() {
         assert!(message.starts_with(flags[0]) && message.ends_with(cure), "{message}");
     }
     let message = refused_file("wg = 'home.conf'\nto = 'a:1'\n");
-    assert!(message.starts_with("--wg: replaces --to"), "{message}");
+    assert!(
+        message.starts_with("--wg: the server is the tunnel's Endpoint: remove --to"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -447,14 +457,11 @@ fn a_value_of_the_wrong_type_is_told_with_its_line() {
     assert!(message.starts_with("split.toml:2: `seed`: 'seven': write a whole"), "{message}");
     let message = refused_file("\nevery = 50\n");
     assert!(
-        message.starts_with(
-            "split.toml:2: `every`: '50' is not an interval: write \
-                                 "
-        ),
+        message.starts_with("split.toml:2: `every`: '50' is not a run length: write "),
         "{message}"
     );
     let message = refused_file("\nevery = '0p'\n");
-    assert!(message.starts_with("split.toml:2: `every`: '0p' is an empty interval"), "{message}");
+    assert!(message.starts_with("split.toml:2: `every`: '0p' is too short for a run"), "{message}");
 }
 
 #[test]
@@ -515,10 +522,10 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
     }
     let told = split("far.key");
-    assert!(told.ends_with("far end's half of a pair: the other, made for 'home', belongs here"));
+    assert!(told.ends_with("far end's half of a pair: give the other, made for 'home', here"));
     assert!(merge("home.key").contains("is the splitter's half of a pair"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
-    let words = "'home.conf' is a wg-quick file: the far end takes settings";
+    let words = "'home.conf' is a wg-quick file, but the far end takes settings";
     assert!(told.starts_with(words), "{told}");
 }
 
@@ -531,10 +538,16 @@ fn what_is_no_trace_is_told_by_what_it_is() {
     let results = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
         .join("../../docs/results/overhead.parquet");
     for (file, words) in [
-        ("home.conf", "home.conf: no trace, nor any Parquet file; report reads what --trace"),
-        ("cut.parquet", "cut.parquet: broken off: its end is missing"),
-        (".", ".: a directory; report reads what --trace FILE wrote"),
-        (results.to_str().unwrap(), "an experiment's result, no trace: anabranch experiment"),
+        (
+            "home.conf",
+            "home.conf: not a trace, because it is not a Parquet file; report reads files that",
+        ),
+        ("cut.parquet", "cut.parquet: the file is incomplete: its end is missing"),
+        (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
+        (
+            results.to_str().unwrap(),
+            "not a trace, but an experiment's result: 'anabranch experiment",
+        ),
     ] {
         let told = refused_by_program(folder.path(), &["report", file]);
         assert!(told.contains(words), "{told}");
@@ -548,7 +561,7 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
         (["--quic-tuples", "0"], "write 1 or more"),
         (["--max-sessions", "x"], "write 1 or more"),
         (["--seed", huge], "write a whole number from 0 to 18446744073709551615"),
-        (["--every", "100000h"], "'100000h' is too long: a run lasts at most 24h"),
+        (["--every", "100000h"], "'100000h' is too long for a run: write 24h or less"),
     ] {
         let message = refused(&[LISTEN, TO, PATH, &given]);
         assert!(message.contains(words), "{message}");
@@ -561,7 +574,7 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
 fn flags_that_do_not_go_together_are_named() {
     let folder = TempDir::new().unwrap();
     let told = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
-    assert_eq!(told, "'--restore' goes alone: leave --path out");
+    assert_eq!(told, "'--restore' cannot be combined with other options: remove --path");
 }
 
 #[test]

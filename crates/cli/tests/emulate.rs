@@ -149,13 +149,13 @@ fn bad_input_is_one_message_and_exit_code_2() {
             TOPOLOGY.replace("'p0'", "'all'"),
             "t.toml:6: the kernel has other uses for the name `all`",
         ),
-        (
-            TOPOLOGY.replace("0.2/24", "0.1/24"),
-            "t.toml:7: 10.7.0.1 is an address of both `a` and `b`",
-        ),
+        (TOPOLOGY.replace("0.2/24", "0.1/24"), "t.toml:7: `a` and `b`, which `"),
         (TOPOLOGY.replace("10.7.0.1/24", "127.0.0.1/8"), "t.toml:7: `127.0.0.1/8` is a loopback"),
-        (ring_of_routers(), "t.toml:9: packets to 192.0.2.1, which nobody has, would go round"),
-        (TOPOLOGY.replace("host = 'b'", "host = 'c'"), "t.toml:7: no host `c`"),
+        (
+            ring_of_routers(),
+            "t.toml:9: packets to 192.0.2.1, which no host has, would go round in a loop",
+        ),
+        (TOPOLOGY.replace("host = 'b'", "host = 'c'"), "t.toml:7: there is no host `c`"),
         ("[[host]\n".to_owned(), "t.toml:1: "),
     ];
     for (text, message) in cases {

@@ -117,7 +117,7 @@ fn programs_run_in_their_hosts_and_the_emulation_ends_with_them() {
         "[first] 2 packets transmitted, 2 received",
         "10.7.0.2/24",
         "`first` ended with status 0",
-        "`server` was stopped with the emulation",
+        "`server` still ran when the emulation ended, and was stopped",
     ] {
         assert!(output.contains(line), "no `{line}` in\n{output}");
     }
@@ -184,7 +184,10 @@ fn a_command_has_the_terminal_and_gives_its_status() {
     assert!(output.contains("10.7.0.2/24") && !output.contains("nsenter"), "{output}");
     assert_eq!(stage.run(&["--", "sh", "-c", "kill -15 $$"]).0, Some(128 + 15));
     let (code, _, errors) = stage.run(&["--in", "c", "--", "true"]);
-    assert_eq!((code, errors.as_str()), (Some(2), "anabranch: --in: no host `c`; there is a, b\n"));
+    assert_eq!(
+        (code, errors.as_str()),
+        (Some(2), "anabranch: --in: there is no host `c` in the topology; choose one of a, b\n")
+    );
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn what_cannot_be_started_is_told_in_a_line() {
         String::from_utf8(output.stderr).unwrap()
     };
     let told = run(&["exec", "no-such-namespace", "true"]);
-    assert!(told.starts_with("anabranch: no namespace is called 'no-such-namespace'"), "{told}");
+    assert!(told.starts_with("anabranch: there is no namespace 'no-such-namespace'"), "{told}");
     let folder = TempDir::new().unwrap();
     let Some(output) = inside(r#""$PROGRAM" exec t no-such-program"#, "", folder.path()) else {
         return;

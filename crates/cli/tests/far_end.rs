@@ -544,7 +544,10 @@ fn a_key_that_the_far_end_does_not_know_gets_no_answer_and_the_user_one_line() {
     let mut near = start_near(between.at, &wrong, &[]);
     let told = near.find("far_end", |event| event["state"] == "unanswered");
     let text = told["text"].as_str().unwrap();
-    assert!(text.contains(&format!("no answer from {} for 10 s: key, port", between.at)), "{text}");
+    assert!(
+        text.contains(&format!("no answer from {} for 10 s: check key, port", between.at)),
+        "{text}"
+    );
     let seen = between.seen();
     assert!(seen.values().all(|seen| seen.down.is_empty()) && !seen.is_empty());
 }
@@ -620,33 +623,33 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
     for (command, options, words) in [
         (&split[..], &["--key", &open][..], "chmod 600"),
         (&split, &["--key", &absent], "'anabranch key"),
-        (&split, &["--key", &alone], "has 0 other ends"),
+        (&split, &["--key", &alone], "names 0 peers"),
         (&split, &["--key", &home, "--handshake", "a"], "all look alike"),
-        (&split, &["--key", &home, "--in-order", "30ms"], "keep the order"),
-        (&split, &["--key", &home, "--protocol", "quic"], "nothing has to be recognised"),
-        (&split, &["--schedule", "lowrtt"], "those to a far end (--key)"),
+        (&split, &["--key", &home, "--in-order", "30ms"], "restore the order"),
+        (&split, &["--key", &home, "--protocol", "quic"], "every protocol is split"),
+        (&split, &["--schedule", "lowrtt"], "paths to a far end (--key)"),
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
-        (&split, &["--decoys", "10%"], "only a far end drops them, add --key FILE"),
-        (&split, &["--key", &home, "--decoys", "0%"], "'0%' buys no decoy"),
-        (&split, &["--key", &home, "--decoys", "-5%"], "'-5%' buys no decoy"),
+        (&split, &["--decoys", "10%"], "only a far end drops them: add --key FILE"),
+        (&split, &["--key", &home, "--decoys", "0%"], "'0%' allows no decoys"),
+        (&split, &["--key", &home, "--decoys", "-5%"], "'-5%' allows no decoys"),
         (&split, &["--key", &home, "--decoys", "101%"], "100% at most"),
         (&split, &["--key", &home, "--decoys", "10"], "such as 10% or 2.5%"),
         (
             &split,
             &["--key", &home, "--decoys", "9%", "--schedule", "lowrtt"],
-            "choose a schedule without windows",
+            "choose another schedule",
         ),
-        (&merge, &["--key", &far, "--decoys", "-1%"], "'-1%' buys no decoy"),
+        (&merge, &["--key", &far, "--decoys", "-1%"], "'-1%' allows no decoys"),
         (&merge, &["--key", &far, "--decoys", "200%"], "100% at most"),
         (
             &merge,
             &["--key", &far, "--decoys", "9%", "--schedule", "pull"],
-            "choose a schedule without windows",
+            "choose another schedule",
         ),
         (&merge, &[], "--key is missing"),
-        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a silence"),
-        (&merge, &["--key", &far, "--jitter", "20ms"], "delays every datagram alike"),
+        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a length of silence"),
+        (&merge, &["--key", &far, "--jitter", "20ms"], "delays all datagrams equally"),
         (&merge, &["--key", &far, "--jitter", "0-500ms"], "half of what QUIC waits"),
         (&split, &["--key", &home, "--jitter", "0-500ms"], "half of what QUIC waits"),
         (&merge, &["--key", &alone], "accepts no splitter"),

@@ -201,7 +201,7 @@ fn what_a_client_is_not_to_do_is_refused() {
         assert_eq!(status.code(), Some(2), "{said}");
         said
     };
-    assert!(refused(&["--trace", &trace]).contains("let it be replaced with --replace"));
+    assert!(refused(&["--trace", &trace]).contains("replace it with --replace"));
     assert!(
         refused(&["--trace", "/nowhere/a.parquet"]).contains("there is no directory '/nowhere'")
     );
@@ -211,7 +211,7 @@ fn what_a_client_is_not_to_do_is_refused() {
     assert!(
         refused(&["--metrics", "192.0.2.1:1"]).contains("--metrics: cannot listen on 192.0.2.1:1")
     );
-    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a silence"));
+    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a length of silence"));
     assert!(refused(&["--redraw", "1s"]).contains("--redraw needs --schedule"));
     assert_eq!(fs::read(&trace).unwrap(), b"old");
 }

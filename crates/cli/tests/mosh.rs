@@ -102,7 +102,7 @@ fn a_key_that_is_missing_or_none_is_refused() {
     let missing = message(2, &[port, PATH], None);
     assert!(missing.contains("MOSH_KEY") && missing.contains("--server-port"), "{missing}");
     let malformed = message(2, &[port, PATH], Some("short"));
-    assert!(malformed.starts_with("MOSH_KEY: no key of Mosh"), "{malformed}");
+    assert!(malformed.starts_with("MOSH_KEY: not a key of Mosh"), "{malformed}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_makes_no_sense_for_a_login_is_refused() {
     let bare = refused(&[host]);
     assert!(bare.contains("no path is given"), "{bare}");
     assert!(bare.contains("--path auto") || bare.contains("no uplink"), "{bare}");
-    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json sets the form of --log"));
+    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json sets the format of --log"));
     let nowhere = refused(&[host, PATH, &["--client", "true", "--log", "/nowhere/log"]]);
     assert!(nowhere.starts_with("--log: /nowhere/log: "), "{nowhere}");
     let client = refused(&[host, PATH, &["--client", "/nowhere/mosh-client"]]);

@@ -46,9 +46,9 @@ fn a_proxy_that_does_not_serve_us_is_told_with_what_it_said() {
         (Manner::Login, "", "wants a user name and a password"),
         (Manner::NoUdp, "", "does not relay UDP"),
         (Manner::Few(0), "anna:secret@", refused_udp),
-        (Manner::Says(b""), "", "hangs up in the middle of the dialogue"),
-        (Manner::Says(b"\x05\0"), "", "hangs up in the middle of the dialogue"),
-        (Manner::Says(b"\x05\x02\x01\0\x05\0\0\x01\x7f"), "anna:secret@", "hangs up"),
+        (Manner::Says(b""), "", "closed the connection during the SOCKS5 handshake"),
+        (Manner::Says(b"\x05\0"), "", "closed the connection during the SOCKS5 handshake"),
+        (Manner::Says(b"\x05\x02\x01\0\x05\0\0\x01\x7f"), "anna:secret@", "closed the connection"),
         (Manner::Says(b"HTTP/1.0 400 Bad Request\r\n\r\n"), "", "does not speak SOCKS5"),
         (Manner::Says(&[0xa5; 4096]), "", "does not speak SOCKS5"),
         (Manner::Says(b"\x05\0\x05\0\0\x09rubbish"), "", "an address of the unknown type 0x09"),
@@ -65,7 +65,7 @@ fn a_port_where_no_proxy_listens() {
     let at = listener.local_addr().unwrap();
     drop(listener);
     let message = refusal(&at.to_string(), &[]);
-    assert!(message.contains("does not listen there (connection refused)"), "{message}");
+    assert!(message.contains("does not listen at this address (connection refused)"), "{message}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn what_is_no_proxy_is_refused_without_its_password() {
         assert!(message.contains(words), "{message}");
     }
     let message = refusal("anna@127.0.0.1:1", &[("ANABRANCH_SOCKS5_PASSWORD", "")]);
-    assert!(message.contains("it has to have 1 to 255 bytes"), "{message}");
+    assert!(message.contains("a password has 1 to 255 bytes"), "{message}");
     let message = refusal("anna@127.0.0.1:1", &[]);
     assert!(
         message.contains("set the environment variable ANABRANCH_SOCKS5_PASSWORD"),
@@ -257,7 +257,10 @@ fn the_death_of_a_proxy_is_its_paths_and_its_return_brings_the_path_back() {
     let seen = exchange(&running, &client, &to, &[100; 6]);
     assert!(seen.iter().all(|from| from.ip().to_string() == "127.0.0.2"), "{seen:?}");
     let warning = running.next("warning")["text"].as_str().unwrap().to_owned();
-    assert!(warning.contains(&format!("the proxy {at} does not listen there")), "{warning}");
+    assert!(
+        warning.contains(&format!("the proxy {at} does not listen at this address")),
+        "{warning}"
+    );
     let _proxy = Socks::start_at(at, Manner::Login);
     wait_for(&mut running, "up");
     let seen = exchange(&running, &client, &to, &[100; 4]);

@@ -217,7 +217,7 @@ fn works_unread(redirections: &str, options: &[&str]) {
     let mut told = String::new();
     errors.map(|mut errors| errors.read_to_string(&mut told).unwrap());
     assert!(!told.contains("panicked"), "{redirections}: {told}");
-    let failures = told.matches("stdout failed").count();
+    let failures = told.matches("writing to standard output failed").count();
     let failing = redirections.starts_with(['>', '1']) && options != ["--quiet"];
     assert_eq!(failures, usize::from(failing), "{redirections}: {told}");
 }

@@ -188,14 +188,15 @@ fn what_the_file_itself_gets_wrong_is_told_with_its_line() {
     let near = "tunnel.conf:2: unknown key `PrivateKy` in [Interface]; did you mean `PrivateKey`?";
     assert_eq!(message, near);
     let message = refused(&peer.replace("h:1", "h:70000"), &[]);
-    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is not a port: it runs from 1 to 65535");
+    assert_eq!(message, "tunnel.conf:3: Endpoint: '70000' is not a port: write 1 to 65535");
     let message = refused(&format!("[Interface]\nPrivateKey = {PRIVATE}\n"), &[]);
     assert_eq!(
         message,
-        "tunnel.conf: no peer has an Endpoint, so there is no server to split towards"
+        "tunnel.conf: no peer has an Endpoint, so there is no server to split to: add an Endpoint"
     );
     assert!(
-        refused(&format!("[Interface]\n{PRIVATE}\n"), &[]).starts_with("tunnel.conf:2: neither a")
+        refused(&format!("[Interface]\n{PRIVATE}\n"), &[])
+            .starts_with("tunnel.conf:2: this line is neither a")
     );
 }
 
@@ -229,7 +230,10 @@ fn a_file_that_is_missing_or_would_be_lost_is_refused() {
         "--write: other.conf: exists already: name another file, or add --overwrite"
     );
     let itself = refuses(&["--write", "./tunnel.conf", "--overwrite"]);
-    assert!(itself.ends_with("is the file that is read; its Endpoint would be lost"), "{itself}");
+    assert!(
+        itself.ends_with("is the file of --wg, whose Endpoint would be lost: name another file"),
+        "{itself}"
+    );
     let nowhere = refuses(&["--write", "nowhere/split.conf"]);
     assert!(nowhere.starts_with("--write: nowhere/split.conf: cannot be written: "), "{nowhere}");
     folder.prints(&["--write", "other.conf", "--overwrite", "--listen", "127.0.0.1:5", "--check"]);
@@ -261,10 +265,10 @@ fn ports_that_would_meet_are_refused() {
     let port = listen.rsplit_once(':').unwrap().1;
     let own = tunnel().replace("Table = auto", &format!("ListenPort = {port}"));
     let message = refused(&own, &["--listen", &listen]);
-    assert!(message.contains(&format!("the tunnel itself takes port {port}")), "{message}");
+    assert!(message.contains(&format!("the tunnel itself uses port {port}")), "{message}");
     let written = tunnel().replace("127.0.0.1:4 ", &format!("{listen} "));
     let message = refused(&written, &[]);
-    assert!(message.contains("is where the splitter itself would listen"), "{message}");
+    assert!(message.contains("the splitter would listen at its Endpoint"), "{message}");
 }
 
 #[test]

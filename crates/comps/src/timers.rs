@@ -69,8 +69,8 @@ impl fmt::Display for JitterTooLong {
         let half = if self.halved { "half of what" } else { "what" };
         write!(
             f,
-            "'{}' delays by {half} {whose} waits for an answer, {} ms ({source}), or more: it would \
-             send everything again",
+            "'{}' delays by {half} {whose} waits for an answer, {} ms ({source}), or more, so \
+             that it would send everything again: choose a shorter delay",
             self.jitter,
             lasts.as_millis()
         )

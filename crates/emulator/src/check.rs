@@ -23,26 +23,26 @@ pub fn check() -> Vec<Need> {
     let namespace = Namespace::new();
     let inside = |work: fn() -> io::Result<()>| match &namespace {
         Ok(namespace) => namespace.run(work).err(),
-        Err(_) => Some(io::Error::other("not tried: it needs a namespace")),
+        Err(_) => Some(io::Error::other("not tested, because no network namespace can be made")),
     };
     let tun = inside(setup::try_interface);
     let cubic = inside(setup::try_cubic);
     let nobody = "run as root, or allow unprivileged user namespaces";
-    let device = "load the module `tun`; the device file /dev/net/tun must be accessible";
+    let device = "load the kernel module `tun`, and allow access to /dev/net/tun";
     let translation = inside(setup::try_translation);
-    let shut = "some containers hide parts of /proc";
+    let shut = "run outside a container that hides parts of /proc";
     vec![
         need("network namespaces", namespace.err(), nobody),
         need("TUN interfaces", tun, device),
-        need("TCP congestion control cubic", cubic, "load the module `tcp_cubic`"),
-        need("IPv6", ipv6(), "only IPv4 topologies work"),
+        need("TCP congestion control cubic", cubic, "load the kernel module `tcp_cubic`"),
+        need("IPv6", ipv6(), "topologies with IPv4 only work without it"),
         Need {
             only_for: Some("[[program]]"),
             ..need("PID namespaces", PidNamespace::new().err(), shut)
         },
         Need {
             only_for: Some("`nat = true`"),
-            ..need("address translation", translation, "the kernel needs nf_tables with NAT")
+            ..need("address translation", translation, "use a kernel that has nf_tables with NAT")
         },
     ]
 }
@@ -50,7 +50,7 @@ pub fn check() -> Vec<Need> {
 fn ipv6() -> Option<io::Error> {
     let switch = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
     if !setup::has_ipv6() {
-        return Some(io::Error::other("the kernel has none"));
+        return Some(io::Error::other("this kernel has no IPv6"));
     }
     switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other("it is disabled"))
 }

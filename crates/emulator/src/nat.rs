@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 pub(super) fn find() -> io::Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "no program `nft`; install nftables");
+    let missing =
+        || io::Error::new(io::ErrorKind::NotFound, "there is no program `nft`; install nftables");
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file()).ok_or_else(missing)
 }
 

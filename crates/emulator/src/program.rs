@@ -80,7 +80,9 @@ impl Program {
         let directory = self.directory.as_deref().unwrap_or(Path::new("."));
         if !directory.is_dir() {
             let path = directory.display();
-            return Err(error(format!("no directory `{path}`; make it, or name another one")));
+            return Err(error(format!(
+                "there is no directory `{path}`; make it, or name another one"
+            )));
         }
         let name = &self.command[0];
         let path = match self.environment.get("PATH") {
@@ -93,7 +95,7 @@ impl Program {
             env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
         };
         let place = if name.contains('/') { "there" } else { "in PATH" };
-        let missing = format!("no program `{name}` {place}; install it, or give its path");
+        let missing = format!("there is no program `{name}` {place}; install it, or give its path");
         let found = found.ok_or_else(|| error(missing))?;
         // It runs in another directory, perhaps.
         std::path::absolute(found).map_err(|cause| error(cause.to_string()))
@@ -139,13 +141,14 @@ mod tests {
         let error = |program: Program| program.locate("t.toml").unwrap_err().to_string();
         assert_eq!(
             error(program("no-such-thing")),
-            "t.toml:7: no program `no-such-thing` in PATH; install it, or give its path"
+            "t.toml:7: there is no program `no-such-thing` in PATH; install it, or give its path"
         );
         assert!(
-            error(program("/etc/passwd")).starts_with("t.toml:7: no program `/etc/passwd` there")
+            error(program("/etc/passwd"))
+                .starts_with("t.toml:7: there is no program `/etc/passwd` there")
         );
         let lost = Program { directory: Some("/no/where".into()), ..program("sh") };
-        assert!(error(lost).starts_with("t.toml:7: no directory `/no/where`"));
+        assert!(error(lost).starts_with("t.toml:7: there is no directory `/no/where`"));
     }
 
     #[test]

@@ -84,7 +84,9 @@ impl TryFrom<Written> for Rate {
         let bits = quantity(&text.to_ascii_lowercase(), &units).map(|bits| bits as u64);
         let rate = bits.and_then(NonZeroU64::new);
         let problem = match bits {
-            Some(0) => "carries nothing: write `down = true` for a link that is cut",
+            Some(0) => {
+                "is a rate at which nothing passes; write `down = true` for a link that is down"
+            }
             _ => "is not a rate above zero; write `100mbit`, `1.5gbit`, `unlimited`",
         };
         rate.map(|rate| Rate(Some(rate))).ok_or_else(|| format!("`{text}` {problem}"))
@@ -109,7 +111,9 @@ impl TryFrom<Written> for LawRule {
         match &*text {
             "uniform" => Ok(LawRule(DelayLaw::Uniform)),
             "normal" => Ok(LawRule(DelayLaw::Normal)),
-            _ => Err(format!("`{text}` is not a law of delays; write `uniform` or `normal`")),
+            _ => Err(format!(
+                "`{text}` is not a distribution of delays; write `uniform` or `normal`"
+            )),
         }
     }
 }
@@ -166,8 +170,8 @@ impl TryFrom<RawQueue> for QueueRule {
         let interval = interval.unwrap_or(Codel::default().interval);
         if target.is_zero() || target >= interval {
             return Err(format!(
-                "codel's target, {target:?}, is not between 0 and its interval, {interval:?}; \
-                 RFC 8289 wants 5 to 10 % of it"
+                "codel's target, {target:?}, must be above 0 and below its interval, \
+                 {interval:?}; RFC 8289 recommends 5 to 10 % of it"
             ));
         }
         let limit = codel.limit.map(Size::try_from).transpose()?;
@@ -280,7 +284,7 @@ mod tests {
     fn a_rate_of_nothing_is_told_how_a_link_is_cut() {
         for text in ["\"0bit\"", "\"0mbit\""] {
             let told = serde_json::from_str::<Rate>(text).map(drop).unwrap_err().to_string();
-            assert!(told.contains("carries nothing: write `down = true`"), "{told}");
+            assert!(told.contains("nothing passes; write `down = true`"), "{told}");
         }
     }
 
@@ -323,8 +327,8 @@ mod tests {
             (r#"{"codel":"5ms","intervall":"1s"}"#, "a queue is a size"),
             (r#"{"codel":"-5ms"}"#, "is not a time"),
             (r#"{"codel":5}"#, "`5` is not a time"),
-            (r#"{"codel":"0ms"}"#, "is not between 0 and its interval"),
-            (r#"{"codel":"100ms"}"#, "is not between 0 and its interval"),
+            (r#"{"codel":"0ms"}"#, "must be above 0 and below its interval"),
+            (r#"{"codel":"100ms"}"#, "must be above 0 and below its interval"),
             (r#"{"codel":"5ms","limit":"1"}"#, "is not a size"),
         ] {
             assert!(read(bad).unwrap_err().to_string().contains(message), "{bad}");

@@ -77,23 +77,23 @@ impl fmt::Display for EveryError {
         match self {
             EveryError::Form(text) => write!(
                 f,
-                "'{text}' is not an interval: write packets (50p), time (100ms, 2s, 5m) or never; \
-                 ~50p and ~100ms give random \
-                 lengths with that mean, 50-70p and 80-120ms lengths from that range, \
-                 grow:10-100ms \
-                 lengths that grow from the one to the other after each silence"
+                "'{text}' is not a run length: write packets (50p), time (100ms, 2s, 5m) or \
+                 never; ~50p and ~100ms give random lengths with that mean, 50-70p and 80-120ms \
+                 random lengths in that range, grow:10-100ms lengths that grow from 10 to 100 ms \
+                 after each silence"
             ),
             EveryError::Zero(text) => {
-                write!(f, "'{text}' is an empty interval: a run needs at least 1p or 1us")
+                write!(f, "'{text}' is too short for a run: write 1p, 1us or more")
             }
             EveryError::TooLong(text) => {
-                write!(f, "'{text}' is too long: a run lasts at most 24h; never keeps to one path")
-            }
-            EveryError::Backwards(text) => {
                 write!(
                     f,
-                    "'{text}' is a range from the longer to the shorter: write the shorter first"
+                    "'{text}' is too long for a run: write 24h or less, or never to keep one \
+                     path"
                 )
+            }
+            EveryError::Backwards(text) => {
+                write!(f, "'{text}' begins with the longer length: write the shorter first")
             }
         }
     }

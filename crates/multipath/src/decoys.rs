@@ -97,15 +97,14 @@ impl fmt::Display for DecoyBudgetError {
         match self {
             DecoyBudgetError::Form(text) => write!(
                 f,
-                "'{text}' is not a budget of decoys: write percents of the bytes carried, such \
-                 as 10% \
-                 or 2.5%"
+                "'{text}' is not a share of decoys: write a percentage of the bytes carried, \
+                 such as 10% or 2.5%"
             ),
             DecoyBudgetError::Nothing(text) => {
-                write!(f, "'{text}' buys no decoy: write more than 0%, or leave it away")
+                write!(f, "'{text}' allows no decoys: write more than 0%, or leave it out")
             }
             DecoyBudgetError::Much(text) => {
-                write!(f, "'{text}' is more than everything again: write 100% at most")
+                write!(f, "'{text}' is too much: write 100% at most")
             }
         }
     }

@@ -92,18 +92,19 @@ impl fmt::Display for JitterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JitterError::Form(text) => {
-                write!(f, "'{text}' is not a range of delays: write 0-20ms, in us, ms or s")
+                write!(
+                    f,
+                    "'{text}' is not a range of delays: write two times with a unit (us, ms or \
+                     s), such as 0-20ms"
+                )
             }
             JitterError::Fixed(text) => write!(
                 f,
-                "'{text}' delays every datagram alike, which hides nothing: write a range, such as \
-                 0-20ms"
+                "'{text}' delays all datagrams equally, which hides nothing: write a range, such \
+                 as 0-20ms"
             ),
             JitterError::Backwards(text) => {
-                write!(
-                    f,
-                    "'{text}' is a range from the longer to the shorter: write the shorter first"
-                )
+                write!(f, "'{text}' begins with the longer delay: write the shorter first")
             }
         }
     }

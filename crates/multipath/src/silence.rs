@@ -50,7 +50,11 @@ impl fmt::Display for Silence {
 
 impl fmt::Display for SilenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a silence: write a time above zero, such as 1s or 500ms", self.0)
+        write!(
+            f,
+            "'{}' is not a length of silence: write a time above zero, such as 1s or 500ms",
+            self.0
+        )
     }
 }
 
@@ -67,7 +71,7 @@ mod tests {
         }
         for text in ["", "0s", "-1s", "1", "5p", "~1s", "1-2s", "grow:1-2s", "never"] {
             let error = text.parse::<Silence>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' is not a silence")), "{error}");
+            assert!(error.starts_with(&format!("'{text}' is not a length of silence")), "{error}");
         }
         assert_eq!(Silence::new(Duration::ZERO), None);
     }

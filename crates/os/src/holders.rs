@@ -59,8 +59,8 @@ pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) 
             format!("no interface has {}{there}", address.ip())
         }
         io::ErrorKind::PermissionDenied if address.port() < 1024 => format!(
-            "port {} is root's, as all below 1024: choose a higher one, or give the program \
-             CAP_NET_BIND_SERVICE",
+            "ports below 1024, such as {}, are for root only: choose a higher one, or give the \
+             program CAP_NET_BIND_SERVICE",
             address.port()
         ),
         _ => error.to_string(),
@@ -113,7 +113,7 @@ mod tests {
         assert!(absent.starts_with("no interface has 198.18.255.7; there are "), "{absent}");
         assert!(absent.contains("127.0.0.1"), "{absent}");
         let low = why("127.0.0.1:53", io::ErrorKind::PermissionDenied);
-        assert!(low.starts_with("port 53 is root's, as all below 1024"), "{low}");
+        assert!(low.starts_with("ports below 1024, such as 53, are for root only"), "{low}");
         let high = why("127.0.0.1:5353", io::ErrorKind::PermissionDenied);
         assert_eq!(high, "permission denied");
     }

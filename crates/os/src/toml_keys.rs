@@ -166,7 +166,7 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
             format!("`{key}` is a list: write {key} = ['{value}']")
         }
         Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
-            format!("`{key}`: write [[{key}]], in double brackets, before each")
+            format!("`{key}`: write [[{key}]], in double brackets, before each table")
         }
         Some((key, _)) if !plain.contains(&format!("`{key}`")) => format!("`{key}`: {plain}"),
         _ => plain,

@@ -79,7 +79,7 @@ def published_every(schedule: str | Schedule) -> str | None:
         return "never"
     syntaxes = [syntax for _, syntax, _, _ in _core.families()]
     known = ", ".join([*syntaxes, *outside.names("schedules")])
-    raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
+    raise SplitError(f"schedule: there is no schedule '{name}'; choose one of {known}")
 
 
 def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:

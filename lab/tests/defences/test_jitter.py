@@ -81,7 +81,7 @@ def test_a_pipeline_delays_then_splits_and_draws_both_anew() -> None:
 
 def test_what_is_no_jitter_is_refused() -> None:
     for text, problem in (
-        ("20ms", "delays every datagram alike"),
+        ("20ms", "delays all datagrams equally"),
         ("20-0ms", "shorter first"),
         ("0-20p", "is not a range of delays"),
         ("-5-20ms", "is not a range of delays"),

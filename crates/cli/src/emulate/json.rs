@@ -113,7 +113,10 @@ fn outcome(program: &Program, ended: &Ended) -> Value {
 /// Does what a line says; the answer to print, or what is wrong with it.
 fn answer(network: &Network, line: &str) -> Result<Value, String> {
     let mut command: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
-        format!("not a JSON object: {}", toml_keys::in_plain_words(&error.to_string()))
+        format!(
+            "the command is not a JSON object: {}",
+            toml_keys::in_plain_words(&error.to_string())
+        )
     })?;
     match (command.remove("get"), command.remove("set")) {
         (Some(Value::String(what)), None) if what == "stats" => Ok(stats("stats", network)),

@@ -21,12 +21,13 @@ use work::{Face, Work};
 /// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs.
 ///
 /// Hosts are network namespaces without names; enter one with `nsenter --net=PATH`. The network
-/// ends when all programs that it waits for have ended: those of the topology, and COMMAND. Without
-/// any it ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still
-/// run then get SIGTERM, and SIGKILL two seconds later. Nothing is left of the network and its
-/// programs when this process ends, however it ends.
+/// ends when all programs that it waits for have ended: those of the topology file, and COMMAND. If
+/// there are none, it ends on SIGINT, SIGTERM, or (with --json) at the end of standard input.
+/// Programs that still run then get SIGTERM, and SIGKILL two seconds later. When this process ends,
+/// its network and programs are gone.
 ///
-/// Exit status: that of COMMAND; 1 if another program did not do what the topology expects.
+/// Exit status: that of COMMAND; 1 if another program ended in another way than the topology file
+/// expects.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct EmulateArgs {
@@ -36,7 +37,8 @@ pub(crate) struct EmulateArgs {
     /// (docs/emulator.md).
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
-    /// Use JSON lines: events on standard output, commands on standard input.
+    /// Print events as JSON lines on standard output, and read commands as JSON lines from standard
+    /// input.
     #[arg(long)]
     json: bool,
     /// Write the output of programs to DIR/NAME.stdout and DIR/NAME.stderr, instead of showing it.
@@ -45,14 +47,14 @@ pub(crate) struct EmulateArgs {
     /// Run COMMAND in this host [default: the topology's first].
     #[arg(long = "in", value_name = "HOST", requires = "command")]
     host: Option<String>,
-    /// Program to run in a host, on this terminal.
+    /// Run this program in a host, on this terminal.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// List what this machine lacks for emulated networks.
+    /// Check whether this machine can run emulated networks, and list what it lacks.
     Check,
 }
 
@@ -63,7 +65,9 @@ impl EmulateArgs {
         match (self.action.take(), self.topology.take()) {
             (Some(Action::Check), _) => check(),
             (None, Some(file)) => self.emulate(&file, rootless),
-            (None, None) => Err(Failure::misuse("no topology given")),
+            (None, None) => Err(Failure::misuse(
+                "no topology file is given: write anabranch emulate TOPOLOGY.toml",
+            )),
         }
     }
 
@@ -108,7 +112,10 @@ impl EmulateArgs {
         let mut names = topology.hosts.iter().map(|host| host.name.as_str());
         let Some(host) = names.position(|name| name == wanted) else {
             let names: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
-            let message = format!("--in: no host `{wanted}`; there is {}", names.join(", "));
+            let message = format!(
+                "--in: there is no host `{wanted}` in the topology; choose one of {}",
+                names.join(", ")
+            );
             return Err(Failure::misuse(message));
         };
         Ok(Some(Program {
@@ -146,7 +153,9 @@ fn check() -> Result<(), Failure> {
     let essential = |need: &&emulate::Need| need.missing.is_some() && need.only_for.is_none();
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
-        missing => Err(Failure::trouble(format!("{missing} of these are missing"))),
+        missing => {
+            Err(Failure::trouble(format!("{missing} of the required features above are missing")))
+        }
     }
 }
 

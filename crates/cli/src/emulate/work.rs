@@ -162,7 +162,7 @@ pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
     match ended {
         Ended::Code(code) => format!("`{name}` ended with status {code}"),
         Ended::Signal(signal) => format!("`{name}` was ended by signal {signal}"),
-        Ended::Stopped => format!("`{name}` was stopped with the emulation"),
+        Ended::Stopped => format!("`{name}` still ran when the emulation ended, and was stopped"),
         Ended::NotStarted => format!("`{name}` was not started before the emulation ended"),
         Ended::Failed(why) => format!("`{name}` could not be started: {why}"),
     }

@@ -30,14 +30,14 @@ const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "fi
 /// The keys of a splitter's `[[path]]` table.
 const PATH_KEYS: [(&str, &str); 9] = [
     ("name", "the path's name"),
-    ("interface", "an interface, as if:DEVICE"),
-    ("wg", "the wg-quick file of a tunnel that is up, as wg:FILE"),
-    ("address", "a source address, as addr:ADDRESS"),
-    ("ports", "source ports to rotate over, as ports:N"),
+    ("interface", "a network interface, like if:DEVICE"),
+    ("wg", "the wg-quick file of a tunnel that is up, like wg:FILE"),
+    ("address", "a source address, like addr:ADDRESS"),
+    ("ports", "the number of source ports to rotate over, like ports:N"),
     ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP"),
-    ("user", "the user at that proxy"),
-    ("password", "his password"),
-    ("password-file", "a file whose first line it is"),
+    ("user", "the user name at that proxy"),
+    ("password", "the password of that user"),
+    ("password-file", "a file whose first line is the password"),
 ];
 
 /// The name of a command's page.
@@ -69,19 +69,20 @@ fn page(kind: &str, command: &Command, examples: &[&str], version: &str) -> Roff
     if kind == "emulate" {
         roff.text([roman(
             "A network in TOML: [[host]], [[link]], [[event]] and [[program]] tables. \
-             /usr/share/doc/anabranch/docs/emulator.md says what each key means.",
+             /usr/share/doc/anabranch/docs/emulator.md explains each key.",
         )]);
     } else {
         roff.text([roman(format!(
-            "A file in TOML that `anabranch {kind} FILE` reads. Its keys are the names of the flags; \
-             flags win over it. An unknown key is refused with its line.",
+            "A file in TOML that `anabranch {kind} FILE` reads. Its keys are the names of the \
+             command line's options, which override it. An unknown key is an error.",
         ))]);
         keys(&mut roff, command);
     }
     if kind == "split" {
         roff.control("SH", ["[[PATH]] TABLES"]);
         roff.text([roman(
-            "One for each path; or path = \"auto\" for all of this machine's uplinks.",
+            "One table for each path. Or write path = \"auto\" for all of this machine's \
+             uplinks.",
         )]);
         PATH_KEYS.iter().for_each(|(key, about)| key_of(&mut roff, key, "", about));
     }

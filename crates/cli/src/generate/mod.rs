@@ -24,16 +24,16 @@ pub(crate) struct GenerateArgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// Print the completions of a shell
+    /// Print shell completions on standard output.
     ///
     /// Bash reads them from ~/.local/share/bash-completion/completions/anabranch, fish from
     /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its
     /// $fpath.
     Completions {
-        /// The shell
+        /// Shell that the completions are for.
         shell: Shell,
     },
-    /// Write man pages: of the program, of each sub-command, of each kind of TOML file
+    /// Write man pages of the program, of each sub-command and of each kind of TOML file.
     Man {
         /// Write into this existing directory.
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

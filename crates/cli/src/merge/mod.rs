@@ -32,24 +32,25 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd: notified when clients can connect and when the run stops
+  NOTIFY_SOCKET               set by systemd: the far end reports there when it is ready and when it stops
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running
   2 bad usage or settings
 
 SIGNALS
-  SIGHUP                      reads FILE and its keys again: clients, servers, schedule, limits";
+  SIGHUP                      reads FILE and the keys again: new clients, servers, schedule, limits";
 
 /// Run the far end: reassemble split sessions in front of an unmodified server.
 ///
-/// Between a splitter with --key and this program, each datagram is encrypted as a whole and
-/// numbered invisibly, so no path reveals what the others carried. Both ends restore the order of
-/// datagrams. Strangers get no answer.
+/// Between a splitter with --key and the far end, each datagram is encrypted as a whole, its number
+/// included, so the observer of one path cannot see what the other paths carried. Both ends restore
+/// the order of datagrams. Senders without an accepted key get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {
-    /// Read settings from this TOML file, named as the options are; options override it.
+    /// Read settings from this TOML file. Its keys are the names of the options; options on the
+    /// command line override it.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

@@ -55,28 +55,31 @@ const KEYS: &[Section] = &[Section {
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Listen for splitters at this address, such as [::]:4500.
+    /// Receive splitters' packets at this address, such as [::]:4500.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
-    /// Send to this server. With several, give each a name, by which splitters choose (--behind).
+    /// Send each client's datagrams to this server. With several servers, repeat --to and give each
+    /// a name: splitters choose by it (--behind NAME).
     #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::list")]
     to: Vec<ServerOption>,
 
-    /// Make an interface of this name for IP packets of splitters with --tun; this machine's routes
-    /// and firewall decide where they go (CAP_NET_ADMIN).
+    /// Create a network interface NAME for the IP packets of splitters with --tun (needs
+    /// CAP_NET_ADMIN).
+    ///
+    /// This machine's routes and firewall decide where the packets go.
     #[arg(long, value_name = "NAME", help_heading = "Ends")]
     tun: Option<String>,
 
-    /// Read this end's keys and those of the splitters that may connect from FILE, which 'anabranch
-    /// key' makes.
+    /// Read this end's private key, and the public keys of the splitters that may connect, from
+    /// FILE, which 'anabranch key' makes.
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     key: Option<PathBuf>,
 
-    /// Scheduler that chooses the path of each run of answers ('anabranch split --help' lists them)
-    /// [default: uniform].
+    /// Choose the path of each run (a group of consecutive packets) of answers by SCHEDULE;
+    /// 'anabranch split --help' lists them [default: uniform].
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
@@ -85,53 +88,60 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
-    /// Draw the schedule again after a client's server has been idle for SILENCE, such as 1s.
+    /// Draw the schedule's random probabilities again after the client's server has been silent for
+    /// SILENCE, such as 1s.
+    ///
+    /// By default they stay as drawn when the client connected.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     redraw: Option<Silence>,
 
-    /// Delay each answer before the split by a random time from this range, such as 0-20ms; none
-    /// overtakes another.
+    /// Delay each answer by a random time from RANGE before it is split, such as 0-20ms; the order
+    /// of answers is kept.
     ///
-    /// At most 4,096 datagrams and 4 MiB for one client wait; beyond that they leave early and are
-    /// counted (hurried).
+    /// At most 4,096 datagrams and 4 MiB for one client wait; beyond that, datagrams leave before
+    /// their delay ends and are counted as hurried.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     jitter: Option<Jitter>,
 
-    /// Repeat the random choices of another run [default: a random seed, printed].
+    /// Set the seed of the random choices, so that they repeat those of an earlier start with the
+    /// same seed [default: a random seed, which is printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     seed: Option<u64>,
 
-    /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
+    /// Pad each packet to the smallest of these lengths that fits, in bytes of UDP payload, such as
+    /// 640,1280 [default: no padding].
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
     #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
-    /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
+    /// Send decoy packets on idle paths, at most PERCENT of the bytes carried, such as 10%.
     ///
-    /// A decoy run copies the lengths and intervals of a real run, and the splitter drops it. Each
-    /// end has its own budget. Not with schedules that add paths up, such as pull.
+    /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
+    /// distinguish them; the splitter drops them. Each end has its own budget. Not with schedules
+    /// that combine the paths' bandwidth, such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     decoys: Option<DecoyBudget>,
 
-    /// Close a program's flow after it has been silent for TIME [default: 180s].
+    /// Close a flow (one program's datagrams to one server) after it has been silent for TIME
+    /// [default: 180s].
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
-    /// Allow N flows at once; one more closes the same client's flow idle for the longest time
-    /// [default: 4096].
+    /// Allow at most N flows at the same time; one more closes the flow of the same client that has
+    /// been idle longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
 
-    /// Name this run, for 'anabranch status NAME'.
+    /// Give this far end a name, for 'anabranch status NAME'.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(super) name: Option<String>,
 
-    /// Print events as JSON, one object a line (docs/formats.md).
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) json: bool,
 
@@ -139,14 +149,15 @@ pub(super) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Print the counters every 5 s in the journal, too (by default they are not).
+    /// Print the counters every 5 s in the systemd journal, too; by default only a terminal or file
+    /// gets them.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve counters for Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Anyone who reaches that address can read how much each client sends and when. Use 127.0.0.1
-    /// if possible.
+    /// Anyone who can reach that address can read how much each client sends and when. Use
+    /// 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(super) metrics: Option<SocketAddr>,
@@ -162,7 +173,7 @@ impl FromStr for ServerOption {
     fn from_str(text: &str) -> Result<ServerOption, String> {
         let (name, to) = text.split_once('=').unwrap_or(("", text));
         if name.len() > 32 {
-            return Err(format!("'{name}' is not a name: one has 32 bytes at most"));
+            return Err(format!("'{name}' is too long for a server's name: use 32 bytes at most"));
         }
         let to = to.parse().map_err(|error| format!("{error}"))?;
         Ok(ServerOption(Server { name: name.to_owned(), to }))
@@ -181,8 +192,8 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
         if toml_keys::is_wg_quick(&text) {
             return Failure::misuse(format!(
-                "'{name}' is a wg-quick file: the far end takes settings in TOML, and the server \
-                 by --to ('anabranch split --wg {name}' reads it at the other end)"
+                "'{name}' is a wg-quick file, but the far end takes settings in TOML: name the \
+                 server with --to (the splitter reads the file: 'anabranch split --wg {name}')"
             ));
         }
         Failure::misuse(error)
@@ -192,9 +203,10 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
 /// Help on `--every`.
 fn every() -> String {
     format!(
-        "Set the length of a run: packets (50p), time (100ms), random with that mean (~10p, \
-         ~100ms), or short after a silence, then growing (grow:10-100ms) [default: \
-         {FAR_END_EVERY}, or what the schedule's authors published]"
+        "Set the length of a run of answers: packets (50p), time (100ms), or random with that \
+         mean (~10p, ~100ms); grow:10-100ms starts at 10 ms after a silence and grows to 100 ms \
+         [default: {FAR_END_EVERY}; schedules published with a length, such as batched, use \
+         that]"
     )
 }
 
@@ -246,15 +258,20 @@ impl Options {
                 "--{setting} is missing: {what} (or '{setting} = ...' in the file)"
             ))
         };
-        let listen = self.listen.ok_or_else(|| missing("listen", "where splitters send to"))?;
-        let file = self.key.as_ref().ok_or_else(|| missing("key", "our keys"))?;
+        let listen = self
+            .listen
+            .ok_or_else(|| missing("listen", "give the address that splitters send to"))?;
+        let file = self
+            .key
+            .as_ref()
+            .ok_or_else(|| missing("key", "give the file with this end's keys"))?;
         let keys = KeyFile::read_for(KeyEnd::Far, file)
             .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(
-                "--key: '{file}' accepts no splitter ('anabranch key {file} \
-                 --peer NAME=PUBLIC' adds one)"
+                "--key: '{file}' accepts no splitter: add one with 'anabranch key {file} --peer \
+                 NAME=PUBLIC'"
             )));
         }
         if let Some(jitter) = self.jitter {
@@ -296,13 +313,15 @@ impl Options {
             Some((_, server)) if server.name.is_empty() => {
                 refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
             }
-            Some((_, server)) => refuse(format!("two servers are called '{}'", server.name)),
+            Some((_, server)) => {
+                refuse(format!("two servers are called '{}': give each its own name", server.name))
+            }
             None if servers.iter().any(|server| server.name == INTERFACE) => {
                 refuse("'*' stands for the interface of --tun: choose another name".to_owned())
             }
-            None if servers.is_empty() && self.tun.is_none() => {
-                refuse("it is missing: the server (or 'to = ...' in the file)".to_owned())
-            }
+            None if servers.is_empty() && self.tun.is_none() => refuse(
+                "it is missing: give the server's address (or 'to = ...' in the file)".to_owned(),
+            ),
             None => Ok(servers),
         }
     }

@@ -33,7 +33,7 @@ impl Source {
         let options = self.flags.clone().over(options::read(&self.file)?).seeded(running.seed);
         match options.changed(&self.began) {
             Some(name) => Err(Failure::misuse(format!(
-                "'{name}' cannot change in a running far end: restart it"
+                "'{name}' cannot change while the far end runs: restart the far end"
             ))),
             None => Ok(options),
         }

@@ -34,34 +34,35 @@ an ssh connection; the session that follows it is split.
 
 ENVIRONMENT
   MOSH_KEY                    with --port: key of that mosh-server
-  ANABRANCH_SOCKS5_PASSWORD   password of proxies that have a user and no password
+  ANABRANCH_SOCKS5_PASSWORD   password of proxies that are given a user but no password
 
 EXIT CODES
-  mosh-client's own (128 and the signal's number if one killed it)
+  the exit code of mosh-client (128 + N if signal N killed it)
   1 failed while running, for example a failed login   2 bad usage or settings";
 
-/// Log in with Mosh, over several paths.
+/// Log in to a machine with Mosh, over several paths.
 ///
-/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unmodified mosh-client here,
-/// with the splitter between the two. The splitter prints nothing while mosh-client has the
-/// terminal.
+/// Logs in by ssh as mosh does, starts mosh-server on that machine, and runs the unmodified
+/// mosh-client here, with the splitter between them. The splitter prints nothing while mosh-client
+/// uses the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
-    /// Machine to log in to: a name that ssh knows, or an address.
+    /// Log in to this machine: a name that ssh knows, or an address.
     #[arg(value_name = "[USER@]HOST")]
     host: String,
 
-    /// Command to run there instead of a login shell.
+    /// Run this command there instead of a login shell.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<String>,
 
-    /// Connect without a login to the UDP port of a running mosh-server, whose key is in MOSH_KEY.
+    /// Connect to a running mosh-server at this UDP port, without a login; put its key in the
+    /// environment variable MOSH_KEY.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     #[arg(help_heading = "Login", conflicts_with_all = ["command", "server", "ssh", "bind_server", "server_port", "remote_ip"])]
     port: Option<u16>,
 
-    /// Use this ssh command, such as 'ssh -p 2222'.
+    /// Log in with this ssh command, such as 'ssh -p 2222'.
     #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Login")]
     ssh: Words,
 
@@ -69,11 +70,13 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_name = "COMMAND", default_value = "mosh-server", help_heading = "Login")]
     server: String,
 
-    /// Let mosh-server use this UDP port, or range of ports [default: one from 60000 to 61000].
+    /// Let mosh-server listen on this UDP port, or on a free one of this range [default: 60000 to
+    /// 61000].
     #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
     server_port: Option<String>,
 
-    /// Bind mosh-server to this address: ssh (where ssh arrived), any, or IP.
+    /// Let mosh-server listen on this address of its machine: ssh (the one that ssh reached), any,
+    /// or IP.
     #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
     bind_server: Bind,
 
@@ -89,11 +92,11 @@ pub(crate) struct MoshArgs {
     #[command(flatten)]
     family: FamilyArgs,
 
-    /// Use this mosh-client.
+    /// Start the session with this mosh-client command.
     #[arg(long, value_name = "COMMAND", default_value = "mosh-client", help_heading = "Client")]
     client: Words,
 
-    /// Set when keystrokes are shown before the server has confirmed them.
+    /// Choose when keystrokes are shown before the server has confirmed them.
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
     predict: Option<Predict>,
 
@@ -105,7 +108,7 @@ pub(crate) struct MoshArgs {
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
-    /// Append the splitter's events to FILE, as lines or, with --json, objects.
+    /// Append the splitter's events to FILE, as text lines, or as JSON objects with --json.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
 
@@ -146,24 +149,25 @@ impl FamilyArgs {
 /// How the server's address is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum How {
-    /// Connect for ssh, as its ProxyCommand, to the address that it uses.
+    /// Use the address that ssh connects to (Anabranch makes the connection for ssh, as its
+    /// ProxyCommand).
     Proxy,
-    /// Look the name up here, regardless of ssh's configuration.
+    /// Look the host name up here, regardless of ssh's configuration.
     Local,
-    /// Ask the server where ssh arrived.
+    /// Ask the server which of its addresses ssh reached.
     Remote,
 }
 
 /// mosh-client's MOSH_PREDICTION_DISPLAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Predict {
-    /// On slow links.
+    /// On slow connections.
     Adaptive,
-    /// On all
+    /// On all connections.
     Always,
     /// Never.
     Never,
-    /// On all links, even when often wrong.
+    /// On all connections, even when often wrong.
     Experimental,
 }
 
@@ -221,7 +225,7 @@ impl MoshArgs {
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
-            return Err(Failure::misuse("--json sets the form of --log: add --log FILE"));
+            return Err(Failure::misuse("--json sets the format of --log: add --log FILE"));
         }
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
@@ -311,9 +315,8 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: the key of that mosh-server must be in the environment variable MOSH_KEY \
-             (to log in by ssh \
-             and choose mosh-server's port, write --server-port)",
+            "--port: put the key of that mosh-server in the environment variable MOSH_KEY (to \
+             log in by ssh and choose mosh-server's port, write --server-port instead)",
         )
     })?;
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))

@@ -15,7 +15,7 @@ use crate::html;
 use page::Subject;
 
 /// The files that a report is made of.
-const READS: &str = "report reads what --trace FILE wrote";
+const READS: &str = "report reads files that 'anabranch split --trace FILE' wrote";
 
 /// Sessions shown one by one without `--all`.
 const SHOWN: usize = 20;
@@ -23,25 +23,25 @@ const SHOWN: usize = 20;
 /// Sessions that a page takes at most: a browser has to hold them.
 const MOST: usize = 1000;
 
-/// Make a page of what each observer saw: rates, shares, switches and run lengths for each path and
-/// direction.
+/// Write an HTML page that shows what the observer of each path saw: rates, shares, switches and
+/// run lengths in each direction.
 ///
-/// The page is one HTML file that needs no network, no script and no other file. Its numbers are
-/// those of --text and --json. The trace is read twice and never held in memory.
+/// The page is one file that needs no network, no script and no other file. Its numbers are those
+/// of --text and --json. The trace is read twice and never held in memory.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// The trace, as `anabranch split --trace` writes it
+    /// Trace file that 'anabranch split --trace' wrote.
     trace: PathBuf,
-    /// Write the page here; - is standard output [default: TRACE with the ending .html].
+    /// Write the page to this file; - is standard output [default: TRACE with the ending .html].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print tables; write a page only with --output.
+    /// Print tables instead; a page is then written only with --output.
     #[arg(long)]
     text: bool,
-    /// Print one JSON object; write a page only with --output.
+    /// Print one JSON object instead; a page is then written only with --output.
     #[arg(long, conflicts_with = "text")]
     json: bool,
-    /// Show every session, not only 20 (tables: the first, page: the busiest).
+    /// Show every session, not only 20 of them (tables: the first 20, page: the 20 busiest).
     #[arg(long)]
     all: bool,
 }
@@ -128,7 +128,7 @@ impl ReportArgs {
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
-            let remedy = "omit --all, or see all of them with --text --all";
+            let remedy = "remove --all, or list all of them with --text --all";
             return Err(Failure::misuse(format!(
                 "{count} sessions do not fit in a page (at most {MOST}): {remedy}"
             )));
@@ -250,7 +250,8 @@ mod tests {
         fs::write(&path, "time,size\n").unwrap();
         let refused = refusal(&args(&path));
         assert!(
-            refused.contains("a.parquet") && refused.contains("no trace, nor any Parquet file"),
+            refused.contains("a.parquet")
+                && refused.contains("not a trace, because it is not a Parquet file"),
             "{refused}"
         );
         assert_eq!(names(&folder), ["a.parquet"]);

@@ -74,8 +74,9 @@ pub(super) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let titles = facts.numbers.iter().map(title).collect::<Vec<_>>().join(", ");
     (!titles.is_empty()).then(|| {
         format!(
-            "Packets of {titles} are numbered in clear: the observer of any one path reads from the \
-             gaps how many packets all paths carried, each way, and when."
+            "Packets of {titles} are numbered in clear: from gaps in the numbers, the observer \
+             of any one path learns how many packets all paths carried in each direction, and \
+             when."
         )
     })
 }
@@ -205,7 +206,10 @@ mod tests {
         let facts = TraceFacts { numbers: vec!["mosh".into(), "\u{1b}x".into()], ..facts };
         let text = as_tables(&facts, &summary, SHOWN);
         let line = text.lines().nth(1).unwrap();
-        assert!(line.starts_with("Packets of Mosh, ") && line.contains("one path reads"), "{line}");
+        assert!(
+            line.starts_with("Packets of Mosh, ") && line.contains("one path learns"),
+            "{line}"
+        );
         assert!(!text.contains('\u{1b}'));
     }
 

@@ -34,7 +34,11 @@ impl Lines {
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Lines::to(out, |error| {
             if error.kind() != ErrorKind::BrokenPipe {
-                let _ = writeln!(io::stderr(), "warning: no more output, stdout failed: {error}");
+                let _ = writeln!(
+                    io::stderr(),
+                    "warning: no more output is shown: writing to standard output failed: \
+                     {error}"
+                );
                 return;
             }
             // Can only fail for a signal that does not exist.

@@ -192,7 +192,7 @@ mod tests {
             ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
             ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
             ("path = 'all'\n", "f.toml:1: `path`: 'all'"),
-            ("to = true\n", "`to`: no text: put the value in quotes"),
+            ("to = true\n", "`to`: it is not a text: put the value in quotes"),
         ] {
             let message = mistake(text);
             assert!(message.contains(wanted), "{message}");
@@ -214,8 +214,8 @@ mod tests {
         for (text, words) in [
             ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is not a path"),
             ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path as --path has it"),
-            ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is no IP address"),
-            ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is no whole number"),
+            ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is not an IP address"),
+            ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is not a whole number"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.starts_with(words), "{message}");

@@ -48,7 +48,7 @@ where
 /// What stands where a text is wanted: numbers are taken for their text, whose own reader then
 /// shows the right form (`every = 100`: milliseconds or packets?).
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "no text: put the value in quotes, as the flag has it")]
+#[serde(untagged, expecting = "it is not a text: put the value in quotes")]
 enum Scalar {
     Text(String),
     Whole(i64),
@@ -67,7 +67,10 @@ impl Scalar {
 
 /// A text, or a list of texts.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "no text: put the value in quotes, or write a list of such")]
+#[serde(
+    untagged,
+    expecting = "it is not a text: put the value in quotes, or write a list of texts"
+)]
 #[cfg(feature = "onion")]
 pub(crate) enum OneOrMany {
     /// One.
@@ -90,7 +93,7 @@ impl OneOrMany {
 /// A mark: a number (TOML knows 0x... itself), or the text of one.
 pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "no mark: write a number such as 51820 or 0xca6c")]
+    #[serde(untagged, expecting = "it is not a mark: write a number such as 51820 or 0xca6c")]
     enum Either {
         Number(u32),
         Text(String),
@@ -143,7 +146,10 @@ fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Er
 
 /// A scalar, or a list of scalars.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "no value for it: put text in quotes, or write a list of texts")]
+#[serde(
+    untagged,
+    expecting = "it has the wrong form: put text in quotes, or write a list of texts"
+)]
 enum Scalars {
     One(Scalar),
     Many(Vec<Scalar>),
@@ -258,7 +264,7 @@ impl PathFields {
     fn proxy(&self) -> Result<Option<Proxy>, String> {
         let password = match (&self.password, &self.password_file) {
             (Some(_), Some(_)) => {
-                return Err("'password' and 'password-file' exclude each other".into());
+                return Err("'password' and 'password-file' exclude each other: remove one".into());
             }
             (Some(Hidden::Text(text)), None) => Some(Password::Text(text.clone())),
             (None, Some(file)) => Some(Password::File(file.clone())),
@@ -272,7 +278,7 @@ impl PathFields {
             };
         };
         let login = match (&self.user, password) {
-            (None, Some(_)) => return Err("there is a password, but no 'user'".into()),
+            (None, Some(_)) => return Err("there is a password, but no 'user': add 'user'".into()),
             (None, None) => None,
             (Some(user), password) => {
                 let password = password.unwrap_or(Password::Environment);
@@ -287,7 +293,7 @@ impl PathFields {
 
 /// A text that no message repeats.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a password is a text: put it in quotes")]
+#[serde(untagged, expecting = "the password is not a text: put it in quotes")]
 enum Hidden {
     Text(String),
 }

@@ -35,16 +35,16 @@ use uplinks::PathChoice;
 /// The end of `--help`.
 const EXAMPLES: &str = "\
 PATHS
-  auto                each of this machine's uplinks, by its interface (shown before it is used)
-  NAME=if:DEVICE      leaves by that interface (bound to it; needs no root)
-  NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has started
-  NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
-  NAME=ports:N        leaves by the default route, rotating over N source ports
+  auto                one path for each uplink of this machine (the paths are printed at the start)
+  NAME=if:DEVICE      uses this network interface (needs no root)
+  NAME=wg:FILE        uses the WireGuard tunnel that `wg-quick up FILE` has started
+  NAME=addr:ADDRESS   uses this source address, on the interface of its route
+  NAME=ports:N        uses the default route, rotating over N source ports
   NAME=socks5:[USER@]HOST:PORT
-                      goes through that SOCKS5 proxy, which must relay UDP. The password comes
-                      from the environment (ANABRANCH_SOCKS5_PASSWORD), a file's first line
-                      (USER:@FILE@HOST:PORT), the TOML file, or this word (USER:PASSWORD@HOST:PORT),
-                      which all users of this machine can read
+                      goes through this SOCKS5 proxy, which must relay UDP. The password comes
+                      from the environment (ANABRANCH_SOCKS5_PASSWORD), from a file's first line
+                      (USER:@FILE@HOST:PORT), from the TOML file, or from the option itself
+                      (USER:PASSWORD@HOST:PORT), which all users of this machine can read
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
 EXAMPLES
@@ -71,42 +71,42 @@ EXAMPLES
   Any program: QUIC, WireGuard and Mosh are split, each other flow uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One browser only; then: anabranch exec browse chromium
+  One browser only; start it with: anabranch exec browse chromium
     anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
 
   One path carries more than the other, and what observers see is recorded:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
 ENVIRONMENT
-  ANABRANCH_SOCKS5_PASSWORD   password of proxies that have a user and no password
+  ANABRANCH_SOCKS5_PASSWORD   password of proxies that are given a user but no password
   JOURNAL_STREAM              set by systemd: lines then begin with their priority, and the counters
                               every 5 s are left out without --verbose
-  NOTIFY_SOCKET               set by systemd: notified when the splitter listens and when it stops
+  NOTIFY_SOCKET               set by systemd: the splitter reports there when it listens and when it stops
 
 FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME
-  /run/anabranch              changes that a run with --tun has to undo
+  /run/anabranch              changes that a splitter with --tun undoes when it stops
 
 SIGNALS
   With a FILE, SIGHUP reads it again; sessions continue under the new settings, and an error in the
-  file changes nothing. Without one, SIGHUP stops the run, as SIGINT, SIGTERM and the end of the
-  terminal do.
+  file changes nothing. Without a FILE, SIGHUP stops the splitter, as SIGINT, SIGTERM and the end of
+  the terminal do.
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 failed while running   2 bad usage or settings
-  130 stopped at once by a second Ctrl-C, captures as they were a second before";
+  130 stopped at once by a second Ctrl-C; captures may lack their last second";
 
 /// Split sessions over several paths to unmodified servers.
 ///
-/// Clients send their datagrams to --listen. Each datagram goes to the server by the path that the
-/// schedule chooses; answers return by the path that the server chooses. WireGuard, QUIC and Mosh
-/// servers follow a client whose address changes, so they reassemble the session without knowing
-/// the splitter.
+/// Clients send their datagrams to --listen. The splitter sends each datagram to the server by the
+/// path that the schedule chooses. WireGuard, QUIC and Mosh servers follow a client whose address
+/// changes, so they accept the datagrams of all paths as one session without knowing the splitter.
+/// The server chooses the path of its answers.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
-    /// Read settings from this TOML file, named as the options are, with a [[path]] table for each
-    /// path; options override it.
+    /// Read settings from this TOML file. Its keys are the names of the options, with a [[path]]
+    /// table for each path; options on the command line override it.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
@@ -114,11 +114,12 @@ pub(crate) struct SplitArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Show each path's interface, source, route and MTU, then exit; sends nothing.
+    /// Print each path's interface, source address, route and MTU, then exit; sends nothing.
     #[arg(long)]
     check: bool,
 
-    /// Undo what killed --tun runs left behind, then exit (root).
+    /// Undo the changes to routes, rules and interfaces that a killed 'split --tun' left, then exit
+    /// (needs root).
     #[arg(long, exclusive = true)]
     restore: bool,
 
@@ -184,8 +185,10 @@ fn show_uplinks(options: &Options, settings: &Settings) {
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {
-        true => "nothing was left behind".to_owned(),
-        false => format!("undid what --tun {} had left behind", restored.join(", ")),
+        true => "nothing to undo: no killed splitter left changes".to_owned(),
+        false => {
+            format!("undid the changes of the killed splitter with --tun {}", restored.join(", "))
+        }
     };
     writeln!(io::stdout(), "{text}").or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),

@@ -21,51 +21,55 @@ use crate::status::run_name;
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
-    /// Listen for clients at this address, such as 127.0.0.1:51820.
+    /// Receive clients' datagrams at this local address, such as 127.0.0.1:51820.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Send to this server; a name is resolved again for each session.
+    /// Send to this server. A host name is resolved again for each session.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
-    /// Make an interface of this name for the datagrams of any program, instead of --listen and
-    /// --to (root).
+    /// Create a network interface NAME that takes the datagrams of any program, in place of
+    /// --listen and --to (needs root).
     ///
-    /// UDP to the ports of QUIC, WireGuard and Mosh is split, each session to the server that its
-    /// program names. With --to and --key all packets go to a far end that has an interface too.
+    /// UDP to the ports of QUIC, WireGuard and Mosh is split; each session goes to the server that
+    /// its program names. With --to and --key, all IP packets go to a far end ('anabranch merge
+    /// --tun').
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
-    /// Route traffic into the interface: split what can be split, and pin each other flow to one
-    /// path.
+    /// Route programs' traffic into the interface of --tun: what can be split is split, and each
+    /// other connection is kept on one path.
     ///
-    /// Without this option no route changes. Everything is undone when the run ends; after a
-    /// SIGKILL by the next start, or by --restore. Needs the program nft.
+    /// Without --route no route changes. All changes are undone when the splitter stops; after a
+    /// SIGKILL the next start or --restore undoes them. Needs the program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
-    /// Make a network namespace of this name and put the interface into it. Only programs started
-    /// there ('anabranch exec NAME PROGRAM') use it.
+    /// Create a network namespace NAME (a separate network for chosen programs) and put the
+    /// interface of --tun into it.
+    ///
+    /// Only programs started with 'anabranch exec NAME PROGRAM' use it.
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
-    /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always].
+    /// With --tun, split UDP to these ports, too; repeat for more [443, 51820 and 60000-61000 are
+    /// always split].
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
 
-    /// Use this name server in the namespace; repeat for more [default: this machine's].
+    /// Use this name server in the namespace of --netns; repeat for more [default: this machine's].
     #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
     /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
     ///
-    /// "auto" looks at the first datagrams; "any" splits whatever they are. AmneziaWG is
-    /// "wireguard".
+    /// "auto" recognises the protocol from the first datagrams of a session. "any" splits every
+    /// session, whatever its protocol. For AmneziaWG write "wireguard".
     #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[serde(deserialize_with = "forms::text")]
@@ -76,27 +80,32 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
-    /// Allow N sessions at once; one more closes the session idle for the longest time [default:
-    /// 4096].
+    /// Allow at most N sessions at the same time; one more closes the session that has been idle
+    /// longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// Add a path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined
-    /// by commas; repeat for each path. "auto" adds all of this machine's uplinks.
+    /// Add a path: if:DEVICE (an interface), wg:FILE (a WireGuard tunnel that is up), addr:ADDRESS
+    /// (a source address), ports:N (N source ports) or socks5:[USER@]HOST:PORT (a proxy); repeat
+    /// for each path. "auto" adds all of this machine's uplinks.
+    ///
+    /// Commas combine kinds: lte=if:wwan0,ports:4. An uplink is an interface with a route to other
+    /// networks.
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "forms::paths")]
     pub(crate) paths: Vec<PathChoice>,
 
     /// Allow two paths with the same interface and the same source address.
     ///
-    /// For an observer there they are one path, so this is refused otherwise.
+    /// An observer there sees the traffic of both, as if they were one path. By default such paths
+    /// are refused.
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
 
-    /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a
-    /// full tunnel.
+    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends,
+    /// for routing rules that keep them out of a VPN that takes all traffic.
     ///
-    /// Needs CAP_NET_ADMIN. Not with --route, which marks them by itself.
+    /// Needs CAP_NET_ADMIN. Not with --route, which sets a mark by itself.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::mark")]
     pub(crate) fwmark: Option<Mark>,
@@ -113,44 +122,48 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
-    /// Draw the schedule again after the session has been idle for SILENCE, such as 1s.
+    /// Draw the schedule's random probabilities again after the client has been silent for SILENCE,
+    /// such as 1s.
     ///
-    /// Without it a session keeps its probabilities (weighted) for its whole life, and what an
-    /// observer learns about them in one page load is true in the next. Idle means that the client
-    /// sends nothing. Runs that grow, and the preference of evened, restart after it too [for
-    /// these: 1s if not given].
+    /// By default a session keeps the probabilities of its beginning (schedule "weighted"), and an
+    /// observer can use in the next page load what one page load revealed about them. The growing
+    /// lengths of --every grow:... and the preference of schedule "evened" start again after the
+    /// same silence [for these two: 1s if not given].
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
 
-    /// Delay each datagram before the split by a random time from this range, such as 0-20ms; none
-    /// overtakes another.
+    /// Delay each datagram by a random time from RANGE before it is split, such as 0-20ms; the
+    /// order of datagrams is kept.
     ///
-    /// This adds noise to what an observer of one path sees. It costs almost the longest delay in
-    /// each round trip. At most 4,096 datagrams and 4 MiB of a session wait; beyond that they leave
-    /// early and are counted (hurried). Answers are delayed only by a far end with this option.
+    /// The delays add noise to what an observer of one path sees. They lengthen each round trip by
+    /// almost the longest delay. At most 4,096 datagrams and 4 MiB of a session wait; beyond that,
+    /// datagrams leave before their delay ends and are counted as hurried. Only datagrams to the
+    /// server are delayed: for the answers, give a far end this option, too.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
 
-    /// Send handshakes of QUIC and WireGuard, and DNS queries, by this path.
+    /// Send the handshakes of QUIC and WireGuard, and DNS queries, by the path NAME.
     ///
-    /// It carries nothing else, unless --scheduled lists it too.
+    /// That path carries nothing else, unless --scheduled lists it, too.
     #[arg(long, value_name = "NAME", help_heading = "Schedule")]
     pub(crate) handshake: Option<String>,
 
-    /// Use these paths for the schedule [default: all but the --handshake path].
+    /// Split over these paths only [default: all paths but that of --handshake].
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
 
-    /// Let one QUIC connection use N four-tuples (paths times ports) [default: 4].
+    /// Let one QUIC connection use at most N four-tuples (each source port of each path is one)
+    /// [default: 4].
     ///
     /// Servers forget or refuse a connection that arrives from too many addresses.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
-    /// Hold datagrams of a new path until the previous path is silent, for at most TIME.
+    /// After a change of path, hold the new path's datagrams until the previous path is silent, for
+    /// at most TIME [default: no holding].
     ///
     /// Otherwise datagrams of the new path overtake those still queued on the old one, and QUIC and
     /// TCP slow down as if datagrams were lost. 30ms suits most paths
@@ -159,70 +172,77 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
-    /// Keep a path by which no answer ever comes, although only one other path has any.
+    /// Keep a path on which no answer has ever arrived, although another path has brought answers.
     ///
-    /// Either that path loses everything, or the server answers one address alone. By default the
-    /// splitter sends what goes by that path by the answering one as well, and drops the path after
-    /// 3 s. With WireGuard and Mosh the path is dropped even with this option: their servers answer
-    /// by each path.
+    /// Such a path either loses everything, or the server sends all its answers by the other one.
+    /// By default the splitter sends a copy of that path's datagrams by the answering path, and
+    /// drops the silent path after 3 s. With WireGuard and Mosh the path is dropped even with this
+    /// option: their servers answer on every path that works.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 
-    /// Repeat the random choices of another run [default: a random seed, printed].
+    /// Set the seed of the random choices, so that they repeat those of an earlier start with the
+    /// same seed [default: a random seed, which is printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
-    /// Use a far end ('anabranch merge') at --to, with the keys in FILE ('anabranch key' makes it).
+    /// Encrypt all traffic to a far end ('anabranch merge') at --to, with the keys in FILE, which
+    /// 'anabranch key' makes.
     ///
-    /// Then everything is encrypted again, and no path reveals what the others carried
+    /// The observer of one path then cannot see what the other paths carried
     /// (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Choose the server behind the far end by its name there.
+    /// Choose the server behind the far end: NAME is the server's name in the far end's --to. Needs
+    /// --key.
     #[arg(long, value_name = "NAME", help_heading = "Far end")]
     pub(crate) behind: Option<String>,
 
-    /// Pad packets to the smallest of these lengths that fits, in bytes of UDP payload.
+    /// Pad each packet to the smallest of these lengths that fits, in bytes of UDP payload, such as
+    /// 640,1280. Needs --key [default: no padding].
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
     #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
-    /// Send decoy runs on idle paths, with at most PERCENT of the bytes carried, such as 10%.
+    /// Send decoy packets on idle paths, at most PERCENT of the bytes carried, such as 10%. Needs
+    /// --key.
     ///
-    /// A decoy run copies the lengths and intervals of a real run, and the far end drops it, so an
-    /// observer cannot distinguish it. Each end has its own budget. Not with schedules that use
-    /// windows.
+    /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
+    /// distinguish them; the far end drops them. Each end has its own budget. Not with schedules
+    /// that combine the paths' bandwidth, such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) decoys: Option<DecoyBudget>,
 
-    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and the lines to change
-    /// are printed.
+    /// Split the WireGuard tunnel of this wg-quick file to the server in its Endpoint, and print
+    /// the lines of FILE to change.
     ///
     /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen is given.
     #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
     pub(crate) wg: Option<PathBuf>,
 
-    /// Write the changed file, keys included, readable by its owner only; - prints it.
+    /// Write a copy of the --wg file with the changed lines to FILE, or print it (-). It contains
+    /// the private key; only its owner can read it.
     #[arg(long, value_name = "FILE", help_heading = "WireGuard")]
     pub(crate) write: Option<PathBuf>,
 
-    /// Let --write replace a file.
+    /// Let --write replace an existing file.
     #[arg(long, help_heading = "WireGuard")]
     pub(crate) overwrite: bool,
 
-    /// Choose the peer by public key or position in the file, if several have an Endpoint.
+    /// Choose the peer of the --wg file by public key or position (1, 2, ...), if several have an
+    /// Endpoint.
     #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
-    /// Name this run, for 'anabranch status NAME'.
+    /// Give this splitter a name, for 'anabranch status NAME'.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(crate) name: Option<String>,
 
-    /// Print events as JSON, one object a line (docs/formats.md).
+    /// Print events as JSON, one object per line (docs/formats.md).
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) json: bool,
 
@@ -230,35 +250,38 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print the counters every 5 s in the journal, too (by default they are not).
+    /// Print the counters every 5 s in the systemd journal, too; by default only a terminal or file
+    /// gets them.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve counters for Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Anyone who reaches that address can read how much is sent and when, but not by whom or to
-    /// whom. Use 127.0.0.1 if possible.
+    /// Anyone who can reach that address can read how much is sent and when, but no addresses of
+    /// clients or servers. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Write what each observer sees, one row for each datagram (Parquet; docs/formats.md).
+    /// Record what the observer of each path sees in FILE, one row per datagram (Parquet;
+    /// docs/formats.md). 'anabranch report FILE' shows it.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Write the packets of each path to DIR/NAME.pcapng; DIR is created if necessary.
+    /// Write the packets of each path to DIR/NAME.pcapng, for Wireshark; DIR is created if
+    /// necessary.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// Begin another file after MB megabytes (10^6 bytes): NAME_00001.pcapng, ...
+    /// Start a new --pcap file after MB megabytes (10^6 bytes): NAME_00001.pcapng, ...
     #[arg(long, value_name = "MB", help_heading = "Output")]
     pub(crate) pcap_size: Option<NonZeroUsize>,
 
-    /// Keep only the newest N files of each path; needs --pcap-size.
+    /// Keep only the newest N --pcap files of each path; needs --pcap-size.
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) pcap_files: Option<NonZeroUsize>,
 
-    /// Let --trace and --pcap replace files.
+    /// Let --trace and --pcap replace existing files.
     #[arg(long, help_heading = "Output")]
     pub(crate) replace: bool,
 }
@@ -316,23 +339,25 @@ impl Options {
 /// Help on `--every` in a line.
 fn every() -> String {
     format!(
-        "Set the length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random \
-         with that mean, 50-70p and 80-120ms random in that range, grow:10-100ms short after a \
-         silence, then growing [default: {EVERY}, with a far end {FAR_END_EVERY}, or what the \
-         schedule's authors published]"
+        "Set the length of a run (a group of consecutive packets on one path): packets (50p), \
+         time (100ms) or never. ~50p and ~100ms are random with that mean; 50-70p and 80-120ms \
+         are random in that range; grow:10-100ms starts at 10 ms after a silence and grows to \
+         100 ms [default: {EVERY}, with a far end {FAR_END_EVERY}; schedules published with a \
+         length, such as batched, use that]"
     )
 }
 
 /// Help on `--every`: what it costs.
 fn prices() -> String {
     format!(
-        "{}\n\n100ms costs WireGuard and Mosh nothing over paths of similar delay. QUIC servers \
-         keep \
-         13 to 76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md). At 100ms \
-         with an unmodified server, k-FP recognises 18 % of page loads on a random path and 35 % \
-         on the fullest; MiniRocket recognises 51 % there (docs/results/schedules.md). With a \
-         server that switches at the same moment, k-FP recognises 12 and 22 % at 100ms, 38 and \
-         70 % at 1s (docs/results/fingerprinting.md).",
+        "{}\n\nSpeed: at 100ms WireGuard and Mosh lose none over paths of similar delay. QUIC \
+         servers keep 13 to 76 % of their speed at 100ms and 81 to 96 % at 1s \
+         (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise web \
+         pages by the traffic of one path. At 100ms with an unmodified server, k-FP recognises \
+         18 % of page loads on a random path and 35 % on the fullest; MiniRocket recognises 51 % \
+         there (docs/results/schedules.md). With a server that changes the path at the same \
+         moment, k-FP recognises 12 and 22 % at 100ms, 38 and 70 % at 1s \
+         (docs/results/fingerprinting.md).",
         every()
     )
 }
@@ -340,8 +365,9 @@ fn prices() -> String {
 /// Help on `--schedule` in a line.
 fn schedule() -> String {
     format!(
-        "How to choose the path for each run (a group of consecutive packets), such as round-robin (--help lists them) \
-         [default: {SCHEDULE}, with a far end {FAR_END_SCHEDULE}]"
+        "Choose the path of each run (a group of consecutive packets) by SCHEDULE, such as \
+         round-robin (--help lists them) [default: {SCHEDULE}, with a far end \
+         {FAR_END_SCHEDULE}]"
     )
 }
 
@@ -351,11 +377,11 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "How to choose the path for each run (a group of consecutive packets) [default: {SCHEDULE}, with a far end \
-         {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end (--key) there are more, which use each \
-         path's \
-         window (a leg is a path). They combine the paths' bandwidth, and reveal on each path how \
-         busy the others are (docs/guide/far-end.md):\n\n{}",
+        "Choose the path of each run (a group of consecutive packets) by SCHEDULE [default: \
+         {SCHEDULE}, with a far end {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end (--key) there \
+         are more schedules. They use each path's congestion window and so combine the paths' \
+         bandwidth, but reveal on each path how busy the others are \
+         (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

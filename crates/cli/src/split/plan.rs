@@ -61,11 +61,13 @@ fn entrance(
             (!options.dns.is_empty(), "dns"),
         ] {
             if given {
-                return Err(in_setting(setting)("it needs an interface: add --tun NAME"));
+                return Err(in_setting(setting)("this option needs an interface: add --tun NAME"));
             }
         }
-        let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
-        let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
+        let listen = options
+            .listen
+            .ok_or_else(|| missing("listen", "give the address that clients send to"))?;
+        let to = options.to.clone().ok_or_else(|| missing("to", "give the server's address"))?;
         return Ok((Entrance::Port { listen, to }, far_end));
     };
     if let Some(far_end) = far_end {
@@ -82,15 +84,15 @@ fn entrance(
     if let Some(path) = paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
-            "path '{name}' is a proxy, which an interface cannot use: TCP and DNS flows pinned \
-             to it could not follow, and a proxy does not report which servers it relays to; use \
-             it with --listen and --to, or remove it"
+            "path '{name}' is a proxy, which an interface cannot use: it cannot carry TCP and \
+             DNS of programs, and does not report which servers it relays to; use it with \
+             --listen and --to, or remove it"
         )));
     }
     check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
     if options.route && options.fwmark.is_some() {
         return Err(in_setting("fwmark")(
-            "packets with this mark would bypass the splitter: remove it, --route marks the \
+            "packets with this mark would bypass the splitter: remove it; --route marks the \
              splitter's own packets by itself",
         ));
     }
@@ -115,7 +117,7 @@ fn for_packets(
     tun: &str,
     far_end: FarEnd,
 ) -> Result<(Entrance, Option<FarEnd>), Failure> {
-    let to = options.to.clone().ok_or_else(|| missing("to", "the far end"))?;
+    let to = options.to.clone().ok_or_else(|| missing("to", "give the far end's address"))?;
     let refused = [
         (options.listen.is_some(), "listen", "the interface of --tun replaces it: remove it"),
         (
@@ -166,7 +168,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         return match given.into_iter().find(|(_, given)| *given) {
             Some(("decoys", _)) => refuse(
                 "decoys",
-                "an unmodified server cannot recognise decoys: only a far end drops them, add \
+                "an unmodified server cannot recognise decoys, only a far end drops them: add \
                  --key FILE",
             ),
             Some((setting, _)) => refuse(setting, "there is no far end: add --key FILE"),
@@ -176,10 +178,13 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     check_beside_key(options)?;
     let behind = options.behind.clone().unwrap_or_default();
     if behind.len() > LONGEST_NAME || behind == INTERFACE {
-        return refuse("behind", "a name has 32 bytes at most, and is not '*'");
+        return refuse(
+            "behind",
+            "a server's name has 32 bytes at most, and is not '*': choose another name",
+        );
     }
     if paths > MOST_PATHS {
-        return refuse("key", "a far end takes 64 paths at most");
+        return refuse("key", "a far end takes 64 paths at most: remove some");
     }
     let KeyFile { own, peers, .. } =
         KeyFile::read_for(KeyEnd::Splitter, file).map_err(in_setting("key"))?;
@@ -187,8 +192,8 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         let file = file.display();
         let count = peers.len();
         return Err(in_setting("key")(format!(
-            "'{file}' has {count} other ends, but a splitter has one: the far end \
-             ('anabranch key {file} --peer NAME=PUBLIC' adds it)"
+            "'{file}' names {count} peers, but a splitter has one, the far end ('anabranch key \
+             {file} --peer NAME=PUBLIC' adds it)"
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();
@@ -209,8 +214,8 @@ pub(crate) fn check_decoys(
 ) -> Result<(), String> {
     match schedule.filter(|schedule| decoys.is_some() && schedule.family().needs_windows) {
         Some(schedule) => Err(format!(
-            "they would use up the windows that '{schedule}' fills: choose a schedule without \
-             windows, such as weighted:4"
+            "they would use up the congestion windows that schedule '{schedule}' fills: choose \
+             another schedule, such as weighted:4"
         )),
         None => Ok(()),
     }
@@ -219,21 +224,25 @@ pub(crate) fn check_decoys(
 /// What has no sense before a far end, which hides what is carried and puts it in order.
 fn check_beside_key(options: &Options) -> Result<(), Failure> {
     let given = [
-        (options.handshake.is_some(), "handshake", "a far end's packets all look alike: remove it"),
+        (
+            options.handshake.is_some(),
+            "handshake",
+            "packets to a far end all look alike, handshakes too: remove it",
+        ),
         (
             options.in_order.is_some(),
             "in-order",
-            "a far end and its splitter keep the order: remove it",
+            "a far end and its splitter restore the order in any case: remove it",
         ),
         (
             options.keep_silent_paths,
             "keep-silent-paths",
-            "a far end probes each path by itself: remove it",
+            "with a far end each path is tested separately: remove it",
         ),
         (
             options.protocol.is_some(),
             "protocol",
-            "nothing has to be recognised in front of a far end: remove it",
+            "with a far end every protocol is split: remove it",
         ),
     ];
     match given.into_iter().find(|(given, ..)| *given) {
@@ -354,9 +363,8 @@ impl Roles {
             return Ok(());
         }
         Err(Failure::misuse(
-            "--quic-tuples: at least 2 where the --handshake path carries nothing else: one for \
-             the \
-             handshake, one for the schedule",
+            "--quic-tuples: write at least 2: the --handshake path, which carries nothing else, \
+             uses one, and the schedule another",
         ))
     }
 
@@ -374,7 +382,7 @@ impl Roles {
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
                 "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake \
-                 path",
+                 path; add it there, or remove it",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),
@@ -404,7 +412,10 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
         };
     };
     if options.pcap_files.is_some() && options.pcap_size.is_none() {
-        return refuse("pcap-files", "files follow each other by their size: add --pcap-size MB");
+        return refuse(
+            "pcap-files",
+            "it needs the size at which a new file begins: add --pcap-size MB",
+        );
     }
     if pcap.exists() && !pcap.is_dir() {
         return Err(in_setting("pcap")(format!("'{}' is not a directory", pcap.display())));
@@ -438,7 +449,7 @@ fn refuse_existing(setting: &'static str, file: &Path, replace: bool) -> Result<
         return Ok(());
     }
     Err(in_setting(setting)(format!(
-        "'{}' exists: choose another place, or let it be replaced with --replace",
+        "'{}' exists: choose another name, or replace it with --replace",
         file.display()
     )))
 }
@@ -447,7 +458,7 @@ fn check_directory(setting: &'static str, path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
-    Err(in_setting(setting)(format!("there is no directory '{}'", path.display())))
+    Err(in_setting(setting)(format!("there is no directory '{}': make it first", path.display())))
 }
 
 fn missing(setting: &str, what: &str) -> Failure {

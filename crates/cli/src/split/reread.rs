@@ -48,7 +48,8 @@ impl Source {
             ("metrics", self.began.metrics != options.metrics),
         ] {
             if changed {
-                let text = format!("'{name}' cannot change in a running splitter: restart it");
+                let text =
+                    format!("'{name}' cannot change while the splitter runs: restart the splitter");
                 return Err(Failure::misuse(text));
             }
         }

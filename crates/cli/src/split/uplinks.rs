@@ -71,7 +71,8 @@ fn expand_by(
     Ok(expanded)
 }
 
-const NONE: &str = "this machine has no uplink: no interface that is up has a route out";
+const NONE: &str = "this machine has no uplink, that is, no interface with a route to other \
+                    networks: connect one";
 
 /// What to write where no path was given.
 fn none(uplinks: &[PathSpec]) -> String {

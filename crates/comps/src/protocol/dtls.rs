@@ -13,7 +13,7 @@ pub const FAMILY: Family = Family {
     selectable: false,
     mark,
     follow,
-    one_path: Some("its server knows the client by the address"),
+    one_path: Some("its server recognises the client by its address"),
     counter: Counter::Looked,
     guide: "any-program",
 };

@@ -13,7 +13,7 @@ pub const FAMILY: Family = Family {
     selectable: false,
     mark: |datagram| Mark::strong(is_message(datagram)),
     follow,
-    one_path: Some("both ends of a call know each other by their addresses"),
+    one_path: Some("both ends of a call recognise each other by their addresses"),
     counter: Counter::Looked,
     guide: "any-program",
 };

@@ -19,7 +19,9 @@ pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
         return Err(format!("`{text}` is {kind}; no interface can have it, write `10.0.0.1/24`"));
     }
     if address.len == 0 {
-        return Err(format!("`{text}` has all addresses for its network; write `10.0.0.1/24`"));
+        return Err(format!(
+            "`{text}` covers all addresses; write a smaller network, such as `10.0.0.1/24`"
+        ));
     }
     Ok(address)
 }
@@ -30,8 +32,8 @@ fn unusable(ip: IpAddr) -> Option<&'static str> {
     let broadcast = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     match ip {
         ip if ip.is_multicast() => Some("a multicast address"),
-        ip if ip.is_loopback() => Some("a loopback address, which each host has by itself"),
-        ip if ip.is_unspecified() || this_network(ip) => Some("nobody's address"),
+        ip if ip.is_loopback() => Some("a loopback address, which each host has already"),
+        ip if ip.is_unspecified() || this_network(ip) => Some("an unspecified address"),
         ip if broadcast(ip) => Some("the broadcast address"),
         _ => None,
     }
@@ -50,16 +52,16 @@ mod tests {
             ("10.0.0.1/16", "a second `10.0.0.1` on one interface; remove one"),
             ("224.0.0.1/24", "`224.0.0.1/24` is a multicast address; no interface can"),
             ("ff02::1/64", "`ff02::1/64` is a multicast address; no interface can"),
-            (
-                "127.0.0.1/8",
-                "`127.0.0.1/8` is a loopback address, which each host has by itself; no",
-            ),
+            ("127.0.0.1/8", "`127.0.0.1/8` is a loopback address, which each host has already; no"),
             ("::1", "`::1` is a loopback address"),
-            ("0.0.0.0/0", "`0.0.0.0/0` is nobody's address"),
-            ("0.1.2.3/8", "`0.1.2.3/8` is nobody's address"),
-            ("::/64", "`::/64` is nobody's address"),
+            ("0.0.0.0/0", "`0.0.0.0/0` is an unspecified address"),
+            ("0.1.2.3/8", "`0.1.2.3/8` is an unspecified address"),
+            ("::/64", "`::/64` is an unspecified address"),
             ("255.255.255.255", "`255.255.255.255` is the broadcast address"),
-            ("10.0.0.2/0", "`10.0.0.2/0` has all addresses for its network; write `10"),
+            (
+                "10.0.0.2/0",
+                "`10.0.0.2/0` covers all addresses; write a smaller network, such as `10",
+            ),
             ("10.0.0/24", "`10.0.0` is not an IP address; write `10.0.0.1/24`"),
             ("10.0.0.2/33", "`10.0.0.2/33` has no valid prefix length; write `10.0.0.1/24`"),
         ] {

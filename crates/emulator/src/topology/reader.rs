@@ -151,8 +151,10 @@ impl Reader<'_> {
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
             return error;
         }
-        let message =
-            format!("{}; a splitter's file? anabranch split {}", error.message, self.file);
+        let message = format!(
+            "{}; if this is a splitter's file, run anabranch split {}",
+            error.message, self.file
+        );
         TomlError { message, ..error }
     }
 
@@ -162,13 +164,15 @@ impl Reader<'_> {
 
     fn hosts(&self, raw: Vec<RawHost>) -> Result<Vec<Host>, TomlError> {
         if raw.is_empty() {
-            return Err(self.error(0..0, "no [[host]]; a network has one at least"));
+            return Err(self.error(0..0, "there is no [[host]]; a network needs at least one"));
         }
         let mut hosts: Vec<Host> = Vec::new();
         for RawHost { name, address, forward, censor } in raw {
             if hosts.iter().any(|host| host.name == *name.get_ref()) {
-                let message =
-                    format!("a second host `{}`; hosts have names of their own", name.get_ref());
+                let message = format!(
+                    "a second host is called `{}`; give each host its own name",
+                    name.get_ref()
+                );
                 return Err(self.error(name.span(), message));
             }
             let (address, censor) = (self.addresses(address)?, self.censor(censor, forward)?);
@@ -187,15 +191,14 @@ impl Reader<'_> {
                 && name.get_ref().split('.').all(|label| !label.is_empty());
             if !is_host {
                 let message = format!(
-                    "`{}` is not a host's name; write `blocked.example`, which stands for all \
-                     names below it, too",
+                    "`{}` is not a host name; write one such as `blocked.example`, which \
+                     includes all names below it",
                     name.get_ref()
                 );
                 return Err(self.error(span, message));
             }
             if !forward {
-                let message = "`censor` has nothing to block where nothing is forwarded; add \
-                               `forward = true`";
+                let message = "`censor` blocks only what the host forwards; add `forward = true`";
                 return Err(self.error(span, message));
             }
             Ok(name.into_inner())
@@ -216,7 +219,10 @@ impl Reader<'_> {
             if links.iter().any(|other| other.name == cable.name) {
                 return Err(self.error(
                     span,
-                    format!("a second link `{}`; links have names of their own", cable.name),
+                    format!(
+                        "a second link is called `{}`; give each link its own name",
+                        cable.name
+                    ),
                 ));
             }
             links.push(cable);
@@ -235,7 +241,11 @@ impl Reader<'_> {
             let link =
                 self.index("link", &raw.link, links.iter().map(|link| link.name.as_str()))?;
             if edit == Edit::default() {
-                return Err(self.error(raw.link.span(), "this [[event]] changes nothing"));
+                return Err(self.error(
+                    raw.link.span(),
+                    "this [[event]] changes nothing; add a property of the link, such as `down = \
+                     true`",
+                ));
             }
             Ok(Event { at: raw.at.0, link, edit })
         };
@@ -251,7 +261,10 @@ impl Reader<'_> {
             let span = raw.name.as_ref().map_or(raw.command.span(), Spanned::span);
             let program = self.program(raw, hosts)?;
             if programs.iter().any(|other| other.name == program.name) {
-                let message = format!("a second program `{}`; give it a `name`", program.name);
+                let message = format!(
+                    "a second program is called `{}`; give it another `name`",
+                    program.name
+                );
                 return Err(self.error(span, message));
             }
             programs.push(program);
@@ -263,7 +276,10 @@ impl Reader<'_> {
         let host = self.index("host", &raw.host, hosts.iter().map(|host| host.name.as_str()))?;
         let wrong = |name: &&Spanned<String>| !is_variable(name.get_ref());
         if let Some(name) = raw.environment.keys().find(wrong) {
-            let message = format!("`{}` is not a name of a variable", name.get_ref());
+            let message = format!(
+                "`{}` cannot be the name of an environment variable; write one without `=`",
+                name.get_ref()
+            );
             return Err(self.error(name.span(), message));
         }
         let expect = match raw.expect {
@@ -296,7 +312,10 @@ impl Reader<'_> {
         command: &Spanned<Vec<String>>,
     ) -> Result<String, TomlError> {
         let Some(first) = command.get_ref().first().filter(|first| !first.is_empty()) else {
-            return Err(self.error(command.span(), "`command` is [\"PROGRAM\", \"ARGUMENT\", ...]"));
+            return Err(self.error(
+                command.span(),
+                "`command` is empty; write [\"PROGRAM\", \"ARGUMENT\", ...]",
+            ));
         };
         let (span, name) = match name {
             Some(name) => (name.span(), name.into_inner()),
@@ -309,8 +328,8 @@ impl Reader<'_> {
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte));
         if !letters || !(1..=64).contains(&name.len()) || name.starts_with('.') {
             let message = format!(
-                "`{name}` cannot name a log; give the program a `name` (1 to 64 of a-z A-Z 0-9 - \
-                 _ . +)"
+                "`{name}` cannot be the name of a log file; give the program a `name` (1 to 64 \
+                 of a-z A-Z 0-9 - _ . +)"
             );
             return Err(self.error(span, message));
         }
@@ -327,9 +346,9 @@ impl Reader<'_> {
         let found = names.clone().position(|other| other == name.get_ref());
         found.ok_or_else(|| {
             let near = toml_keys::hint(name.get_ref(), names.clone());
-            let all = || format!("; there is {}", names.collect::<Vec<_>>().join(", "));
+            let all = || format!("; choose one of {}", names.collect::<Vec<_>>().join(", "));
             let hint = if near.is_empty() { all() } else { near };
-            self.error(name.span(), format!("no {what} `{}`{hint}", name.get_ref()))
+            self.error(name.span(), format!("there is no {what} `{}`{hint}", name.get_ref()))
         })
     }
 
@@ -339,8 +358,9 @@ impl Reader<'_> {
         let ends: Result<Vec<End>, TomlError> =
             raw.ends.into_inner().into_iter().map(|end| self.end(end, hosts)).collect();
         let two = <[End; 2]>::try_from(ends?).ok().filter(|ends| ends[0].host != ends[1].host);
-        let ends =
-            two.ok_or_else(|| self.error(ends_span, "`ends` are two, on two different hosts"))?;
+        let ends = two.ok_or_else(|| {
+            self.error(ends_span, "a link needs two `ends`, on two different hosts")
+        })?;
         let mtu = raw.mtu.map_or(Ok(1500), |mtu| self.mtu(&mtu))?;
         let both = LinkSettings { mtu: mtu as usize, ..LinkSettings::default() };
         let (mut forward, mut back) = (both.clone(), both);
@@ -369,7 +389,7 @@ impl Reader<'_> {
     }
 
     fn mtu(&self, mtu: &Spanned<i64>) -> Result<u32, TomlError> {
-        let wrong = || format!("`mtu` is from {} to {}", MTU.start(), MTU.end());
+        let wrong = || format!("`mtu` is out of range; write {} to {}", MTU.start(), MTU.end());
         let fits = u32::try_from(*mtu.get_ref()).ok().filter(|_| MTU.contains(mtu.get_ref()));
         fits.ok_or_else(|| self.error(mtu.span(), wrong()))
     }
@@ -403,7 +423,8 @@ impl Reader<'_> {
             })?;
             if let Some(other) = sources.iter().find(|other| other.is_ipv4() == source.is_ipv4()) {
                 let message = format!(
-                    "`prefsrc` has two addresses of one family, {other} and {source}; take one away"
+                    "`prefsrc` has two addresses of the same kind (IPv4 or IPv6), {other} and \
+                     {source}; remove one"
                 );
                 return Err(error(message));
             }
@@ -418,8 +439,8 @@ impl Reader<'_> {
             RawRoute::Direct(to) => (to, None),
             RawRoute::Via { to, via } => (to, Some(via)),
             RawRoute::Other(_) => {
-                let forms =
-                    "a route is `\"10.0.0.0/8\"` or `{ to = \"10.0.0.0/8\", via = \"10.1.0.1\" }`";
+                let forms = "this is not a route; write `\"10.0.0.0/8\"` or `{ to = \
+                             \"10.0.0.0/8\", via = \"10.1.0.1\" }`";
                 return Err(error(forms.to_owned()));
             }
         };

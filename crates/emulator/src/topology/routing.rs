@@ -84,7 +84,7 @@ impl<'t> Map<'t> {
         if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
             let (mine, theirs) = (&host.name, self.name(other.host));
             let message = format!(
-                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; \
+                "`{mine}` and `{theirs}`, which `{name}` joins, have the same address {twice}; \
                  give one of them another"
             );
             return Err((end.line, message));
@@ -96,8 +96,7 @@ impl<'t> Map<'t> {
         }
         if end.nat && !host.forward {
             let message = format!(
-                "`nat` has nothing to translate where nothing is forwarded; give `{}` `forward = \
-                 true`",
+                "`nat` translates only what the host forwards; give `{}` `forward = true`",
                 host.name
             );
             return Err((end.line, message));
@@ -116,7 +115,7 @@ impl<'t> Map<'t> {
             self.owners().filter(|&(owner, ip)| owner != host && to.contains(ip)).peekable();
         if covered.peek().is_none() {
             return Err(format!(
-                "no other host has an address in {to}; add it, or take the route away"
+                "no other host has an address in {to}; add one, or remove the route"
             ));
         }
         let (mut useful, mut dead_end) = (false, None);
@@ -130,10 +129,8 @@ impl<'t> Map<'t> {
                 Fate::Arrives => useful = true,
                 Fate::GoesRound(hosts) => return Err(self.round(&hosts, ip)),
                 Fate::Refused(host) => {
-                    let hint = format!(
-                        "`{}` passes nothing on; give it `forward = true`",
-                        self.name(host)
-                    );
+                    let hint =
+                        format!("`{}` forwards nothing; give it `forward = true`", self.name(host));
                     dead_end.get_or_insert(hint);
                 }
                 Fate::Lost(host) => {
@@ -143,7 +140,7 @@ impl<'t> Map<'t> {
             }
         }
         match dead_end {
-            Some(hint) if !useful => Err(format!("no way to {to}: {hint}")),
+            Some(hint) if !useful => Err(format!("packets do not reach {to}: {hint}")),
             _ => Ok(()),
         }
     }
@@ -168,7 +165,9 @@ impl<'t> Map<'t> {
 
     fn round(&self, hosts: &[usize], ip: IpAddr) -> String {
         let way = self.names(hosts);
-        format!("packets to {ip} would go round, {way}; change one of these hosts' routes")
+        format!(
+            "packets to {ip} would go round in a loop, {way}; change one of these hosts' routes"
+        )
     }
 
     /// To whom `host` passes packets to `ip` on by a route of the file, and the line of that route.
@@ -250,16 +249,23 @@ fn both_ends(link: &Cable) -> [(&End, usize); 2] {
 fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<(), String> {
     let Some(via) = route.via else { return Ok(()) };
     if via.is_ipv4() != route.to.ip.is_ipv4() {
-        return Err(format!("`via` {via} is not of the family of {}", route.to));
+        return Err(format!(
+            "`via` {via} and {} must both be IPv4 or both be IPv6; change one",
+            route.to
+        ));
     }
     let theirs: Vec<String> = other.address.iter().map(|prefix| prefix.ip.to_string()).collect();
     if !other.address.iter().any(|prefix| prefix.ip == via) {
-        let there = if theirs.is_empty() { "has none".to_owned() } else { theirs.join(", ") };
-        return Err(format!("`via` {via} is not an address of the other end of `{link}`: {there}"));
+        let there = if theirs.is_empty() { "none".to_owned() } else { theirs.join(", ") };
+        return Err(format!(
+            "`via` {via} is not an address of the other end of `{link}`; addresses there: \
+             {there}"
+        ));
     }
     if !end.address.iter().any(|prefix| prefix.contains(via)) {
         return Err(format!(
-            "`via` {via} is in no network of this end; give it an address beside it"
+            "`via` {via} is in no network of this end; give this end an address in the same \
+             network"
         ));
     }
     Ok(())
@@ -331,17 +337,18 @@ ends = [
                 (", nat = true", ""),
                 ("10.2.0.0/24', via", "10.2.0.2/32', via")
             ]),
-            "t.toml:11: no way to 10.2.0.2/32: `router` passes nothing on; give it `forward = true`"
+            "t.toml:11: packets do not reach 10.2.0.2/32: `router` forwards nothing; give it \
+             `forward = true`"
         );
-        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add it, or take \
-                      the route away";
+        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add one, or remove \
+                      the route";
         assert_eq!(told(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
         let lost = [
             ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
             ("10.2.0.0/24', via", "10.3.0.1', via"),
         ];
-        let message =
-            "t.toml:12: no way to 10.3.0.1/32: `router` has no route to 10.3.0.1; add one";
+        let message = "t.toml:12: packets do not reach 10.3.0.1/32: `router` has no route to \
+                       10.3.0.1; add one";
         assert_eq!(told(&lost), message);
         let mended = [lost[0], lost[1], ("nat = true", "nat = true, routes = ['10.3.0.1']")];
         assert_eq!(told(&mended), "good");
@@ -357,12 +364,12 @@ ends = [
         ];
         assert_eq!(
             told(&circle),
-            "t.toml:13: packets to 10.3.0.1 would go round, client → router → client; \
+            "t.toml:13: packets to 10.3.0.1 would go round in a loop, client → router → client; \
              change one of these hosts' routes"
         );
         // A client that passes nothing on ends the circle, and the way.
-        let end = "t.toml:12: no way to 10.3.0.0/16: `client` passes nothing on; give it \
-                   `forward = true`";
+        let end = "t.toml:12: packets do not reach 10.3.0.0/16: `client` forwards nothing; give \
+                   it `forward = true`";
         assert_eq!(told(&circle[1..]), end);
     }
 
@@ -371,28 +378,31 @@ ends = [
         let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`: \
                      10.1.0.1";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
-        let apart =
-            "t.toml:11: `via` 10.1.0.1 is in no network of this end; give it an address beside it";
+        let apart = "t.toml:11: `via` 10.1.0.1 is in no network of this end; give this end an \
+                     address in the same network";
         assert_eq!(told(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
-        let family = "t.toml:11: `via` fd00::1 is not of the family of 10.2.0.0/24";
+        let family = "t.toml:11: `via` fd00::1 and 10.2.0.0/24 must both be IPv4 or both be \
+                      IPv6; change one";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
         let text = "t.toml:11: `10.1` is not an IP address";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
         let key = "t.toml:11: unknown key `viaa` in [link.ends.routes]; did you mean `via`?";
         assert_eq!(told(&[("via =", "viaa =")]), key);
         let form = told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "7")]);
-        assert!(form.starts_with("t.toml:11: a route is `\"10.0.0.0/8\"`"), "{form}");
+        assert!(
+            form.starts_with("t.toml:11: this is not a route; write `\"10.0.0.0/8\"`"),
+            "{form}"
+        );
     }
 
     #[test]
     fn the_two_hosts_of_a_link_share_no_address() {
-        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` \
-                    joins; \
-                    give one of them another";
+        let both = "t.toml:17: `router` and `server`, which `out` joins, have the same address \
+                    10.2.0.1; give one of them another";
         assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
         // Wherever on the hosts it is.
         let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
-        assert!(inside.contains("both `client` and `router`, which `in` joins"), "{inside}");
+        assert!(inside.contains("`client` and `router`, which `in` joins"), "{inside}");
         // Two networks behind hosts that no link joins may be alike.
         assert_eq!(
             told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
@@ -405,11 +415,11 @@ ends = [
         let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of `client`; add it there";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
         let idle = told(&[("forward = true", "")]);
-        let router = "t.toml:17: `nat` has nothing to translate where nothing is forwarded; \
-                      give `router` `forward = true`";
+        let router = "t.toml:17: `nat` translates only what the host forwards; give `router` \
+                      `forward = true`";
         assert_eq!(idle, router);
-        let server = "t.toml:18: `nat` has nothing to translate where nothing is forwarded; \
-                      give `server` `forward = true`";
+        let server = "t.toml:18: `nat` translates only what the host forwards; give `server` \
+                      `forward = true`";
         assert_eq!(told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
     }
 

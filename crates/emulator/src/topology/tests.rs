@@ -69,8 +69,14 @@ fn wrong_values_are_told_with_their_line() {
         mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: `loss`: 2 is not a probability")
     );
     assert!(mistake("10.77.0.2/24", "10.77.0/24").starts_with("t.toml:11: `10.77.0` is not"));
-    assert!(mistake("mtu = 1500", "mtu = 500").starts_with("t.toml:19: `mtu` is from 1280"));
-    assert!(mistake("mtu = 1500", "mtu = -5").starts_with("t.toml:19: `mtu` is from 1280"));
+    assert!(
+        mistake("mtu = 1500", "mtu = 500")
+            .starts_with("t.toml:19: `mtu` is out of range; write 1280")
+    );
+    assert!(
+        mistake("mtu = 1500", "mtu = -5")
+            .starts_with("t.toml:19: `mtu` is out of range; write 1280")
+    );
     assert!(mistake("\"100mbit\"", "0").starts_with("t.toml:14: `rate`: `0` is not a rate above"));
     assert!(mistake("\"10ms\"", "-5").starts_with("t.toml:15: `delay`: `-5` is not a time from 0"));
     assert!(mistake("\"10ms\"", "'1e18s'").starts_with(
@@ -99,8 +105,8 @@ fn addresses_that_cannot_be_are_told_with_their_line() {
     let own = mistake("10.99.0.1/32", "127.0.0.1/8");
     assert!(own.starts_with("t.toml:7: `127.0.0.1/8` is a loopback address"), "{own}");
     let sources = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99.0.1\", \"10.99.0.2\"");
-    let message = "t.toml:12: `prefsrc` has two addresses of one family, 10.99.0.1 and \
-                   10.99.0.2; take one away";
+    let message = "t.toml:12: `prefsrc` has two addresses of the same kind (IPv4 or IPv6), \
+                   10.99.0.1 and 10.99.0.2; remove one";
     assert_eq!(sources, message);
     let source = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99\"");
     assert!(source.starts_with("t.toml:12: `10.99` is not an IP address; write"), "{source}");
@@ -115,7 +121,7 @@ fn events_come_in_the_order_of_time() {
     assert_eq!(times, [500, 3000]);
     assert_eq!((topology.events[1].link, topology.events[1].edit.down), (0, Some(true)));
     for (from, to, message) in [
-        ("'p0'\ndown", "'p9'\ndown", "t.toml:22: no link `p9`; there is p0"),
+        ("'p0'\ndown", "'p9'\ndown", "t.toml:22: there is no link `p9`; choose one of p0"),
         ("\ndown = true", "", "t.toml:22: this [[event]] changes nothing"),
         ("'3s'", "'-3s'", "t.toml:21: `at`: `-3s` is not a time"),
         ("down", "mtu", "t.toml:23: unknown key `mtu` in [event]"),
@@ -162,11 +168,28 @@ fn programs_are_read_with_their_defaults() {
 #[test]
 fn mistakes_in_programs_are_told_with_their_line() {
     for (from, to, message) in [
-        ("\"client\"", "\"clinet\"", "t.toml:27: no host `clinet`; did you mean `client`?"),
-        ("\"load\"", "\"iperf3\"", "t.toml:26: a second program `iperf3`; give it a `name`"),
-        ("\"load\"", "\"../load\"", "t.toml:26: `../load` cannot name a log"),
-        ("[\"/usr/bin/iperf3\", \"-s\"]", "[]", "t.toml:23: `command` is [\"PROGRAM\""),
-        ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is not a name of a variable"),
+        (
+            "\"client\"",
+            "\"clinet\"",
+            "t.toml:27: there is no host `clinet`; did you mean `client`?",
+        ),
+        (
+            "\"load\"",
+            "\"iperf3\"",
+            "t.toml:26: a second program is called `iperf3`; give it another `name`",
+        ),
+        ("\"load\"", "\"../load\"", "t.toml:26: `../load` cannot be the name of a log"),
+        (
+            "[\"/usr/bin/iperf3\", \"-s\"]",
+            "[]",
+            "t.toml:23: `command` is empty; write [\"PROGRAM\"",
+        ),
+        (
+            "LC_ALL",
+            "\"A=B\"",
+            "t.toml:29: `A=B` cannot be the name of an environment variable; write one without \
+             `=`",
+        ),
         ("500ms", "-500ms", "t.toml:31: `start`: `-500ms` is not a time"),
         ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
         ("\"any\"", "\"runing\"", "t.toml:32: `expect`: unknown value"),
@@ -179,11 +202,11 @@ fn mistakes_in_programs_are_told_with_their_line() {
 
 #[test]
 fn hosts_and_ends_must_fit() {
-    let unknown = "t.toml:11: no host `clinet`; did you mean `client`?";
+    let unknown = "t.toml:11: there is no host `clinet`; did you mean `client`?";
     assert_eq!(mistake("host = \"client\"", "host = \"clinet\""), unknown);
-    let ends = "t.toml:10: `ends` are two, on two different hosts";
+    let ends = "t.toml:10: a link needs two `ends`, on two different hosts";
     assert_eq!(mistake("host = \"client\"", "host = \"server\""), ends);
-    let second = "t.toml:6: a second host `client`; hosts have names of their own";
+    let second = "t.toml:6: a second host is called `client`; give each host its own name";
     assert_eq!(mistake("name = \"server\"", "name = \"client\""), second);
     assert!(Topology::parse("", "t.toml").unwrap_err().to_string().contains("no [[host]]"));
 }
@@ -201,10 +224,10 @@ fn a_censor_has_names_of_hosts_and_something_to_see() {
     assert_eq!(good.hosts[0].censor, ["blocked.example", "localhost"]);
     assert!(good.hosts[1].censor.is_empty());
     for (bad, message) in [
-        ("censor = ['blocked.example']", "t.toml:3: `censor` has nothing to block"),
-        ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is not a host's name"),
-        ("forward = true\ncensor = ['']", "t.toml:4: `` is not a host's name"),
-        ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is not a host's name"),
+        ("censor = ['blocked.example']", "t.toml:3: `censor` blocks only what the host forwards"),
+        ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is not a host name"),
+        ("forward = true\ncensor = ['']", "t.toml:4: `` is not a host name"),
+        ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is not a host name"),
     ] {
         let told = read(bad).unwrap_err();
         assert!(told.starts_with(message), "{told}");

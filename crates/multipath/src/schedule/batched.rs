@@ -7,8 +7,9 @@ pub(super) const FAMILY: Family = Family {
     name: "batched",
     syntax: "batched[:ALPHA]",
     example: "batched",
-    about: "TrafficSliver's batched weighted random: as weighted, in batches of 50 to 70 packets",
-    plain: "a path is drawn by lot for each batch, with chances that were themselves drawn anew for each session",
+    about: "TrafficSliver's batched weighted random: like weighted, in runs of 50 to 70 packets",
+    plain: "a path is drawn at random for each batch, with probabilities that are drawn again \
+            for each session",
     every: Some("50-70p"),
     needs_windows: false,
     build,

@@ -8,8 +8,9 @@ pub(super) const FAMILY: Family = Family {
     name: "conflux-2013",
     syntax: "conflux-2013",
     example: "conflux-2013",
-    about: "Conflux of 2013: legs in inverse proportion to the time that their last SENDME took",
-    plain: "circuits that are acknowledged quicker carry more",
+    about: "Conflux of 2013: paths in inverse proportion to the time until their latest \
+            acknowledgement",
+    plain: "circuits that are acknowledged faster carry more",
     every: Some("1p"),
     needs_windows: true,
     build,

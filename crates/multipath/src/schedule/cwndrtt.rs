@@ -11,8 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "cwndrtt",
     syntax: "cwndrtt",
     example: "cwndrtt",
-    about: "C tor's CWNDRTT: the quickest leg, else the last whose window suffices meanwhile",
-    plain: "the circuit that answers quickest is taken, then one that can carry something",
+    about: "C tor's CWNDRTT: the path with the lowest round-trip time; while its congestion \
+            window is full, another path that can deliver in that time",
+    plain: "the circuit that answers fastest is chosen; while it is full, another one with room",
     every: Some("1p"),
     needs_windows: true,
     build,

@@ -11,8 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "eta",
     syntax: "eta",
     example: "eta",
-    about: "the leg by which a cell is expected first, by window, queues and first hop's TCP",
-    plain: "the circuit is taken by which the next piece should arrive first",
+    about: "the path on which the next packet is expected to arrive first, by congestion window, \
+            queues and the first hop's TCP",
+    plain: "the circuit on which the next piece should arrive first is chosen",
     every: Some("1p"),
     needs_windows: true,
     build,

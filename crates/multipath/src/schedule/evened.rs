@@ -11,8 +11,10 @@ pub(super) const FAMILY: Family = Family {
     name: "evened",
     syntax: "evened[:ALPHA]",
     example: "evened:4",
-    about: "as weighted, but in the first half second after a silence paths that carried less have better chances",
-    plain: "a path is drawn by lot, at first with better chances for those that carried less",
+    about: "like weighted, but in the first half second after a silence paths that carried less \
+            are preferred",
+    plain: "a path is drawn at random; at first, paths that carried less have a higher \
+            probability",
     every: None,
     needs_windows: false,
     build,

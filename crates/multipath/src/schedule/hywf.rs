@@ -10,8 +10,9 @@ pub(super) const FAMILY: Family = Family {
     name: "hywf",
     syntax: "hywf",
     example: "hywf",
-    about: "HyWF: chances cut at random for each session, runs of 20 packets on average",
-    plain: "a path is drawn by lot, with chances that were cut at random for each session",
+    about: "HyWF: random, with probabilities drawn for each session and runs of 20 packets on \
+            average",
+    plain: "a path is drawn at random, with probabilities that are drawn again for each session",
     every: Some("~20p"),
     needs_windows: false,
     build,

@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     syntax: "lowest-rtt",
     example: "lowest-rtt",
     about: "the path with the lowest round-trip time; paths not measured yet are tried first",
-    plain: "the path that answers quickest is taken",
+    plain: "the path that answers fastest is chosen",
     every: None,
     needs_windows: false,
     build,

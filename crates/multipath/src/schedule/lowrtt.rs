@@ -9,8 +9,9 @@ pub(super) const FAMILY: Family = Family {
     name: "lowrtt",
     syntax: "lowrtt",
     example: "lowrtt",
-    about: "C tor's LOWRTT: of the legs with room the one with the lowest round-trip time",
-    plain: "the circuit that answers quickest is taken while it has room",
+    about: "C tor's LOWRTT: of the paths with room in their congestion window, the one with the \
+            lowest round-trip time",
+    plain: "the circuit that answers fastest is chosen while it has room",
     every: Some("1p"),
     needs_windows: true,
     build,

@@ -9,8 +9,9 @@ pub(super) const FAMILY: Family = Family {
     name: "minrtt",
     syntax: "minrtt",
     example: "minrtt",
-    about: "C tor's MINRTT: the leg with the lowest round-trip time, room or not",
-    plain: "everything waits for the circuit that answers quickest",
+    about: "C tor's MINRTT: always the path with the lowest round-trip time, even while its \
+            congestion window is full",
+    plain: "everything goes by the circuit that answers fastest, and waits while it is full",
     every: Some("1p"),
     needs_windows: true,
     build,

@@ -11,8 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",
     example: "mix:2",
-    about: "legs with room, in proportion to 1/RTT^ALPHA (0: in turn, large: as lowrtt)",
-    plain: "circuits that answer quicker carry more, by a measure that the user gave",
+    about: "paths with room in their congestion window, in proportion to 1/RTT^ALPHA (ALPHA 0: \
+            in turn; large: like lowrtt)",
+    plain: "circuits that answer faster carry more; the user chose how much more",
     every: Some("1p"),
     needs_windows: true,
     build,

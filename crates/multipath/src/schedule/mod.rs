@@ -206,24 +206,29 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::Unknown(name) => {
-                write!(f, "no scheduler is called '{name}'; there are {}", known())
+                write!(f, "there is no schedule '{name}'; choose one of {}", known())
             }
             SpecError::NeedsWindows(name) => write!(
                 f,
-                "'{name}' needs paths with windows: circuits, or those to a far end (--key); \
-                 without \
-                 there are {}",
+                "schedule '{name}' needs congestion windows, which only circuits and paths to a \
+                 far end (--key) have; choose one of {}",
                 known()
             ),
-            SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),
-            SpecError::Missing(syntax) => write!(f, "an argument is missing: write {syntax}"),
-            SpecError::Number(text) => write!(f, "'{text}' is not a positive number"),
+            SpecError::Superfluous(name) => {
+                write!(f, "schedule '{name}' takes no argument: write {name}")
+            }
+            SpecError::Missing(syntax) => {
+                write!(f, "the schedule needs an argument: write {syntax}")
+            }
+            SpecError::Number(text) => {
+                write!(f, "'{text}' is not a number above 0: write one, such as 0.5")
+            }
             SpecError::Negative(weight) => {
-                write!(f, "the weight {weight} is negative or not a finite number")
+                write!(f, "the weight {weight} is not a number of 0 or more: change it")
             }
-            SpecError::NoWeight => {
-                f.write_str("the weights sum to 0: no path would carry anything")
-            }
+            SpecError::NoWeight => f.write_str(
+                "the weights sum to 0, so no path would carry anything: make one larger",
+            ),
             SpecError::Infinite => f.write_str("the weights sum to infinity: give smaller ones"),
             SpecError::Count(weights, paths) => {
                 write!(f, "{weights} weights for {paths} paths: give one for each path")

@@ -9,7 +9,7 @@ pub(super) const FAMILY: Family = Family {
     name: "pull",
     syntax: "pull",
     example: "pull",
-    about: "mTor: whichever leg has room takes the next cell, in turn",
+    about: "mTor: the paths with room in their congestion window take turns, packet by packet",
     plain: "each circuit takes the next piece as soon as it can carry one",
     every: Some("1p"),
     needs_windows: true,

@@ -117,7 +117,7 @@ impl Talk {
             Request::Head(format) => ("200 OK", format.content_type(), String::new()),
             Request::Elsewhere => ("404 Not Found", plain, "see /metrics\n".to_owned()),
             Request::Otherwise => ("405 Method Not Allowed", plain, "GET only\n".to_owned()),
-            Request::Unreadable => ("400 Bad Request", plain, "no request\n".to_owned()),
+            Request::Unreadable => ("400 Bad Request", plain, "not an HTTP request\n".to_owned()),
         };
         let length = body.len();
         let head = format!(

@@ -34,23 +34,23 @@ const WANTED: &[(&str, &str)] = &[
 
 /// Messages of readers that know no key, each with what to say instead.
 const WHOLE: &[(&str, &str)] = &[
-    ("invalid digit found in string", "it is no whole number"),
+    ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),
     ("number too large to fit in target type", "it is too large"),
     ("number too small to fit in target type", "it is too small"),
     ("number would be zero for non-zero type", "write 1 or more"),
-    ("invalid float literal", "it is no number"),
+    ("invalid float literal", "it is not a number"),
     ("cannot parse float from empty string", "it is empty: write a number"),
-    ("invalid IP address syntax", "it is no IP address"),
-    ("invalid IPv4 address syntax", "it is no IPv4 address"),
-    ("invalid IPv6 address syntax", "it is no IPv6 address"),
+    ("invalid IP address syntax", "it is not an IP address"),
+    ("invalid IPv4 address syntax", "it is not an IPv4 address"),
+    ("invalid IPv6 address syntax", "it is not an IPv6 address"),
     ("invalid socket address syntax", "write ADDRESS:PORT, as 127.0.0.1:9001"),
     ("unknown variant ", "unknown value "),
     ("unknown field ", "unknown key "),
-    ("EOF while parsing", "it ends within"),
+    ("EOF while parsing", "it ends inside"),
     ("trailing characters", "more text follows its end"),
-    ("expected value", "it is no JSON"),
-    ("expected ident", "it is no JSON"),
+    ("expected value", "it is not JSON"),
+    ("expected ident", "it is not JSON"),
     ("key must be a string", "a key without quotes"),
     ("provided string was not `true` or `false`", "write true or false"),
 ];
@@ -109,7 +109,7 @@ fn without_variants(message: String) -> String {
         return format!("{key} is missing");
     }
     match message.strip_prefix("data did not match any variant of untagged enum ") {
-        Some(_) => "it has none of the forms that may stand here".to_owned(),
+        Some(_) => "its form is not allowed here".to_owned(),
         None => message,
     }
 }
@@ -251,8 +251,8 @@ mod tests {
         assert_eq!(told("7"), "7: write a table, at line 1 column 1");
         assert_eq!(told("{}"), "`name` is missing, at line 1 column 2");
         assert_eq!(told("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
-        assert_eq!(told("{"), "it ends within an object, at line 1 column 1");
-        assert_eq!(told("?"), "it is no JSON, at line 1 column 1");
+        assert_eq!(told("{"), "it ends inside an object, at line 1 column 1");
+        assert_eq!(told("?"), "it is not JSON, at line 1 column 1");
         let own = "it came at line 7 column x";
         assert_eq!(in_plain_words(own), own);
     }

@@ -110,7 +110,11 @@ impl fmt::Display for KeyFileError {
             KeyFileError::Content(error) => error.fmt(f),
             KeyFileError::Empty(path) => {
                 let path = path.display();
-                write!(f, "key file '{path}' is empty: remove it, then 'anabranch key {path}'")
+                write!(
+                    f,
+                    "key file '{path}' is empty: remove it, then make one with 'anabranch key \
+                     {path}'"
+                )
             }
             KeyFileError::WgQuick(path) => write!(
                 f,
@@ -126,12 +130,12 @@ impl fmt::Display for KeyFileError {
                     || "the other".to_owned(),
                     |name| format!("the other, made for '{name}',"),
                 );
-                write!(f, "key file '{}' is {whose}: {here} belongs here", path.display())
+                write!(f, "key file '{}' is {whose}: give {here} here", path.display())
             }
             KeyFileError::Twice(path, name) => write!(
                 f,
-                "key file '{}': the public key of peer '{name}' is this file's own, or is given \
-                 twice",
+                "key file '{}': the public key of peer '{name}' is this file's own key, or is \
+                 given twice: remove that peer",
                 path.display()
             ),
         }
@@ -163,7 +167,7 @@ fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error>
     bytes_of(&text).ok_or_else(|| de::Error::custom(NO_KEY))
 }
 
-const NO_KEY: &str = "no key: one has 44 characters of base64, which stand for 32 bytes";
+const NO_KEY: &str = "not a key: a key has 44 characters of base64, for 32 bytes";
 
 fn bytes_of(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
@@ -357,7 +361,10 @@ mod tests {
         let own = secret_text(&pair(1).public.0);
         let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
         assert!(refused(&twice, 0o600).contains("peer 'me' is this file's own"));
-        assert!(refused("\n", 0o600).contains("is empty: remove it, then 'anabranch key "));
+        assert!(
+            refused("\n", 0o600)
+                .contains("is empty: remove it, then make one with 'anabranch key ")
+        );
         let tunnel = refused("[Interface]\nPrivateKey = x\n", 0o600);
         assert!(tunnel.contains("is a wg-quick file, not a key file"), "{tunnel}");
         let missing = KeyFile::read(Path::new("/nonexistent/x.key")).err().unwrap().to_string();
@@ -371,7 +378,7 @@ mod tests {
         let (_folder, path) = written(&file.text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
         let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
-        let wanted = "the far end's half of a pair: the other, made for 'home', belongs here";
+        let wanted = "the far end's half of a pair: give the other, made for 'home', here";
         assert!(told.ends_with(wanted), "{told}");
         let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");

@@ -296,8 +296,8 @@ impl<'s> Driver<'s> {
         if !fits {
             let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
-                "the schedule {schedule} does not fit the {paths} paths of '{name}': \
-                 {} is used for it",
+                "the schedule {schedule} does not fit the {paths} paths of '{name}': schedule {} \
+                 is used for that client",
                 anabranch_comps::FAR_END_SCHEDULE
             ));
         }
@@ -386,7 +386,7 @@ impl<'s> Driver<'s> {
     fn complain_of(&mut self, now: Time, error: &io::Error) {
         if now >= self.next_complaint {
             self.next_complaint = now + COMPLAINT;
-            self.screen.warn(&format!("no socket to the server can be opened: {error}"));
+            self.screen.warn(&format!("cannot open a socket to the server: {error}"));
         }
     }
 
@@ -413,8 +413,12 @@ impl<'s> Driver<'s> {
     fn on_hub(&mut self) -> Result<(), Failure> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         let arena = hub.read(ROUND);
-        let arena =
-            arena.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        let arena = arena.map_err(|error| {
+            Failure::System(
+                "another program removed the interface of --tun (start the far end again)",
+                error,
+            )
+        })?;
         let now = self.clock.now();
         for (client, packet) in arena.packets() {
             let flow = self.guests[client.0 as usize].flow;

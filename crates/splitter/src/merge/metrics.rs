@@ -104,14 +104,14 @@ impl Collector for Run {
         clients(encoder, "merge_client_up", "Whether a client has a session", None, up)?;
         let patience = snapshot.clients.iter();
         let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
-        let help = "Longest wait of a client's datagram for those sent before it";
+        let help = "Longest time that a client's datagram waited for earlier ones";
         clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
         let lost = snapshot.clients.iter().map(|client| client.lost).sum();
         count(encoder, "merge_lost_packets", "Packets that never arrived", lost)?;
         decoys(encoder, &snapshot)?;
         level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
         count(encoder, "merge_handshakes", "Handshakes answered", snapshot.handshakes)?;
-        let help = "Packets of strangers or repeated, not answered";
+        let help = "Packets not answered, from unknown senders or repeated";
         count(encoder, "merge_strangers", help, snapshot.strangers)?;
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
@@ -130,8 +130,13 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     let datagrams: Pick = |path| [path.inward.datagrams, path.outward.datagrams];
     let bytes: Pick = |path| [path.inward.bytes, path.outward.bytes];
     for (name, help, unit, pick) in [
-        ("merge_path_packets", "Datagrams carried by a client's path", None, datagrams),
-        ("merge_path", "Their bytes", Some(Unit::Bytes), bytes),
+        ("merge_path_packets", "Datagrams carried by a path of a client", None, datagrams),
+        (
+            "merge_path",
+            "Bytes of the datagrams carried by a path of a client",
+            Some(Unit::Bytes),
+            bytes,
+        ),
     ] {
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
@@ -155,9 +160,10 @@ fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resu
     let packets: Pick = |flow| flow.datagrams;
     let bytes: Pick = |flow| flow.bytes;
     let help = "Decoys sent on idle paths, and dropped by the other end";
-    for (name, help, pick) in
-        [("merge_decoy_packets", help, packets), ("merge_decoy_bytes", "Their bytes", bytes)]
-    {
+    for (name, help, pick) in [
+        ("merge_decoy_packets", help, packets),
+        ("merge_decoy_bytes", "Bytes of decoys sent, and dropped by the other end", bytes),
+    ] {
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
         for client in &snapshot.clients {

@@ -67,7 +67,7 @@ impl Driver<'_> {
         if let Some(hub) = &mut self.hub
             && let Err(error) = hub.lead_to(named, &self.settings.keys.own.public)
         {
-            self.screen.warn(&format!("the interface does not lead to all clients: {error}"));
+            self.screen.warn(&format!("the interface has no route to some clients: {error}"));
         }
     }
 }
@@ -77,11 +77,13 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),
         ("tun", old.tun != new.tun),
-        ("key (our own)", old.keys.own.public != new.keys.own.public),
+        ("key (this end's own)", old.keys.own.public != new.keys.own.public),
         ("pad", old.pad != new.pad),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
-        Some((name, _)) => Err(format!("'{name}' cannot change in a running far end: restart it")),
+        Some((name, _)) => {
+            Err(format!("'{name}' cannot change while the far end runs: restart the far end"))
+        }
         None => Ok(()),
     }
 }

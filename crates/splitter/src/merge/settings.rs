@@ -244,13 +244,13 @@ impl fmt::Display for Failure {
             }
             Failure::Alike(one, other) => write!(
                 f,
-                "the keys of '{one}' and '{other}' lead to one address behind --tun, which happens \
-                 once in millions: make one of them again"
+                "the keys of '{one}' and '{other}' give the same address on the interface of \
+                 --tun, which happens once in millions: make a new key for one of them"
             ),
             Failure::Interface(name, error) => write!(
                 f,
-                "cannot make the interface '{name}': {error} (it takes CAP_NET_ADMIN, and \
-                 /dev/net/tun)"
+                "cannot make the interface '{name}': {error} (this needs CAP_NET_ADMIN and the \
+                 device file /dev/net/tun)"
             ),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Failure::System(what, error) => write!(f, "{what}: {error}"),

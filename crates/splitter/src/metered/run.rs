@@ -61,11 +61,12 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     }),
     (
         "path_switches",
-        "Runs that began on a path after a run on another path or port",
+        "Runs (groups of consecutive packets) that began on a path after a run on another path \
+         or port",
         None,
         |path| vec![(None, path.switches)],
     ),
-    ("path_copies", "Copies of datagrams sent to probe a path", None, |path| {
+    ("path_copies", "Copies of datagrams sent to test a path", None, |path| {
         vec![(None, path.copies)]
     }),
     ("path_refused", "ICMP answers that the server's port is closed", None, |path| {
@@ -112,7 +113,13 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
     levels(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
-    levels(encoder, "path_silent_sessions", "Sessions without an answer on a path", None, &silent)?;
+    levels(
+        encoder,
+        "path_silent_sessions",
+        "Sessions that get no answer on a path",
+        None,
+        &silent,
+    )?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
     let help = "Lowest recent round-trip time; an upper bound, measured from answers";
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
@@ -136,7 +143,13 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         let help = "Decoys sent on idle paths, and dropped by the other end";
         counts(encoder, "far_end_decoy_packets", help, "direction", &packets)?;
         let bytes = [("up", up.bytes), ("down", down.bytes)];
-        counts(encoder, "far_end_decoy_bytes", "Their bytes", "direction", &bytes)?;
+        counts(
+            encoder,
+            "far_end_decoy_bytes",
+            "Bytes of decoys sent, and dropped by the other end",
+            "direction",
+            &bytes,
+        )?;
     }
     let drops = [
         ("no_path", snapshot.no_path),
@@ -146,7 +159,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         ("looped", snapshot.looped),
         ("foreign", snapshot.foreign),
     ];
-    let help = "Datagrams lost here, outside any path";
+    let help = "Datagrams dropped in the splitter, outside any path";
     counts(encoder, "drops", help, "reason", &drops)
 }
 

@@ -40,7 +40,7 @@ impl fmt::Debug for Key {
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no key of Mosh: it has {KEY_LENGTH} letters, digits, '+' and '/'")
+        write!(f, "not a key of Mosh: one has {KEY_LENGTH} letters, digits, '+' and '/'")
     }
 }
 

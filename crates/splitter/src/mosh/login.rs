@@ -79,10 +79,9 @@ impl FromStr for Bind {
         match text {
             "ssh" => Ok(Bind::Ssh),
             "any" => Ok(Bind::Any),
-            _ => text
-                .parse()
-                .map(Bind::Ip)
-                .map_err(|_| format!("'{text}' is not ssh, any or an address")),
+            _ => text.parse().map(Bind::Ip).map_err(|_| {
+                format!("'{text}' is not an address: write ssh, any, or an IP address")
+            }),
         }
     }
 }
@@ -163,8 +162,8 @@ impl fmt::Display for LoginError {
                  works, and that Mosh is installed there (--server gives its path)"
             ),
             LoginError::Malformed => f.write_str(
-                "the answer of mosh-server is malformed: a port and a key were \
-                             expected",
+                "mosh-server's answer has no port and key: check that --server starts a \
+                 mosh-server",
             ),
             LoginError::NoAddress => f.write_str(
                 "the server's address is unknown: try --remote-ip remote (the server reports it) \
@@ -208,7 +207,8 @@ impl Login {
         let blame = |error| LoginError::Resolve(self.host.clone(), error);
         let found = (self.host.as_str(), 0).to_socket_addrs().map_err(blame)?;
         let first = self.family.sorted(found).first().map(SocketAddr::ip);
-        let none = || io::Error::new(io::ErrorKind::NotFound, "no address of this family");
+        let none =
+            || io::Error::new(io::ErrorKind::NotFound, "it has no address of this family (-4, -6)");
         first.map(Some).ok_or_else(|| blame(none()))
     }
 

@@ -63,10 +63,13 @@ impl fmt::Display for SpecError {
                  ports:N \
                  and socks5:[USER@]HOST:PORT"
             ),
-            SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
+            SpecError::Twice(kind) => {
+                write!(f, "the kind '{kind}' is given twice for one path: remove one")
+            }
             SpecError::NoKind(name) => write!(
                 f,
-                "path '{name}' leads nowhere: give it an interface, an address or a number of ports"
+                "path '{name}' has no kind: give it an interface, an address or a number of \
+                 ports"
             ),
             SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
             SpecError::Tunnel(file) => write!(
@@ -80,15 +83,15 @@ impl fmt::Display for SpecError {
             }
             SpecError::Address(text) => write!(f, "'{text}' is not an IP address"),
             SpecError::Ports(text) => {
-                write!(f, "'{text}' is not a number of ports: it runs from 1 to {MAX_PORTS}")
+                write!(f, "'{text}' is not a number of ports: write 1 to {MAX_PORTS}")
             }
             SpecError::Proxy(error) => error.fmt(f),
             SpecError::ProxyPorts => f.write_str(
                 "'ports' excludes a proxy, which chooses the ports that the server sees: remove \
-                 it, or add several paths",
+                 'ports', or add several paths",
             ),
             SpecError::None => f.write_str("no path is given: name at least one"),
-            SpecError::SameName(name) => write!(f, "two paths are called '{name}'"),
+            SpecError::SameName(name) => write!(f, "two paths are called '{name}': rename one"),
         }
     }
 }
@@ -177,17 +180,30 @@ impl fmt::Display for Fault {
             Fault::NoDevice(device, others) => {
                 write!(f, "there is no interface '{device}'; there are {}", others.join(", "))
             }
-            Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
+            Fault::DeviceDown(device) => {
+                write!(f, "the interface '{device}' is down: connect it, or remove the path")
+            }
             Fault::NoTunnel(device, file) => {
                 let file = invocation(Path::new(file));
                 write!(f, "the tunnel '{device}' is not up; start it: wg-quick up {file}")
             }
             Fault::NoTunnelFile(device, file) => {
-                write!(f, "there is no file '{file}', and no tunnel '{device}' that is up")
+                write!(
+                    f,
+                    "there is no file '{file}', and no tunnel '{device}' is up: correct the \
+                     file's name"
+                )
             }
-            Fault::ForeignAddress(ip) => write!(f, "{ip} is not an address of this machine"),
+            Fault::ForeignAddress(ip) => write!(
+                f,
+                "{ip} is not an address of this machine: 'ip address' lists those that are"
+            ),
             Fault::Family(source, server) => {
-                write!(f, "{source} cannot reach the server {server}: one is IPv4, the other IPv6")
+                write!(
+                    f,
+                    "{source} cannot reach the server {server}, because one is IPv4 and the \
+                     other IPv6: use addresses of the same kind"
+                )
             }
             Fault::NoZone(server) => write!(
                 f,
@@ -195,15 +211,24 @@ impl fmt::Display for Fault {
                  [{server}%eth0]:PORT"
             ),
             Fault::WrongZone(server, device) => {
-                write!(f, "the link-local server {server} is not on the link of '{device}'")
+                write!(
+                    f,
+                    "the link-local server {server} is not on the network of '{device}': use its \
+                     own interface for this path"
+                )
             }
             Fault::Inward(server, device) => {
-                write!(f, "'{device}' does not lead to {server}, which is this machine itself")
+                write!(
+                    f,
+                    "'{device}' has no route to {server}, which is this machine itself: use \
+                     if:lo"
+                )
             }
             Fault::Outward(server, device) => {
                 write!(
                     f,
-                    "'{device}' and its addresses never reach another machine such as {server}"
+                    "'{device}' reaches only this machine itself, not the server {server}: use \
+                     another interface"
                 )
             }
             Fault::NoRouteBy(server, device) => write!(
@@ -215,13 +240,16 @@ impl fmt::Display for Fault {
             Fault::SameEgress(other) => write!(
                 f,
                 "leaves by the same interface with the same address as path '{other}', so an \
-                 observer there sees both (--same-egress allows it)"
+                 observer there sees both: remove one, or add --same-egress"
             ),
             Fault::Route(server, RouteError::Forbidden) => {
-                write!(f, "a routing rule forbids the way to {server}")
+                write!(
+                    f,
+                    "a routing rule of this machine forbids packets to {server} ('ip rule show')"
+                )
             }
             Fault::Route(server, error) => write!(f, "{error} to {server}"),
-            Fault::Io(error) => write!(f, "the kernel does not list its interfaces: {error}"),
+            Fault::Io(error) => write!(f, "cannot list this machine's interfaces: {error}"),
         }
     }
 }

@@ -426,21 +426,22 @@ impl Machine {
         let leaves = link.map_or("?", |link| &link.name);
         if route.assumed {
             return Some(format!(
-                "no route by '{leaves}': assuming that the server is on its link"
+                "no route by '{leaves}': assuming that the server is on the same network"
             ));
         }
         if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
             return Some(format!(
-                "{ip} belongs to '{home}', but leaves by '{leaves}': add a routing rule for that \
-                 address"
+                "packets from {ip}, an address of '{home}', leave by '{leaves}': add a routing \
+                 rule for that address"
             ));
         }
         let chosen = spec.device.is_some();
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "leaves by the tunnel '{leaves}'; if that is the tunnel to be split, its packets \
-                 loop: name the interface under it (if:DEVICE), or give --fwmark the tunnel's mark"
+                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its packets \
+                 go round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
+                 give --fwmark the tunnel's mark"
             )
         })
     }

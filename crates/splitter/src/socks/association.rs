@@ -219,7 +219,7 @@ mod tests {
     fn a_port_where_nothing_listens_is_told_as_that() {
         let nobody = SilentPort::new();
         let told = associate(&reach(nobody.at), None).unwrap_err().to_string();
-        assert_eq!(told, "does not listen there (connection refused)");
+        assert_eq!(told, "does not listen at this address (connection refused)");
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
         let cases: [(&[&[u8]], bool, &str); 11] = [
             (&[b"\x05\xff"], false, "wants a user name and a password"),
             (&[b"\x05\x02"], false, "wants a user name and a password"),
-            (&[b"\x05\xff"], true, "takes neither"),
+            (&[b"\x05\xff"], true, "accepts neither"),
             (&[b"\x05\x01"], true, "not offered"),
             (&[b"\x05\x02", b"\x01\x01"], true, "refuses the user name or the password"),
             (&[b"\x05\0", b"\x05\x07\0\x01\0\0\0\0\0\0"], false, "does not relay UDP"),

@@ -66,26 +66,37 @@ impl fmt::Display for ProxyFault {
             ProxyFault::Name(error) => write!(f, "has a name that does not resolve: {error}"),
             ProxyFault::Password(what) => write!(f, "has no password: {what}"),
             ProxyFault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                f.write_str("does not listen there (connection refused)")
+                f.write_str("does not listen at this address (connection refused)")
             }
             ProxyFault::Connect(error) => write!(f, "cannot be reached: {error}"),
             ProxyFault::Timeout => f.write_str("does not answer in time"),
             ProxyFault::NotSocks(byte) => {
-                write!(f, "does not speak SOCKS5 (an answer of its begins with 0x{byte:02x})")
+                write!(
+                    f,
+                    "does not speak SOCKS5 (its answer begins with 0x{byte:02x}): check its \
+                     address and port"
+                )
             }
             ProxyFault::LoginWanted => f.write_str(
                 "wants a user name and a password: write socks5:USER@HOST:PORT, or 'user' and \
                  'password' in the file",
             ),
             ProxyFault::NoMethod => f.write_str(
-                "takes neither a user name and password nor clients without (it may want GSSAPI)",
+                "accepts neither a user name with a password nor clients without a login (it may \
+                 require GSSAPI, which is not supported)",
             ),
-            ProxyFault::LoginRefused => f.write_str("refuses the user name or the password"),
-            ProxyFault::NoUdp => f.write_str("does not relay UDP (it knows no UDP ASSOCIATE)"),
+            ProxyFault::LoginRefused => {
+                f.write_str("refuses the user name or the password: check both")
+            }
+            ProxyFault::NoUdp => {
+                f.write_str("does not relay UDP (no UDP ASSOCIATE): use another proxy")
+            }
             ProxyFault::Refused(why) => write!(f, "refuses to relay UDP: {why}"),
-            ProxyFault::HungUp => f.write_str("hangs up in the middle of the dialogue"),
-            ProxyFault::Garbage(what) => write!(f, "answers what SOCKS5 does not allow: {what}"),
-            ProxyFault::Io(error) => write!(f, "breaks off: {error}"),
+            ProxyFault::HungUp => f.write_str("closed the connection during the SOCKS5 handshake"),
+            ProxyFault::Garbage(what) => {
+                write!(f, "sent an answer that SOCKS5 does not allow: {what}")
+            }
+            ProxyFault::Io(error) => write!(f, "closed the connection: {error}"),
             ProxyFault::Lost => f.write_str("has closed its connection or its relay"),
         }
     }

@@ -89,7 +89,7 @@ impl Login {
             })?,
         };
         if !(1..=LONGEST).contains(&password.len()) {
-            return Err(missing(format!("it has to have 1 to {LONGEST} bytes")));
+            return Err(missing(format!("a password has 1 to {LONGEST} bytes")));
         }
         Ok(Credentials { user: self.user.clone(), password })
     }
@@ -157,8 +157,8 @@ impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProxyError::Form => f.write_str(
-                "that is not a proxy: write HOST:PORT or USER@HOST:PORT, with an IPv6 address in \
-                 brackets",
+                "this is not a proxy's address: write HOST:PORT or USER@HOST:PORT, with an IPv6 \
+                 address in brackets",
             ),
             ProxyError::Length => {
                 write!(f, "a proxy's user name and password have 1 to {LONGEST} bytes each")

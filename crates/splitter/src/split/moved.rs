@@ -81,7 +81,8 @@ impl Driver<'_> {
             Move::Stays => {}
             Move::Goes(server) => {
                 self.report.screen.warn(&format!(
-                    "session {number}: the server is at {server} now, not at {present}: it moves"
+                    "session {number}: the server is at {server} now, not at {present}: the \
+                     session follows it"
                 ));
                 self.uplinks.servers.insert(session, server);
                 self.uplinks.sockets.retire_session(now, session);
@@ -90,8 +91,8 @@ impl Driver<'_> {
                 self.settle(now);
             }
             Move::Left(server) => self.report.screen.warn(&format!(
-                "session {number}: the server is at {server} now, not at {present}: its client has to \
-                 begin a new session"
+                "session {number}: the server is at {server} now, not at {present}: restart the \
+                 client, so that it begins a new session"
             )),
         }
     }

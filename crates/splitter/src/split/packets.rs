@@ -26,7 +26,12 @@ impl Driver<'_> {
     pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
         let Some(door) = self.door.interface() else { return Ok(()) };
         let read = door.read();
-        read.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        read.map_err(|error| {
+            Failure::System(
+                "another program removed the interface of --tun (start the splitter again)",
+                error,
+            )
+        })?;
         // It is lent to what the core wants sent, and comes back at the end.
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
@@ -137,7 +142,7 @@ impl Driver<'_> {
     /// The machine's routes keep up with the paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
-            self.report.screen.warn(&format!("the routes do not follow the paths: {error}"));
+            self.report.screen.warn(&format!("the routes cannot be adapted to the paths: {error}"));
         }
     }
 }

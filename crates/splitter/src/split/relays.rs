@@ -85,8 +85,11 @@ impl Driver<'_> {
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
         {
             // Unwatched, its end would show when it is taken, and no sooner.
-            let warning =
-                format!("path '{}': its proxy cannot be watched", self.uplinks.ways.of(path).name);
+            let warning = format!(
+                "path '{}': the connection to its proxy cannot be watched, so its loss is \
+                 noticed late",
+                self.uplinks.ways.of(path).name
+            );
             self.report.warn(Some(warning));
         }
     }
@@ -187,7 +190,7 @@ impl Driver<'_> {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
             let name = &self.uplinks.ways.of(look.path).name;
-            self.report.screen.warn(&format!("path '{name}': {moved}; sessions go on"));
+            self.report.screen.warn(&format!("path '{name}': {moved}; sessions continue"));
         }
         let broken = self.uplinks.proxies.on_look(now, look);
         self.tell_path(now, look.path, broken);

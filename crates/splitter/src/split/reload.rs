@@ -184,7 +184,9 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("pcap-size", *pcap_limits != new.pcap_limits),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
-        Some((name, _)) => Err(format!("'{name}' cannot change in a running splitter: restart it")),
+        Some((name, _)) => {
+            Err(format!("'{name}' cannot change while the splitter runs: restart the splitter"))
+        }
         None => Ok(()),
     }
 }

@@ -25,7 +25,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
             Err(error) if is_forbidden(&error) => {
                 return Err(Failure::Forbidden(blame(egress, &options, &error)));
             }
-            Err(error) => warnings.push(format!("path '{}': no socket yet: {error}", egress.name)),
+            Err(error) => {
+                warnings.push(format!("path '{}': cannot open a socket yet: {error}", egress.name))
+            }
             Ok(()) => {}
         }
     }
@@ -179,6 +181,8 @@ mod tests {
         let mut egresses = egresses("127.0.0.1:9".parse().unwrap());
         egresses[0].source = Some("192.0.2.7".parse().unwrap());
         let warnings = try_paths(&egresses, None).unwrap();
-        assert!(warnings.len() == 1 && warnings[0].starts_with("path 'a': no socket yet: "));
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with("path 'a': cannot open a socket yet: ")
+        );
     }
 }

@@ -35,8 +35,8 @@ impl Warnings {
     pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
         (!replace(&mut self.no_files, true)).then(|| {
             format!(
-                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; \
-                 raise 'ulimit -n'"
+                "no file descriptors left ({limit} allowed), so new sessions cannot use all \
+                 paths: raise the limit (ulimit -n)"
             )
         })
     }
@@ -50,10 +50,9 @@ impl Warnings {
         (!replace(&mut self.unsuitable, true)).then(|| {
             let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
             format!(
-                "the server is now at {}, where the paths do not lead (they were chosen for \
-                 {chosen_for}): new sessions wait in vain until its name has such an address \
-                 again, \
-                 or the splitter is restarted",
+                "the server is now at {}, which the paths do not reach (they were chosen for \
+                 {chosen_for}): restart the splitter; until then new sessions get no answer, \
+                 unless the server's name gets an address that they reach",
                 list.join(", ")
             )
         })
@@ -90,9 +89,9 @@ impl Warnings {
             let what = packet::describe(packet);
             let cure = match what.strip_prefix("UDP to port ") {
                 Some(port) => format!("add --udp {port}, or route it elsewhere"),
-                None => "route it elsewhere, or let --route pin it to a path".to_owned(),
+                None => "route it elsewhere, or add --route, which keeps it on one path".to_owned(),
             };
-            format!("a route sends {what} into the interface, where it is refused: {cure}")
+            format!("a route sends {what} into the interface, which refuses it: {cure}")
         })
     }
 
@@ -110,7 +109,7 @@ impl Warnings {
         self.narrow.insert(path).then(|| {
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(
-                "path '{name}': {router} reports MTU {mtu}: longer datagrams than {} bytes may \
+                "path '{name}': {router} reports MTU {mtu}: datagrams of more than {} bytes may \
                  be lost there (if so, lower the MTU of the tunnel or program)",
                 mtu.saturating_sub(headers)
             )
@@ -143,7 +142,7 @@ mod tests {
         let ends = ["10.0.0.1:9", "192.0.2.1:5000"].map(|end| end.parse().unwrap());
         packet::write(&mut packet, ends[0], ends[1], 0, b"x").unwrap();
         let mut warnings = Warnings::default();
-        let told = "a route sends UDP to port 5000 into the interface, where it is refused: add \
+        let told = "a route sends UDP to port 5000 into the interface, which refuses it: add \
                     --udp 5000, or route it elsewhere";
         assert_eq!(warnings.unsplit(&packet).as_deref(), Some(told));
         assert_eq!(warnings.unsplit(&packet), None);
@@ -158,10 +157,10 @@ mod tests {
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
         let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
         assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
-        assert!(text.contains("longer datagrams than 1372 bytes"), "{text}");
+        assert!(text.contains("datagrams of more than 1372 bytes"), "{text}");
         assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
         let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();
-        assert!(other.contains("longer datagrams than 1352 bytes"), "{other}");
+        assert!(other.contains("datagrams of more than 1352 bytes"), "{other}");
     }
 
     #[test]

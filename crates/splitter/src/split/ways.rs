@@ -53,10 +53,10 @@ impl fmt::Display for Moved {
                 write!(f, "its address changed from {before} to {now}")?;
             }
             [None, Some(now)] => write!(f, "its address is {now}")?,
-            _ => f.write_str("it leaves by another way")?,
+            _ => f.write_str("it has another route")?,
         }
         match &self.device {
-            Some(device) => write!(f, ", at the interface {device}"),
+            Some(device) => write!(f, ", on the interface {device}"),
             None => Ok(()),
         }
     }
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(told(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
         let looks = ways.learn(AT, Ok(other.into_iter().map(Ok).collect()));
-        let moved = "it leaves by another way, at the interface wlan1".to_owned();
+        let moved = "it has another route, on the interface wlan1".to_owned();
         assert_eq!(told(&looks), [None, Some(moved)]);
     }
 

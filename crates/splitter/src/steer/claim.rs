@@ -125,7 +125,7 @@ fn adopts(plan: &Plan, left: &Notes) -> bool {
 
 fn undone(notes: &Notes) -> String {
     let Notes { process, tun, .. } = notes;
-    format!("undid what process {process} left behind when it was killed (--tun {tun})")
+    format!("undid the changes that process {process} (--tun {tun}) left when it was killed")
 }
 
 /// What a run by this plan is to undo, but for settings.

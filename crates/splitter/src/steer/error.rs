@@ -55,36 +55,36 @@ impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SteerError::Forbidden => f.write_str(
-                "--tun needs root (CAP_NET_ADMIN, with --netns CAP_SYS_ADMIN too); without root, \
-                 one \
-                 program at a time can use the splitter by a local port: --listen 127.0.0.1:PORT \
-                 --to \
-                 HOST:PORT",
+                "--tun needs root (CAP_NET_ADMIN, with --netns CAP_SYS_ADMIN too). Without root, \
+                 one program at a time can use the splitter through a local port: --listen \
+                 127.0.0.1:PORT --to HOST:PORT",
             ),
             SteerError::NoNft => f.write_str(
                 "--route needs the program nft: install the package nftables, or remove --route \
                  and route packets into the interface yourself",
             ),
             SteerError::Running(tun, process) => {
-                write!(f, "--tun {tun}: process {process} runs with this interface already")
+                write!(
+                    f,
+                    "--tun {tun}: process {process} already uses this interface: stop it, or \
+                     choose another name"
+                )
             }
             SteerError::Interface(name) => write!(
                 f,
-                "--tun {name}: there is an interface of this name, and it is not ours: choose \
-                 another \
-                 name, or remove it ('ip link delete {name}')"
+                "--tun {name}: an interface of this name exists, which no splitter made: choose \
+                 another name, or remove it ('ip link delete {name}')"
             ),
             SteerError::Namespace(name) => write!(
                 f,
-                "--netns {name}: there is a namespace of this name, and it is not ours: choose \
-                 another \
-                 name, or remove it ('ip netns delete {name}')"
+                "--netns {name}: a namespace of this name exists, which no splitter made: choose \
+                 another name, or remove it ('ip netns delete {name}')"
             ),
             SteerError::Occupied(what) => write!(f, "--route: {what}; remove it first"),
             SteerError::Resolver(file) => write!(
                 f,
-                "--netns: '{}' exists already, and it is not ours: remove it, or choose another \
-                 name",
+                "--netns: '{}' exists already, and no splitter made it: remove it, or choose \
+                 another name",
                 file.display()
             ),
             SteerError::Slots => write!(
@@ -92,15 +92,15 @@ impl fmt::Display for SteerError {
                 "--tun: this machine runs {SLOTS} splitters already, which is the most: stop one"
             ),
             SteerError::NoExit => f.write_str(
-                "--route: no path leaves by an interface of this machine, so there is none for \
-                 what is \
-                 not split: add one (if:DEVICE), or remove --route",
+                "--route: traffic that is not split needs a path that leaves by an interface of \
+                 this machine: add one (if:DEVICE), or remove --route",
             ),
-            SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most"),
+            SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most: remove some"),
             SteerError::Lost(error) => write!(
                 f,
-                "another program removed our rules, and they cannot be set again ({error}): \
-                 their traffic goes nowhere until 'anabranch split --restore' or the next start"
+                "another program removed the splitter's routing rules, and they cannot be set \
+                 again ({error}): the traffic of these rules is dropped until 'anabranch split \
+                 --restore' or the next start"
             ),
             SteerError::System(what, error) => write!(f, "{what}: {error}"),
         }

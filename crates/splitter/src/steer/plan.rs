@@ -171,7 +171,7 @@ impl Plan {
         let mut lines = vec![
             format!("interface '{tun}'{place}, MTU {}", self.mtu),
             match &self.request.inner {
-                None => format!("split: UDP to the ports {ports}, and WireGuard to any"),
+                None => format!("split: UDP to the ports {ports}, and WireGuard to any port"),
                 Some(Inner { four, six }) => {
                     format!(
                         "split: all packets; they go through the far end, from {four} and {six}"
@@ -182,9 +182,9 @@ impl Plan {
         if self.request.pins() {
             lines.extend(self.describe_routes());
         } else if *route {
-            lines.push("routes: all of the namespace leads into the interface".to_owned());
+            lines.push("routes: all traffic of the namespace goes into the interface".to_owned());
         } else {
-            lines.push("routes: none changes without --route".to_owned());
+            lines.push("routes: unchanged (--route changes them)".to_owned());
         }
         if let Some(MadeFile { path, .. }) = self.resolver() {
             let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
@@ -199,7 +199,10 @@ impl Plan {
         let whose =
             if self.request.netns.is_some() { "of the namespace" } else { "of this machine" };
         let mut lines = vec![
-            format!("all else {whose}: each flow pinned to one of {}", self.devices().join(", ")),
+            format!(
+                "all other traffic {whose}: each connection is kept on one of {}",
+                self.devices().join(", ")
+            ),
             format!(
                 "rules of priority {} to {}, tables {:#x} to {:#x}, marks of the same numbers",
                 priorities.start,
@@ -208,7 +211,7 @@ impl Plan {
                 tables.end - 1
             ),
             format!(
-                "nftables table inet {}, and inet {} for as long as this runs",
+                "nftables table inet {}, and inet {} while the splitter runs",
                 slot.ruleset(),
                 slot.guard()
             ),
@@ -301,15 +304,16 @@ impl Plan {
         let routes = policy::routes_in(tables).map_err(&ask)?;
         if let Some(FoundRoute { table, .. }) = routes.iter().find(|route| !route.ours) {
             return Err(SteerError::Occupied(format!(
-                "a route exists already in the table {table:#x}, which is not ours ('ip route show table \
-                 {table:#x}')"
+                "a route exists already in the table {table:#x}, which no splitter made ('ip \
+                 route show table {table:#x}')"
             )));
         }
         let rules = policy::rules().map_err(&ask)?;
         let strange = |rule: &&policy::FoundRule| !rule.ours && priorities.contains(&rule.priority);
         if let Some(rule) = rules.iter().find(strange) {
             return Err(SteerError::Occupied(format!(
-                "a routing rule of priority {} exists already, which is not ours ('ip rule show')",
+                "a routing rule of priority {} exists already, which no splitter made ('ip rule \
+                 show')",
                 rule.priority
             )));
         }

@@ -94,7 +94,7 @@ impl Steering {
             steering
                 .count()
                 .err()
-                .map(|error| format!("what is pinned to paths is not counted: {error}")),
+                .map(|error| format!("connections kept on one path are not counted: {error}")),
         );
         Ok((steering, tun, warnings))
     }
@@ -192,8 +192,8 @@ impl Steering {
         }
         if missing > 0 {
             kept.told.push(format!(
-                "another program removed {missing} of our routing rules and routes: they are set \
-                 again"
+                "another program removed {missing} of the splitter's routing rules and routes: \
+                 they are set again"
             ));
         }
         let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
@@ -416,7 +416,10 @@ impl Drop for Steering {
 
 #[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
 fn unguarded(error: io::Error) -> String {
-    format!("a flush of all nftables rules opens a gap for an instant: {error}")
+    format!(
+        "if another program removes all nftables rules, traffic can bypass the splitter for an \
+         instant: {error}"
+    )
 }
 
 /// Whether an error says only that the system has too much to do just now.

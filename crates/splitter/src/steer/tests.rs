@@ -402,7 +402,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
         refused("a route exists already in the table 0xab0001");
         ip("route del default dev p0 table 11206657");
         let (running, _tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
-        refused("runs with this interface already");
+        refused("already uses this interface");
         running.lower().unwrap();
     });
 }

@@ -23,8 +23,8 @@ impl FromStr for PeerChoice {
             // 32 bytes in base64.
             _ if text.len() == 44 && text.ends_with('=') => Ok(PeerChoice::Key(text.to_owned())),
             _ => Err(format!(
-                "'{text}' names no peer: write its place among the file's peers (1, 2, …) or its \
-                 public key"
+                "'{text}' names no peer: write its position among the file's peers (1, 2, …) or \
+                 its public key"
             )),
         }
     }
@@ -58,7 +58,8 @@ pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
         (Some(_), Some(_)) => {
             Err(format!("several peers have an Endpoint; choose one with --peer: {}", told(peers)))
         }
-        _ => Err("no peer has an Endpoint, so there is no server to split towards".to_owned()),
+        _ => Err("no peer has an Endpoint, so there is no server to split to: add an Endpoint"
+            .to_owned()),
     }
 }
 

@@ -173,8 +173,9 @@ impl WgQuick {
         let of =
             |name| self.settings().find(move |(_, at, key, _)| *at == section && key.name == name);
         let public_key = of("PublicKey").map(|(_, _, _, value)| value.to_owned());
-        let public_key = public_key
-            .ok_or_else(|| ConfError::new(&self.file, Some(line), "this peer has no PublicKey"))?;
+        let public_key = public_key.ok_or_else(|| {
+            ConfError::new(&self.file, Some(line), "this peer has no PublicKey: add it")
+        })?;
         let endpoint = of("Endpoint").map(|(line, _, _, value)| {
             endpoint(value).map_err(|message| ConfError::new(&self.file, Some(line), message))
         });
@@ -216,10 +217,14 @@ impl Reader<'_> {
             return self.header(word);
         }
         let Some((key, value)) = meant.split_once('=') else {
-            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
         };
-        let (kind, section) =
-            self.section.ok_or_else(|| self.error("a setting before the first [Section]"))?;
+        let (kind, section) = self.section.ok_or_else(|| {
+            self.error(
+                "this setting stands before the first [Section]: move it below [Interface] or \
+                 [Peer]",
+            )
+        })?;
         let key = self.key(kind, key.trim())?;
         let value = self.value(key, value.trim(), meant)?;
         self.check_once(key, section)?;
@@ -244,7 +249,7 @@ impl Reader<'_> {
         }
         let telling = word.len() <= LONGEST_WORD && word.chars().all(|c| c.is_ascii_alphanumeric());
         if word.is_empty() || !telling {
-            return Err(self.error("neither a [Section] nor KEY = VALUE"));
+            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
         }
         if kind.other().key(word).is_some() {
             let (right, wrong) = (kind.other().header(), kind.header());
@@ -260,7 +265,9 @@ impl Reader<'_> {
     fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
         // wg takes an empty list of networks; an empty hook is nothing to run.
         if value.is_empty() && !key.repeats {
-            return Err(self.error(format!("{} has no value", key.name)));
+            return Err(
+                self.error(format!("{} has no value: write one, or remove the line", key.name))
+            );
         }
         let start = value.as_ptr() as usize - line.as_ptr() as usize;
         Ok(start..start + value.len())
@@ -299,7 +306,7 @@ fn mark(text: &str) -> Result<Option<u32>, ()> {
 
 fn wanted(key: &str) -> &'static str {
     match key {
-        "ListenPort" => "is not a port: it runs from 0 to 65535",
+        "ListenPort" => "is not a port: write 0 to 65535",
         "S4" => "is neither a number of bytes nor a range of two",
         "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
         _ => "is not a number above 0",
@@ -309,7 +316,7 @@ fn wanted(key: &str) -> &'static str {
 fn endpoint(text: &str) -> Result<Target, String> {
     let port = text.rsplit_once(':').map(|(_, port)| port);
     if let Some(port) = port.filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(format!("Endpoint: '{port}' is not a port: it runs from 1 to 65535"));
+        return Err(format!("Endpoint: '{port}' is not a port: write 1 to 65535"));
     }
     text.parse().map_err(|error| format!("Endpoint: {error}"))
 }

@@ -75,7 +75,11 @@ fn each_mistake_is_told_with_its_line() {
             "f.conf:2: the key `Endpoint` belongs to [Peer], not to [Interface]",
         ),
         ("[Pear]\n", "f.conf:1: an unknown section: there are [Interface] and [Peer]"),
-        ("MTU = 1\n", "f.conf:1: a setting before the first [Section]"),
+        (
+            "MTU = 1\n",
+            "f.conf:1: this setting stands before the first [Section]: move it below [Interface] \
+             or [Peer]",
+        ),
         ("[Interface]\n[Interface]\n", "f.conf:2: a second [Interface]: a file describes one"),
         (
             "[Interface]\nMTU = 1\n\nmtu = 2\n",
@@ -85,7 +89,7 @@ fn each_mistake_is_told_with_its_line() {
         ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value"),
         (
             "[Interface]\nListenPort = 65536\n",
-            "f.conf:2: ListenPort: '65536' is not a port: it runs from 0 to 65535",
+            "f.conf:2: ListenPort: '65536' is not a port: write 0 to 65535",
         ),
         (
             "[Interface]\nFwMark = red\n",
@@ -94,19 +98,19 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:0\n",
-            "f.conf:3: Endpoint: '0' is not a port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: '0' is not a port: write 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:https\n",
-            "f.conf:3: Endpoint: 'https' is not a port: it runs from 1 to 65535",
+            "f.conf:3: Endpoint: 'https' is not a port: write 1 to 65535",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h\n",
             "f.conf:3: Endpoint: 'h' is not a server: write HOST:PORT, with an IPv6 address in \
              brackets",
         ),
-        ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey"),
-        ("[Interface]\n\u{1b}[2J\n", "f.conf:2: neither a [Section] nor KEY = VALUE"),
+        ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey: add it"),
+        ("[Interface]\n\u{1b}[2J\n", "f.conf:2: this line is neither a [Section] nor KEY = VALUE"),
     ];
     for (text, message) in cases {
         assert_eq!(error(text), message);
@@ -133,7 +137,10 @@ fn no_message_and_no_debug_form_tells_a_secret() {
 fn the_peer_is_asked_for_where_two_would_do() {
     let none = parse("[Interface]\n[Peer]\nPublicKey = a\n");
     let message = none.peer(None).unwrap_err().to_string();
-    assert_eq!(message, "f.conf: no peer has an Endpoint, so there is no server to split towards");
+    assert_eq!(
+        message,
+        "f.conf: no peer has an Endpoint, so there is no server to split to: add an Endpoint"
+    );
     let two = "[Peer]\nPublicKey=aa=\nEndpoint=h:1\n[Peer]\nPublicKey=bb=\n[Peer]\nPublicKey=cc=\nEndpoint=i:2\n";
     let two = parse(two);
     let ends = "1 (aa=, h:1), 3 (cc=, i:2)";

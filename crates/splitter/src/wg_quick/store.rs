@@ -25,7 +25,10 @@ impl WgQuick {
         let file = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
         file.map_err(|error| blame(unreadable(&error)))?;
         if bytes.len() as u64 > LARGEST {
-            return Err(blame(format!("larger than {} MiB: no wg-quick file", LARGEST >> 20)));
+            return Err(blame(format!(
+                "larger than {} MiB, so not a wg-quick file",
+                LARGEST >> 20
+            )));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -39,8 +42,8 @@ impl WgQuick {
 fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "may not be read: files with keys are often for root alone, so run this as its owner \
-             or as root, or use a copy"
+            "this user may not read it: run the command as the file's owner or as root, or use a \
+             copy"
                 .to_owned()
         }
         _ => format!("cannot be read: {error}"),
@@ -66,7 +69,9 @@ impl Write {
         if let (Ok(old), Ok(new)) = (fs::canonicalize(source), fs::canonicalize(target))
             && old == new
         {
-            return Err(blame("is the file that is read; its Endpoint would be lost".into()));
+            return Err(blame(
+                "is the file of --wg, whose Endpoint would be lost: name another file".into(),
+            ));
         }
         if target.file_name().is_none() || target.is_dir() {
             return Err(blame("is a directory: name a file".into()));
@@ -156,7 +161,10 @@ mod tests {
             "{error}"
         );
         let error = begin(&source, true).unwrap_err().to_string();
-        assert!(error.ends_with("is the file that is read; its Endpoint would be lost"), "{error}");
+        assert!(
+            error.ends_with("is the file of --wg, whose Endpoint would be lost: name another file"),
+            "{error}"
+        );
         begin(&target, true).unwrap().finish("c").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "c");
         assert_eq!(names(folder.path()).len(), 2);
@@ -184,9 +192,11 @@ mod tests {
         assert!(error(folder.path()).contains(": cannot be read: Is a directory"));
         fs::write(&path, b"[Interface]\n# \xe4\n").unwrap();
         assert!(error(&path).ends_with("a.conf:2: not text in UTF-8"));
-        assert!(error(Path::new("/dev/zero")).ends_with("larger than 4 MiB: no wg-quick file"));
+        assert!(
+            error(Path::new("/dev/zero")).ends_with("larger than 4 MiB, so not a wg-quick file")
+        );
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        assert!(unreadable(&denied).contains("run this as its owner or as root"));
+        assert!(unreadable(&denied).contains("as the file's owner or as root"));
     }
 
     #[test]

@@ -40,13 +40,19 @@ fn words(news: &News) -> String {
             format!("client '{client}' connected from {from} to '{server}'")
         }
         News::NoServer { client, server } if server.is_empty() => {
-            format!("client '{client}' names no server: it needs --behind NAME")
+            format!("client '{client}' names no server: start its splitter with --behind NAME")
         }
         News::NoServer { client, server } if server == INTERFACE => {
-            format!("client '{client}' sends IP packets, but there is no interface here: see --tun")
+            format!(
+                "client '{client}' sends IP packets, but this far end has no interface: add \
+                 --tun NAME"
+            )
         }
         News::NoServer { client, server } => {
-            format!("client '{client}' asks for server '{server}', which --to does not name")
+            format!(
+                "client '{client}' asks for server '{server}', which --to does not name: correct \
+                 one of them"
+            )
         }
         News::Ended { client } => format!("client '{client}' disconnected"),
         News::PathUp { client, path, from } => {

@@ -182,8 +182,9 @@ fn section(part: &Part<'_>) -> Markup {
                 (runs::closely(part))
             } @else {
                 p.muted {
-                    "These are loads of a data set: the times of each count from its own beginning, \
-                     so that they have no course together. Single loads have theirs."
+                    "These are page loads of a data set. The times of each count from its own \
+                     beginning, so that they have no common time line. Each single load has one, \
+                     below."
                 }
             }
             (runs::lengths(part))

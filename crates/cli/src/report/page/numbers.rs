@@ -15,7 +15,8 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
         figure.shares {
             figcaption {
                 h3 { "Shares" }
-                p { "Who saw how much: the whole bar is all " (part.units.plural()) " that went that way." }
+                p { "How much each observer saw: the whole bar is all " (part.units.plural()) " \
+                     in that direction." }
             }
             div.ways { @for way in Direction::BOTH { (bar(part, way)) } }
         }

@@ -18,11 +18,12 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
             figcaption {
                 h3 { "Rate over time" }
                 @if let Some(text) = in_clear(part.facts) {
-                    p { strong { "Not hidden:" } " " (text) " That is the grey area's shape, in packets." }
+                    p { strong { "Not hidden:" } " " (text) " So every observer learns the shape \
+                                                             of the grey area, in packets." }
                 }
                 p {
-                    "The grey area is all that went that way. Below it, on the same scale, is what each path carried \
-                     of it. Each step is " (span(part.course.step))
+                    "The grey area is all traffic in that direction. Below it, on the same \
+                     scale, is the part that each path carried. Each step is " (span(part.course.step))
                     " long; time counts from the first " (part.units.one()) "."
                 }
             }
@@ -105,7 +106,7 @@ fn numbers(part: &Part<'_>) -> Markup {
     };
     let rows: Vec<Vec<String>> = (0..steps).step_by(chunk).map(row).collect();
     figures::numbers(
-        &format!("Mean rates in stretches of {}", span(step * chunk as f64)),
+        &format!("Mean rates over intervals of {}", span(step * chunk as f64)),
         &head,
         &rows,
     )

@@ -32,7 +32,7 @@ pub(super) fn closely(part: &Part<'_>) -> Markup {
     html! {
         figure.closely {
             figcaption {
-                h3 { "Switches" @if !all { ", from near" } }
+                h3 { "Switches" @if !all { ", in detail" } }
                 p {
                     @if all { "The whole session, run by run. " }
                     @else { "The first " (span(lasts)) ", run by run. " }
@@ -109,15 +109,16 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
             figcaption {
                 h3 { "Lengths of runs" }
                 p {
-                    "A run is what an observer sees in one piece: all that goes one way by his path before another \
-                     path takes over. The taller a bar, the more of what he saw came in runs of that length; the scale \
-                     is "
+                    "A run is a group of consecutive packets in one direction on one path, \
+                     before another path takes over. The taller a bar, the more of what the \
+                     observer saw was in runs of that length. The scale is "
                     @match measure {
                         Measure::Time => { "the time from a run's first " (part.units.one()) " to its last" }
                         Measure::Packets => { "the number of " (part.units.plural()) " in a run" }
                     }
-                    ", each mark ten times the one before. At a switch, what is still under way by the old path \
-                     arrives mixed with what comes by the new one: that makes many short runs of few "
+                    ", each mark ten times the one before. When the path changes, packets that \
+                     are still under way on the old path arrive mixed with those of the new one; \
+                     this makes many short runs of few "
                     (part.units.plural()) "."
                 }
             }
@@ -237,7 +238,7 @@ fn edge(class: usize, measure: Measure) -> String {
 fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     let mut head = vec![match shown.measure {
         Measure::Time => "in runs that lasted".to_owned(),
-        Measure::Packets => format!("in runs of so many {}", part.units.plural()),
+        Measure::Packets => format!("in runs of this many {}", part.units.plural()),
     }];
     let mut columns = Vec::new();
     for way in Direction::BOTH {

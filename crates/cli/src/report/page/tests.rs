@@ -38,9 +38,9 @@ fn a_split_session_is_told_in_plain_words() {
     for wanted in [
         "One session was split over 2 paths: 200 packets (155 kB) in 199 ms.",
         "the paths take turns; the path changes after every 5 packets",
-        "Nobody on a single path saw more than <b>50.0 %</b> of what came down",
+        "Nobody on a single path saw more than <b>50.0 %</b> of what the server sent",
         "What this page does not show",
-        "reads from the gaps",
+        "From gaps in the numbers, the observer",
         "<bdi>wlan</bdi>",
     ] {
         assert!(page.contains(wanted), "{wanted}\n{page}");

@@ -94,9 +94,9 @@ pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
             p.lead {
                 (what(summary, units)) " "
                 @if summary.paths.len() > 1 {
-                    "At each path, imagine somebody who records all that passes there: a phone company, the owner of a \
-                     hotspot, an internet provider. This page shows what each of these observers saw, and how much of \
-                     the whole that is."
+                    "Imagine an observer at each path who records everything that passes there: \
+                     a phone company, the owner of a hotspot, an internet provider. This page \
+                     shows what each of these observers saw, and how much of the whole that is."
                 }
             }
             @if summary.paths.len() > 1 { (sketch::sketch(facts, summary)) }
@@ -132,7 +132,7 @@ fn how(schedule: &str) -> Markup {
             (None, Some(every)) => { "; " (due(every)) "." }
             (None, None) => { "." }
         }
-        " The traffic of one path between two switches is called a run."
+        " The packets that go by one path until the path changes are called a run."
     }
 }
 
@@ -163,7 +163,7 @@ fn meaning(family: &str) -> Option<&'static str> {
 fn due(every: Every) -> String {
     let ms = |time: std::time::Duration| span(time.as_secs_f64());
     match every {
-        Every::Never => "the first choice stands".to_owned(),
+        Every::Never => "the path never changes".to_owned(),
         Every::Packets { mean, random: false } => {
             format!("the path changes after every {mean} packets")
         }
@@ -215,8 +215,8 @@ pub(super) fn of_part(part: &Part<'_>) -> Markup {
         }
         @if part.paths.len() > super::LANES {
             p.muted {
-                "Here and in the figures are the " (super::LANES) " first or busiest of " (part.paths.len())
-                " paths; the table has more."
+                "This list and the figures show the " (super::LANES) " first or busiest of " (part.paths.len())
+                " paths; the table shows more."
             }
         }
     }
@@ -227,10 +227,10 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
     let gap = path.up.longest_gap_ms.max(path.down.longest_gap_ms) / 1e3;
     html! {
         "The observer of " (named(path.path, &part.name(path.path))) " saw " b { (percent(path.down.share)) }
-        " of what came down and " b { (percent(path.up.share)) } " of what went up"
+        " of what the server sent and " b { (percent(path.up.share)) } " of what the client sent"
         @if path.up.bursts > 1 {
-            ". The client came to this path " (grouped(path.up.bursts)) " times"
-            @if gap > 0.0 { "; once it was silent for " (span(gap)) }
+            ". The client changed to this path " (grouped(path.up.bursts)) " times"
+            @if gap > 0.0 { "; the longest silence there was " (span(gap)) }
         }
         "."
     }
@@ -244,24 +244,28 @@ fn nobody(part: &Part<'_>) -> Markup {
     let whole = |way: Direction| most(way) > NEARLY_ALL;
     html! {
         @match (part.paths.len(), whole(Direction::Down), whole(Direction::Up)) {
-            (0, ..) => "The trace tells of no paths: this is what an observer of everything saw.",
+            (0, ..) => "The trace names no paths: this is what an observer of the whole traffic \
+                        saw.",
             (1, ..) => "There was one path only: its observer saw everything.",
             (_, true, true) => {
-                strong { "Hardly split:" } " one path carried " (percent(down)) " of what came down and one "
-                (percent(up)) " of what went up."
+                strong { "Hardly split:" } " one path carried " (percent(down)) " of what the \
+                     server sent, and one path "
+                (percent(up)) " of what the client sent."
             }
             (_, true, false) => {
-                strong { "The downlink was hardly split:" } " one path carried " (percent(down)) " of it. The server \
-                 went on answering there, whatever path the client sent by. Of the uplink nobody alone saw more than "
+                strong { "The downlink was hardly split:" } " one path carried " (percent(down)) " \
+                     of it. The server answered on that path, whatever path the client used. The \
+                     most that one observer saw of the uplink is "
                 b { (percent(up)) } "."
             }
             (_, false, true) => {
-                strong { "The uplink was hardly split:" } " one path carried " (percent(up)) " of it. Of the downlink \
-                 nobody alone saw more than " b { (percent(down)) } "."
+                strong { "The uplink was hardly split:" } " one path carried " (percent(up)) " \
+                     of it. The most that one observer saw of the downlink is " b { (percent(down)) } "."
             }
             _ => {
-                "Nobody on a single path saw more than " b { (percent(down)) } " of what came down, or more than "
-                b { (percent(up)) } " of what went up; none of them saw the whole."
+                "Nobody on a single path saw more than " b { (percent(down)) } " of what the \
+                     server sent, or more than "
+                b { (percent(up)) } " of what the client sent; no single observer saw the whole."
             }
         }
     }
@@ -279,26 +283,30 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
             h2 id="limits" { "What this page does not show" }
             ul {
                 li {
-                    strong { "What numbers in clear tell." } " Each packet of WireGuard (its counter) and of Mosh (its \
-                     nonce) bears a number that counts those of all paths: whoever sees one path reads from the gaps \
-                     how many packets all of them carried, each way, and when. Their share above says nothing of \
-                     that. QUIC masks its numbers (RFC 9001, 5.4), and a far end in front of the server hides \
-                     those of all (anabranch merge)."
+                    strong { "Packet numbers that are not encrypted." } " Each packet of \
+                         WireGuard (its counter) and of Mosh (its nonce) has a number that \
+                         counts the packets of all paths. From gaps in the numbers, the observer \
+                         of one path learns how many packets all paths carried in each \
+                         direction, and when. The shares above do not show this. QUIC encrypts \
+                         its numbers (RFC 9001, 5.4), and a far end in front of the server hides \
+                         the numbers of all protocols (anabranch merge)."
                 }
                 li {
-                    "How much can be guessed from what an observer saw. A part of a session may still give away what \
-                     the whole is; measuring that takes attacks on many traces, not a look at one."
+                    "How much can be guessed from what an observer saw. A part of a session may \
+                     still reveal what the session was. Only attacks on many traces can measure \
+                     that."
                 }
                 li {
-                    "Who sees more than one path. Whoever watches several of them, or the server's side, sees the sum \
-                     of these pictures."
+                    "What an observer of several paths sees. An observer of several paths, or of \
+                     the server's side, sees the sum of what is shown here."
                 }
                 li {
-                    "What was said and to whom. The trace holds times, sizes and directions; contents stay encrypted, \
-                     and addresses are not in it. The observers do see the addresses."
+                    "Contents and addresses. The trace holds times, sizes and directions, but no \
+                     contents and no addresses. The observers do see the addresses."
                 }
                 li {
-                    "What the network did on the way. Times are those at which this machine sent or received. "
+                    "What happened in the network. Times are those at which this machine sent or \
+                     received the packets. "
                     (sizes)
                 }
             }
@@ -325,7 +333,7 @@ mod tests {
             ("weighted:2 --every 80-120ms", "after 80 ms to 120 ms, at random"),
             ("evened --every grow:10-100ms --redraw 1s", "10 ms at the beginning of a load, later"),
             ("weights:0.5,0.5 --every 20p", "after every 20 packets"),
-            ("hywf --every never", "the first choice stands"),
+            ("hywf --every never", "the path never changes"),
         ];
         for (schedule, wanted) in cases {
             assert!(told(schedule).contains(wanted), "{}", told(schedule));

@@ -26,7 +26,11 @@ fn single(about: &Listening) -> Option<String> {
         return None;
     }
     let ports = about.egresses.iter().any(|egress| egress.ports > 1) || about.egresses.len() > 1;
-    let why = if ports { "; source ports of one address hide nothing from it" } else { "" };
+    let why = if ports {
+        "; several source ports of one address hide nothing from that observer"
+    } else {
+        ""
+    };
     let name = about.egresses.first().map_or("", |egress| &egress.name);
     Some(format!(
         "nothing is split: all traffic leaves by '{name}', whose observer sees everything{why}; \
@@ -37,17 +41,19 @@ fn single(about: &Listening) -> Option<String> {
 /// Returns the line with the largest payload that fits all paths, and a tunnel's MTU for it.
 pub(crate) fn mtu(about: &Listening) -> Option<String> {
     let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
-    Some(format!("largest UDP payload {payload} bytes; give a WireGuard tunnel the MTU {tunnel}"))
+    Some(format!(
+        "largest UDP payload {payload} bytes; set the MTU of a WireGuard tunnel to {tunnel}"
+    ))
 }
 
 /// What the observer of one path learns of the others from numbers in clear, and what to do.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let Family { title, guide, .. } = protocol.family();
     format!(
-        "{title} numbers its packets in clear: from the gaps, the observer of one path learns how \
-         many packets all paths carried in each direction, and when (docs/guide/{guide}.md); a \
-         far end in front of \
-         the server hides them ('anabranch merge', docs/guide/far-end.md)"
+        "{title} numbers its packets in clear: from gaps in the numbers, the observer of one \
+         path learns how many packets all paths carried in each direction, and when \
+         (docs/guide/{guide}.md); to hide the numbers, run a far end in front of the server \
+         ('anabranch merge', docs/guide/far-end.md)"
     )
 }
 
@@ -64,9 +70,9 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: at 100ms most servers keep 13 to 76 % of their \
-         speed, at 1s 81 to 96 %, but one path's observer then recognises 39 % of pages instead of \
-         18 %; with \
-         s2n-quic and aioquic --in-order 30ms keeps all (docs/guide/quic.md)"
+         speed. At 1s they keep 81 to 96 %, but the observer of one path then recognises 39 % of \
+         pages instead of 18 %. With s2n-quic and aioquic servers, --in-order 30ms keeps the \
+         whole speed (docs/guide/quic.md)"
     )
 }
 
@@ -79,8 +85,10 @@ pub(crate) fn unanswered(
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     let seconds = waited.as_secs();
     let why = match last {
-        Some(last) => format!(", last {}: is it gone, or has it moved?", clock(last)),
-        None => ": port, key, firewall?".to_owned(),
+        Some(last) => {
+            format!(", last answer at {}: has it stopped, or has its address changed?", clock(last))
+        }
+        None => ": check port, key and firewall".to_owned(),
     };
     format!("no answer from {server} for {seconds} s on any path{why}")
 }
@@ -93,8 +101,10 @@ pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
 
 /// Sessions whose servers are silent, in words.
 pub(crate) fn silent(silent: &Silent) -> String {
-    let last =
-        silent.last.map_or_else(|| "never before".to_owned(), |at| format!("last {}", clock(at)));
+    let last = silent.last.map_or_else(
+        || "no answer before".to_owned(),
+        |at| format!("last answer at {}", clock(at)),
+    );
     format!("silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
 }
 
@@ -107,21 +117,24 @@ fn clock(at: Time) -> String {
 /// Why a session keeps to one path.
 pub(crate) fn kept(why: Kept) -> String {
     match why {
-        Kept::Short => "shorter than a run".to_owned(),
+        Kept::Short => "it was shorter than a run".to_owned(),
         Kept::Handshake => "its QUIC handshake is not confirmed".to_owned(),
-        Kept::HandshakePath => "all of it belongs to the --handshake path".to_owned(),
+        Kept::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
         Kept::Protocol(protocol) => {
             format!("{} keeps to one path; --protocol any splits it", protocol.name())
         }
         Kept::OtherPaths => "no other path can carry it".to_owned(),
-        Kept::Schedule => "the schedule named no other path".to_owned(),
+        Kept::Schedule => "the schedule chose no other path".to_owned(),
     }
 }
 
 /// A server behind a far end that answers itself.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
-    format!("the far end answers, but the server behind it has not for {seconds} s: is it running?")
+    format!(
+        "the far end answers, but the server behind it has not answered for {seconds} s: check \
+         that the server runs"
+    )
 }
 
 /// What was learnt of a far end.
@@ -137,8 +150,8 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
         FarEndNews::Unanswered { waited } => {
             let seconds = waited.as_secs();
             format!(
-                "no answer from {far} for {seconds} s: key, port, firewall, or this machine's \
-                 clock?"
+                "no answer from {far} for {seconds} s: check key, port, firewall and this \
+                 machine's clock"
             )
         }
     }
@@ -148,7 +161,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
-        "far end: {} packets never arrived, after at most {:.1} ms of waiting each{}",
+        "far end: {} packets never arrived; this end waited at most {:.1} ms for each{}",
         far.lost,
         far.patience.as_secs_f64() * 1000.0,
         decoys.unwrap_or_default()
@@ -217,9 +230,8 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let three = "3 of 20 sessions never split: 3, 7 (shorter than a run); 5 (its QUIC \
-                     handshake \
-                     is not confirmed)";
+        let three = "3 of 20 sessions never split: 3, 7 (it was shorter than a run); 5 (its QUIC \
+                     handshake is not confirmed)";
         assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }
@@ -240,20 +252,23 @@ mod tests {
         let server = "192.0.2.1:51820".parse().ok();
         let waited = Duration::from_millis(10_400);
         let text = unanswered(server, waited, None);
-        let wanted = "no answer from 192.0.2.1:51820 for 10 s on any path: port, key, firewall?";
+        let wanted =
+            "no answer from 192.0.2.1:51820 for 10 s on any path: check port, key and firewall";
         assert_eq!(text, wanted);
         let last = Some(Time::from_secs(3753));
         let text = unanswered(server, waited, last);
         assert!(
-            text.ends_with("on any path, last 01:02:33: is it gone, or has it moved?"),
+            text.ends_with(
+                "on any path, last answer at 01:02:33: has it stopped, or has its address changed?"
+            ),
             "{text}"
         );
         let text = silent(&Silent { sessions: 1, waited, last });
-        assert_eq!(text, "silent: no answer for 10 s on any path, last 01:02:33");
+        assert_eq!(text, "silent: no answer for 10 s on any path, last answer at 01:02:33");
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
         let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };
-        let wanted = "no answer from 192.0.2.1:51820 for 10 s: key, port, firewall, ";
+        let wanted = "no answer from 192.0.2.1:51820 for 10 s: check key, port, firewall ";
         assert!(far_end(server, &news).starts_with(wanted));
         let text = numbers_in_clear(Protocol::Mosh);
         assert!(text.starts_with("Mosh ") && text.contains("docs/guide/mosh.md"), "{text}");

@@ -142,13 +142,14 @@ impl Book {
                 format!("session {}: {words}", session.0)
             }
             Event::Kept { session, path, why } => format!(
-                "session {}: not split, all of it goes by '{}': {}",
+                "session {}: not split, all its datagrams go by '{}': {}",
                 session.0,
                 self.path(path),
                 advice::kept(why)
             ),
             Event::TuplesCut { session, wanted, used } => format!(
-                "session {}: QUIC uses {used} of {wanted} four-tuples (--quic-tuples)",
+                "session {}: QUIC uses {used} of {wanted} four-tuples, combinations of path and \
+                 port (--quic-tuples sets the limit)",
                 session.0
             ),
             Event::Pinned { session, path } => format!(
@@ -157,7 +158,8 @@ impl Book {
                 self.path(path)
             ),
             Event::Released { session, rtt } => format!(
-                "session {}: QUIC handshake confirmed, RTT {}; the schedule takes over",
+                "session {}: QUIC handshake confirmed, RTT {}; from now on the schedule chooses \
+                 the paths",
                 session.0,
                 text::millis(Some(rtt))
             ),
@@ -169,7 +171,7 @@ impl Book {
                 format!("path '{}' up again{}", self.path(path), for_whom(session))
             }
             Event::Skewed { session, path, percent, followed } => format!(
-                "session {}: {percent} % of the server's bytes come by '{}'{} \
+                "session {}: {percent} % of the server's bytes arrive by '{}'{} \
                  (docs/guide/any-program.md)",
                 session.0,
                 self.path(path),
@@ -180,22 +182,23 @@ impl Book {
             }
             Event::Refused { client, datagrams } => format!(
                 "{datagrams} datagrams of new clients refused, the last from {client}: too many \
-                 at once, or no room (--max-sessions)"
+                 new clients at once, or too many sessions (raise --max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "our own datagrams return from {client}: a route sends them into the tunnel that \
-                 they carry (see --fwmark)"
+                "the splitter's own datagrams return to it from {client}: a route sends them \
+                 into the tunnel that they carry; keep them out of it with --fwmark"
             ),
         }
     }
 }
 
 /// About a server that was heard by another path before.
-const STAYS: &str = ": it does not follow the uplink, which stays split; if the session is slow or \
-                     stalls, the server also drops what arrives by the other paths";
+const STAYS: &str = ": the server does not follow the client from path to path. What the client \
+                     sends stays split; if the session is slow or stalls, the server also drops \
+                     what arrives by the other paths";
 /// About a server that was only ever heard by one path.
-const STAYS_OR_SWALLOWED: &str = " only: it does not follow the uplink, or the other paths lose \
-                                  everything";
+const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client from path to \
+                                  path, or the other paths lose everything";
 
 fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
@@ -208,13 +211,13 @@ fn for_whom(session: Option<SessionId>) -> String {
 fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address has disappeared",
-        DownReason::Unreachable => "the server is unreachable that way",
-        DownReason::Proxy => "its proxy has closed or does not serve us",
+        DownReason::Unreachable => "the server is unreachable by it",
+        DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
         DownReason::NeverAnswered => {
-            "never an answer on it: it swallows what it gets, or the server does not follow the \
-             uplink (--keep-silent-paths keeps it)"
+            "no answer ever arrived on it: it loses everything, or the server answers by another \
+             path only (--keep-silent-paths keeps it)"
         }
         DownReason::Unheard => "no answer from the far end on it",
     }

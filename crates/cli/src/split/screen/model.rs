@@ -173,11 +173,11 @@ pub(super) fn settings(about: &Listening) -> String {
 /// Datagrams that met their end at the splitter itself, outside any path; `None` where none did.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
-        (snapshot.no_path, "found no path"),
+        (snapshot.no_path, "without a usable path"),
         (snapshot.refused, "of new clients refused"),
-        (snapshot.missed, "missed on arrival"),
+        (snapshot.missed, "dropped because the receive buffer was full"),
         (snapshot.not_returned, "not returned to clients"),
-        (snapshot.foreign, "of proxies that were not the server's"),
+        (snapshot.foreign, "from proxies, but not from the server"),
     ];
     let lost = counts.into_iter().filter(|(count, _)| *count > 0);
     let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();

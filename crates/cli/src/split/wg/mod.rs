@@ -45,19 +45,22 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
-        (Some(_), _) if options.tun.is_some() => refuse("--wg: replaces --tun: remove that"),
-        (Some(_), _) if options.to.is_some() && options.key.is_none() => {
-            refuse("--wg: replaces --to: remove that, or add --key for a far end")
+        (Some(_), _) if options.tun.is_some() => {
+            refuse("--wg: does not go with --tun: remove --tun")
         }
-        (Some(_), _) if options.key.is_some() && options.to.is_none() => {
-            refuse("--key: --to is missing: the far end in front of the WireGuard server")
-        }
+        (Some(_), _) if options.to.is_some() && options.key.is_none() => refuse(
+            "--wg: the server is the tunnel's Endpoint: remove --to, or add --key for a far end",
+        ),
+        (Some(_), _) if options.key.is_some() && options.to.is_none() => refuse(
+            "--key: --to is missing: give the address of the far end in front of the WireGuard \
+             server",
+        ),
         (None, Some(_)) => refuse("--write: there is nothing to write: add --wg FILE"),
         (None, _) if options.peer.is_some() => {
             refuse("--peer: there is no file with peers: add --wg FILE")
         }
         (_, None) if options.overwrite => {
-            refuse("--overwrite: it lets --write replace a file: add --write FILE")
+            refuse("--overwrite: there is no file to replace: add --write FILE")
         }
         _ => Ok(()),
     }
@@ -70,7 +73,8 @@ fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
         Some(target) if target == Path::new("-") => {
             if options.json {
                 return Err(Failure::misuse(
-                    "--write -: the file and --json would share standard output",
+                    "--write -: the file and --json would share standard output: give --write a \
+                     file name",
                 ));
             }
             options.quiet = true;
@@ -96,15 +100,16 @@ fn listen(
     };
     if own == Some(listen.port()) {
         return Err(Failure::misuse(format!(
-            "--listen {listen}: the tunnel itself takes port {} (ListenPort in {}); choose another",
+            "--listen {listen}: the tunnel itself uses port {} (ListenPort in {}); choose \
+             another",
             listen.port(),
             source.display()
         )));
     }
     if server.literal() == Some(listen) {
         return Err(Failure::misuse(format!(
-            "{}: its Endpoint {listen} is where the splitter itself would listen; if --write wrote \
-             this file, name the one that it was made from",
+            "{}: the splitter would listen at its Endpoint {listen}; if --write wrote this file, \
+             name the original one",
             source.display()
         )));
     }

@@ -96,9 +96,8 @@ impl Tunnel {
     fn warning(&self) -> Option<String> {
         let mark = self.mark.filter(|_| self.unmarked)?;
         Some(format!(
-            "our packets go without the mark {mark} for lack of CAP_NET_ADMIN; the paths keep to \
-             their \
-             interfaces, but rules that let only marked packets out (a kill switch) would stop them"
+            "without CAP_NET_ADMIN the splitter cannot set the mark {mark} on its packets; its \
+             paths work, unless a firewall lets only marked packets out (a kill switch)"
         ))
     }
 }

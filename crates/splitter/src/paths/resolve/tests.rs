@@ -50,7 +50,8 @@ fn source_and_server_must_be_of_one_family() {
     let text = error(&["a=addr:127.0.0.2"], "[::1]:9");
     assert_eq!(
         text,
-        "path 'a': 127.0.0.2 cannot reach the server ::1: one is IPv4, the other IPv6"
+        "path 'a': 127.0.0.2 cannot reach the server ::1, because one is IPv4 and the other \
+         IPv6: use addresses of the same kind"
     );
 }
 
@@ -76,7 +77,7 @@ fn one_egress_for_two_paths_is_refused_unless_asked_for() {
 #[test]
 fn a_link_local_server_needs_an_interface() {
     assert!(error(&["a=ports:1"], "[fe80::1]:9").contains("write the server's interface after it"));
-    assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the link of 'lo'"));
+    assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the network of 'lo'"));
 }
 
 /// Runs `work` in a namespace with `t0` (10.1.0.2, the default route), `t1` (10.2.0.2, no route but
@@ -158,7 +159,7 @@ fn a_route_that_only_a_rule_for_the_interfaces_address_gives_is_found() {
         ip("route add default via 10.3.0.1 dev v0 table 100").unwrap();
         let ways = resolved(&["a=addr:10.3.0.2"], FAR).unwrap();
         assert_eq!(ways[0].device.as_deref(), Some("t0"), "Linux lets it out there");
-        assert!(ways[0].note.as_ref().unwrap().contains("belongs to 'v0', but leaves by 't0'"));
+        assert!(ways[0].note.as_ref().unwrap().contains("an address of 'v0', leave by 't0'"));
         ip("rule add from 10.3.0.2 lookup 100").unwrap();
         for path in ["a=addr:10.3.0.2", "a=if:v0"] {
             let ways = resolved(&[path], FAR).unwrap();
@@ -217,7 +218,7 @@ fn a_server_on_this_machine_is_not_reached_by_other_interfaces() {
 fn loopback_leads_to_no_other_machine() {
     with_three_interfaces(|| {
         for path in ["a=if:lo", "a=addr:127.0.0.2", "a=if:lo,addr:127.0.0.2"] {
-            assert!(error(&[path], FAR).contains("never reach another machine"), "{path}");
+            assert!(error(&[path], FAR).contains("reaches only this machine itself"), "{path}");
         }
         // Unbound, the kernel's route for the server's address leads to this machine whatever
         // happens.
@@ -235,7 +236,7 @@ fn ipv6_link_local_servers_are_reached_by_the_paths_own_link() {
         assert_eq!(ways[0].remote(ways[0].server), format!("[fe80::9%{zone}]:9").parse().unwrap());
         let ways = resolved(&["a=ports:1"], &format!("[fe80::9%{zone}]:9")).unwrap();
         assert_eq!(ways[0].device.as_deref(), Some("v0"));
-        assert!(error(&["a=if:t0"], &format!("[fe80::9%{zone}]:9")).contains("not on the link"));
+        assert!(error(&["a=if:t0"], &format!("[fe80::9%{zone}]:9")).contains("not on the network"));
         let ways = resolved(&["a=addr:fd01::2"], "[fd01::1]:9").unwrap();
         assert_eq!(ways[0].device.as_deref(), Some("t0"));
     });
