@@ -69,7 +69,7 @@ fn each_analysis_prints_a_table_and_json() {
             text.starts_with("consensus of 2019-12-14 21:00:00: 300 relays, 100 of them"),
             "{text}"
         );
-        assert!(text.contains("families are not known"), "{text}");
+        assert!(text.contains("does not list relay families"), "{text}");
     }
     let paths = json(&paths, &file);
     assert_eq!(paths["rows"].as_array().unwrap().len(), 3);
@@ -135,9 +135,10 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     }
     let packed = folder.path().join("packed.xz");
     fs::write(&packed, [0xfd, b'7', b'z', b'X', b'Z', 0, 1]).unwrap();
-    for (file, says) in
-        [(packed, "it cannot be read, or is cut"), (folder.path().join("none"), "No such file")]
-    {
+    for (file, says) in [
+        (packed, "it cannot be read, or its end is missing"),
+        (folder.path().join("none"), "No such file"),
+    ] {
         let output = anonymity(&["paths"], &file);
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && message.contains(says), "{message}");
@@ -212,7 +213,7 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
     let place = folder.path().join("results");
     let cases: [(&[&Path], &str); 4] = [
         (&[&good, &cut], "it was cut"),
-        (&[&good, &good], "two of the files hold the same consensus"),
+        (&[&good, &good], "two files hold the same consensus"),
         (&[&none], "No such file"),
         (&[&few], "a client uses 5 guards, and there are only 1"),
     ];

@@ -121,8 +121,8 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     write(folder.path(), &header, &[download(0, 90, [9, 0, 0]), download(100, 60, [3, 3, 4])]);
     let others = ["--seconds", "20", "--seed", "3", "--split=--quic-tuples=7"];
     let (page, notes) = reported("overhead", folder.path(), &others);
-    let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; where it splits, \
-                `anabranch split` was given `--in-order 30ms` too.";
+    let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split measurements \
+                `anabranch split` also had the arguments `--in-order 30ms`.";
     assert!(unwrapped(&notes).contains(told), "{notes}");
     for wanted in [
         "2 downloads, 6 s each",
@@ -204,8 +204,8 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
         "| QUIC: quic-go | into the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
-        "12 fetches of 5,000,000 bytes (by TLS, of a short page), 2 repetitions, interleaved, seed 9; where it splits, \
-         `anabranch split` was given `--in-order 30ms` too.",
+        "12 fetches of 5,000,000 bytes (by TLS, of a short page), 2 repetitions, interleaved, seed \
+         9; in split measurements `anabranch split` also had the arguments `--in-order 30ms`.",
         origin,
     ] {
         assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
