@@ -242,7 +242,7 @@ fn a_journal_of_another_build_is_not_gone_on_with() {
     }
     let message = refusal(output);
     for wanted in
-        ["units.jsonl: belongs to a run of another build, peer or machine", "not noted there"]
+        ["units.jsonl: belongs to an experiment of another build", "not noted in the file"]
     {
         assert!(message.contains(wanted), "{wanted} in {message}");
     }
@@ -319,9 +319,9 @@ fn words_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("results");
     for (words, wanted) in [
-        (["--peers", "quick"], "is none of wireguard, mosh"),
+        (["--peers", "quick"], "expected one of wireguard, mosh"),
         (["--every", "soon"], "a number of milliseconds from 1 to 60000, or never"),
-        (["--networks", "flat"], "is none of equal, unequal"),
+        (["--networks", "flat"], "expected one of equal, unequal"),
     ] {
         let message = refusal(overhead(&target, &words).output().unwrap());
         assert!(message.contains(wanted), "{message}");
