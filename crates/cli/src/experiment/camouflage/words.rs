@@ -90,7 +90,7 @@ pub(super) fn method() -> String {
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
-        "At most {} of the machine's CPUs were in use in a measurement, by whomever. {}",
+        "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
         percent(busiest),
         disturbance(subject.records.iter().map(|record| record.machine))
     )
