@@ -183,17 +183,17 @@ AGAIN = ONE.replace('"a"', '"d"')
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 1: no JSON"),
-        ("[]", "no JSON object"),
+        ("{", "line 1: the line is not JSON"),
+        ("[]", "the line is not a JSON object"),
         ('{"file": "a", "class": "b", "site": "c"}', "'session' is missing"),
         ('{"file": "a", "class": "b", "site": "c", "session": "1"}', "not a whole number"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "x": 1}', "no 'x'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "server": "a"}', "'server'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "for": "me"}', "not 'me'"),
-        (f"{ONE}\n\n{ONE}", "line 3: the file stands there twice"),
-        (f"{ONE}\n{AGAIN}", "line 2: the class has this session twice"),
-        (f"{ONE}\n{OTHER}", "line 2: the session is another site's before"),
-        ("", "names no captures"),
+        (f"{ONE}\n\n{ONE}", "line 3: the file is listed twice"),
+        (f"{ONE}\n{AGAIN}", "line 2: this class has the session twice"),
+        (f"{ONE}\n{OTHER}", "line 2: an earlier line has this session for another site"),
+        ("", "lists no captures"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_one_line(tmp_path: Path, line: str, said: str) -> None:

@@ -75,7 +75,7 @@ def test_they_are_those_of_the_tunnels_ends() -> None:
 
 def test_what_is_not_split_or_has_no_far_end_is_refused() -> None:
     loads = bursty(2, bursts=20)
-    with pytest.raises(DefenceError, match="nothing is split"):
+    with pytest.raises(DefenceError, match="traces are not split"):
         Decoys().apply(loads, 0)
     for settings, problem in (
         ({"defence": "decoys:10%"}, "defence: decoys go by paths"),

@@ -53,12 +53,12 @@ def test_texts(text: str, defence: object) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no defence is called ''; there are front"),
-        ("fronts", "no defence is called 'fronts'"),
-        ("front:1700", "front has no setting '1700'; write front"),
+        ("", "the defence '' is unknown; expected one of front"),
+        ("fronts", "the defence 'fronts' is unknown"),
+        ("front:1700", "front has no setting '1700'; expected front"),
         ("front:budget=5", "no setting 'budget'"),
-        ("front:client=many", "'many' is no value for client"),
-        ("front:client=", "'' is no value for client"),
+        ("front:client=many", "'many' is not a valid value of client"),
+        ("front:client=", "'' is not a valid value of client"),
         ("front:client=1.5", "'1.5' is no value"),
         ("front:client=1,client=2", "client is given twice"),
         ("front:w_max=nan", "w_max=nan"),

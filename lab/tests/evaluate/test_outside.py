@@ -245,7 +245,7 @@ def test_an_instance_is_evaluated_and_given_what_it_asks_for(pages: Traces) -> N
     [
         ("fit", r"Fair: line \d+: RuntimeError: no idea"),
         ("shape", r"probabilities of shape \(40, 9\), not \(40, 10\)"),
-        ("numbers", "probabilities that are no numbers"),
+        ("numbers", "values that are not finite numbers"),
     ],
 )
 def test_what_an_estimator_does_wrong_is_one_line(pages: Traces, wrong: str, problem: str) -> None:
@@ -266,7 +266,7 @@ def test_an_estimator_without_probabilities_votes(pages: Traces) -> None:
     [
         ("none.py:X", "none.py: No such file"),
         ("mine.py:Mint", "mine.py: has no Mint; did you mean Mine?"),
-        ("mine.py:np", "np is no estimator: it has no fit"),
+        ("mine.py:np", "np: it is not a scikit-learn estimator: it has no fit"),
         ("torn.py:X", "torn.py: line 2: SyntaxError"),
         ("loud.py:X", "loud.py: line 1: ZeroDivisionError"),
         ("k-fq", "unknown attack 'k-fq': did you mean 'k-fp'"),
