@@ -156,7 +156,7 @@ def test_a_unit_that_cannot_run_says_why(many: Traces, tmp_path: Path) -> None:
     fits, not_fits = json.loads(done.stdout)["sweep"]["units"]
     assert fits["seconds"] > 0
     assert not_fits["seconds"] is None
-    assert "pages: 99 wanted, the data have 10" in not_fits["made"]
+    assert "pages: 99 are asked for, but the data have only 10" in not_fits["made"]
 
 
 def test_what_is_missing_is_named_with_its_cure() -> None:

@@ -81,5 +81,5 @@ def test_cells_without_an_ending_are_read(traces: Traces, tmp_path: Path) -> Non
         io.read(tmp_path / "cells")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "12").write_text("0\t1\n")
-    with pytest.raises(TraceError, match=r"A-B\.cell, or A-B: load B of page A"):
+    with pytest.raises(TraceError, match=r"A-B\.cell or A-B: load B of page A"):
         io.read(tmp_path / "empty")

@@ -153,7 +153,7 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
     assert published_every("hywf") == "~20p"
     assert published_every("uniform") is None
     assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode together"
-    with pytest.raises(SplitError, match="run length of its own"):
+    with pytest.raises(SplitError, match="has no default for when it changes the path"):
         Split("uniform", None)
 
 

@@ -233,8 +233,8 @@ def split(
     draw: Annotated[
         str,
         typer.Option(
-            help="Draw the probabilities of the paths again after: load (each load), session:20 (20 "
-            "loads), silence:1s (1 s without packets)."
+            help="Draw the probabilities of the paths again after: load (each load), session:20 "
+            "(20 loads), silence:1s (1 s without packets)."
         ),
     ] = "load",
     delay: Annotated[

@@ -267,7 +267,7 @@ def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"pages": 2.5}, "pages: 2.5 is no whole number"),
         ({"merged": 1}, "merged: 1 is no true or false"),
         ({"delays": [[1, 2, 3]]}, "delays: .* is no list of seconds"),
-        ({"protocol": "fair"}, "protocol: honest or paper"),
+        ({"protocol": "fair"}, "expected honest or paper"),
         ({"folds": 0}, "folds: from 1 to 10"),
         ({"seed": -1}, "seed: -1 is negative"),
         ({"bootstrap": 0}, "bootstrap"),
@@ -283,7 +283,7 @@ def test_wrong_settings_are_named(settings: dict[str, Any], problem: str) -> Non
 def test_attacks_that_look_at_times_refuse_traces_without(pages: Traces, tmp_path: Path) -> None:
     io.write(pages, tmp_path / "d.npz", "directions")
     timeless = io.read(tmp_path / "d.npz")
-    with pytest.raises(TraceError, match="'time': these traces have no times, which k-fp looks at"):
+    with pytest.raises(TraceError, match="'time': these traces have no times, which k-fp needs"):
         run(timeless, **FOREST)
     assert run(timeless, attack="cumul").metrics["accuracy"]["value"] > 0.5
 
@@ -294,13 +294,13 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
         ({"protocol": "paper", "merged": True, **SPLIT}, "merged: the paper's protocol"),
         ({"resplits": 2}, "resplits: nothing is split"),
         ({"observer": "merged:4", **SPLIT}, "only 3 paths"),
-        ({"observer": "merged:2"}, "nothing is split, there is one path"),
+        ({"observer": "merged:2"}, "nothing is split, so there is only one path"),
     ]
     for settings, problem in cases:
         with pytest.raises(SettingError, match=problem):
             run(pages, **FOREST, **settings)
     padded = Split("weighted", "20p", 3).split(pages)
-    with pytest.raises(SettingError, match="defence: these loads are split already"):
+    with pytest.raises(SettingError, match="defence: these loads are already split"):
         run(padded, **FOREST, defence="front")
     # The twin: what was recorded on one path alone is whole.
     assert run(Split("weighted", "20p", 1).split(pages), **FOREST, defence="front").outcomes
@@ -375,16 +375,16 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
         ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
         ([tmp_path / "mixed.parquet"], "mixed.parquet: column 'monitored': holds for 8 of the 20"),
-        ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has packets"),
+        ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has any packet"),
         ([data, "--attack", "k-fp-paths", "--parameter", "paths=65"], "paths = 65 is not from 0"),
         ([data, "--attack", "df", "--parameter", "width=1000000"], "width = 1000000 is not from 1"),
         ([data, "--defence", "maybenot:front,pps=99999999999"], "maybenot: pps=99999999999 is not"),
         ([data, *split, "--paths", 0], "paths: 0, give 1 to"),
         ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
-        ([data, "--schedule", "weighted"], "no run length"),
+        ([data, "--schedule", "weighted"], "no default for when it changes the path"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
-        ([data, "--observer", "all"], "there are random, largest, any"),
+        ([data, "--observer", "all"], "expected random, largest, any"),
         ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
         ([data, "--schedule", "", "--every", "20p"], "schedule: "),
         ([data, "--parameter", f"trees={'9' * 5000}"], "expected a value like its default"),
@@ -393,9 +393,9 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--resplits", 2], "resplits: nothing is split"),
         ([data, "--from", "csv"], "--from: there are parquet"),
         ([data, "--defence", "x"], "the defence 'x' is unknown"),
-        ([data, "--pages", 99], "pages: 99 wanted, the data have 10"),
-        ([data, "--every", "20p"], "--every: nothing is split without a schedule"),
-        ([data, *["--delay", "0.1"] * 3], "--delay: nothing is split without a schedule"),
+        ([data, "--pages", 99], "pages: 99 are asked for, but the data have only 10"),
+        ([data, "--every", "20p"], "--every: it needs a schedule"),
+        ([data, *["--delay", "0.1"] * 3], "--delay: it needs a schedule"),
         ([data, "--folds", 3], "--folds: only the paper's protocol has folds"),
         ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
         ([data, "--monitored", 5], "--monitored: in a closed world"),

@@ -129,7 +129,7 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ('"weighted"\nevery', '"weights:0,0"\nevery', "line 16: schedule: the weights sum to 0"),
         ("paths = [2, 3]", "seed = -1", "seed: -1 is negative"),
         ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0, give 1 to"),
-        ('schedule = "weighted"\n', "", "line 16: every: nothing is split without a schedule"),
+        ('schedule = "weighted"\n', "", "line 16: every: it needs a schedule"),
         ("[attacks.k-fp]\n", "[attacks.rf]\nslots = 3\n[attacks.k-fp]\n", "line 9: rf: slots = 3"),
         ("[2, 3]", "[]", "line 18: paths: an empty list"),
     ],
@@ -214,7 +214,7 @@ def test_a_unit_that_fails_stops_no_others(data: Path, tmp_path: Path) -> None:
     report = sweep(units, tmp_path / "results")
     assert report.done == 1
     ((unit, why),) = report.failed
-    assert (unit.name, why) == ("bad", "pages: 99 wanted, the data have 10")
+    assert (unit.name, why) == ("bad", "pages: 99 are asked for, but the data have only 10")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -356,7 +356,7 @@ def test_bad_input_is_one_line_and_code_2(listing: Path, data: Path, tmp_path: P
         (str(data), "none.parquet", [], "none.parquet: no such file"),
         (str(data), "bad.parquet", [], "bad.parquet: not a readable Parquet"),
         ("", "", ["--jobs", "0"], "jobs: 0"),
-        ("", "", ["--executor", "rya"], "executor: local or ray, not 'rya'"),
+        ("", "", ["--executor", "rya"], "executor: 'rya' is unknown: expected local or ray"),
     ]:
         listing.write_text(text.replace(old, new, 1) if old else text)
         done = start(listing, *options)
@@ -462,7 +462,7 @@ class Elsewhere:
 def test_a_ray_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     with (
-        pytest.raises(SettingError, match="executor: no Ray to work on"),
+        pytest.raises(SettingError, match="executor: cannot connect to Ray"),
         executors.ray([1], 1),
     ):
         pass
