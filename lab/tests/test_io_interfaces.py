@@ -131,7 +131,7 @@ def test_the_command_line_says_in_a_line_what_is_missing(tmp_path: Path) -> None
     (tmp_path / "a.pcap").write_bytes(classic((0.0, frame), (1.0, frame))[:-3])
     done = lab("convert", tmp_path / "a.pcap", tmp_path / "a.parquet", "--server", SERVER)
     assert done.returncode == 0, done.stderr
-    warning = f"anabranch-lab: warning: {tmp_path / 'a.pcap'}: the packet at byte 78 is cut off"
+    warning = f"anabranch-lab: warning: {tmp_path / 'a.pcap'}: the packet at byte 78 is incomplete"
     assert done.stderr.startswith(warning)
     assert done.stderr.count("\n") == 1
 
@@ -141,7 +141,7 @@ def test_connections_are_read_by_time_and_as_far_as_a_capture_goes(tmp_path: Pat
     wire.packets[0], wire.packets[3] = wire.packets[3], wire.packets[0]
     file = wire.write(tmp_path / "a.pcap")
     file.write_bytes(file.read_bytes()[:-2])
-    with pytest.warns(TraceWarning, match="cut off"):
+    with pytest.warns(TraceWarning, match="incomplete"):
         capture = connections(file)
     assert (capture.headless, len(capture.flows)) == (0, 1)
     assert capture.flows[0].sizes.tolist() == [3, -6]
