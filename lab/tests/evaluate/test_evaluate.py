@@ -320,7 +320,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     done = lab("evaluate", data, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "accuracy" in done.stdout
-    assert "guessing among 10 pages recognises 10.0%" in done.stdout
+    assert "guessing among 10 pages has an accuracy of 10.0%" in done.stdout
     kept = results.load(out)
     assert kept.spec.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
@@ -334,7 +334,9 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     padded = lab("evaluate", data, "--defence", "front", "--parameter", "trees=20")
     assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)
     opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
-    assert "The false-positive rate rests on 5 unmonitored pages (20 loads)" in opened.stdout
+    assert (
+        "The false-positive rate is estimated from 5 unmonitored pages (20 loads)" in opened.stdout
+    )
 
 
 def test_help_names_every_attack(monkeypatch: pytest.MonkeyPatch) -> None:
