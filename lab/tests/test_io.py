@@ -150,7 +150,7 @@ def test_a_file_that_is_no_trace_says_why(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="label, monitored, run, path, time, size are missing"):
         io.read(path)
     write_rows(path, {"time": [0.0]}, **{"anabranch.schema": "2"})
-    with pytest.raises(TraceError, match="schema 2 is not known"):
+    with pytest.raises(TraceError, match="the schema 2 is unknown"):
         io.read(path)
     for key, value in (("seed", "x"), ("paths", "7"), ("paths", "[" * 100_000)):
         write_rows(path, {"time": [0.0]}, **{f"anabranch.{key}": value})
@@ -444,7 +444,9 @@ def test_files_that_are_no_traces_are_told(tmp_path: Path) -> None:
 
 def test_a_monitored_label_with_one_load_is_refused(traces: Traces) -> None:
     validate.labels(traces)
-    with pytest.raises(TraceError, match="column 'label': 'page 0' has one instance, and 1 others"):
+    with pytest.raises(
+        TraceError, match="column 'label': 'page 0' has only one load, and 1 others"
+    ):
         validate.labels(made(3))
     validate.labels(replace(made(3), monitored=np.zeros(3, np.bool_)))
 

@@ -92,9 +92,9 @@ def test_an_interface_that_no_packet_has_may_be_of_any_kind(tmp_path: Path) -> N
     links = [interface(USB), interface(RAW, NANO)]
     frame = udp(b"x", True, RAW)
     assert len(read(tmp_path, SECTION, *links, packet(1, 0, frame))) == 1
-    with pytest.raises(TraceError, match="link type 220 is not known"):
+    with pytest.raises(TraceError, match="the link type 220 is unknown"):
         read(tmp_path, SECTION, *links, packet(0, 0, frame))
-    with pytest.raises(TraceError, match="is of interface 2, which is not described"):
+    with pytest.raises(TraceError, match="names the interface 2, which"):
         read(tmp_path, SECTION, *links, packet(2, 0, frame))
 
 

@@ -106,7 +106,7 @@ def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
     twice = first_packets(pages, own[0])[~np.isin(np.arange(len(pages)), own[2:])]
     with pytest.raises(TraceError, match="'page 03' is only in the test set"):
         run(twice, **FOREST, protocol="paper")
-    with pytest.raises(TraceError, match="'page 03' has one instance"):
+    with pytest.raises(TraceError, match="'page 03' has only one load"):
         run(pages[~np.isin(np.arange(len(pages)), own[1:])], **FOREST)
     learnt = np.flatnonzero((pages.label == 3) & (pages.run < 4))
     short = first_packets(pages, learnt[0])[~np.isin(np.arange(len(pages)), learnt[1:])]
@@ -304,7 +304,7 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
         run(padded, **FOREST, defence="front")
     # The twin: what was recorded on one path alone is whole.
     assert run(Split("weighted", "20p", 1).split(pages), **FOREST, defence="front").outcomes
-    with pytest.raises(SplitError, match="paths: 0, give 1 to"):
+    with pytest.raises(SplitError, match="paths: 0 is not from 1 to"):
         Spec.from_dict({"paths": 0})
 
 
@@ -381,7 +381,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--attack", "k-fp-paths", "--parameter", "paths=65"], "paths = 65 is not from 0"),
         ([data, "--attack", "df", "--parameter", "width=1000000"], "width = 1000000 is not from 1"),
         ([data, "--defence", "maybenot:front,pps=99999999999"], "maybenot: pps=99999999999 is not"),
-        ([data, *split, "--paths", 0], "paths: 0, give 1 to"),
+        ([data, *split, "--paths", 0], "paths: 0 is not from 1 to"),
         ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
         ([data, "--schedule", "weighted"], "no default for when it changes the path"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
@@ -402,7 +402,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
         ([data, "--monitored", 5], "--monitored: in a closed world"),
         ([data, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
-        ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000, give 1 to"),
+        ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000 is not from 1 to"),
         ([data, "--seed", 2**64], "seed: 18446744073709551616"),
         ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
     ]
