@@ -254,7 +254,7 @@ def test_lists_as_others_have_them(tmp_path: Path) -> None:
     assert packets(traces) == [("a", [0.0, 0.5], [514, -514]), ("b", [0.25], [514])]
     assert traces.facts.size == "cell"
     for name, column, problem in [
-        ("extra", pa.array([1, 2]), "column 'extra': is not known"),
+        ("extra", pa.array([1, 2]), "column 'extra': is an unknown column"),
         ("times", pa.array([0.0, 1.0]), "column 'times': holds double"),
         ("times", pa.array([[0.0], [0.0]]), "column 'sizes': row 0 has 1 times but 2 sizes"),
         ("times", pa.array([[1.0, 0.0], [0.0]]), "column 'time': packet 1 of load 0"),

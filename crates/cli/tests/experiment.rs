@@ -203,7 +203,7 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
     for wanted in [
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
-        "| QUIC: quic-go | into the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
+        "| QUIC: quic-go | through the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
         "12 fetches of 5,000,000 bytes (with TLS, of a short page), 2 repetitions, interleaved, \
          seed 9; in split measurements `anabranch split` also had the arguments `--in-order 30ms`.",
         origin,

@@ -268,7 +268,7 @@ def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"merged": 1}, "merged: 1 is no true or false"),
         ({"delays": [[1, 2, 3]]}, "delays: .* is no list of seconds"),
         ({"protocol": "fair"}, "expected honest or paper"),
-        ({"folds": 0}, "folds: from 1 to 10"),
+        ({"folds": 0}, "not from 1 to 10"),
         ({"seed": -1}, "seed: -1 is negative"),
         ({"bootstrap": 0}, "bootstrap"),
         ({"defence": "front:budget=3"}, "front has no setting 'budget'"),
@@ -421,7 +421,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     ]:
         assert problem in told(data, "--out", tmp_path / name)
     said = told(data, "--out", data.with_suffix(".json"))
-    assert "pages.parquet: it would change the traces that are read" in said
+    assert "pages.parquet: OUT is also IN" in said
     assert len(io.read(data)) == len(pages)
 
 

@@ -202,7 +202,7 @@ class Bad(Schedule):
 
 
 def test_an_instance_of_a_schedule_is_checked(pages: Traces) -> None:
-    with pytest.raises(SplitError, match="'bad' names paths beyond 0 to 2"):
+    with pytest.raises(SplitError, match="'bad' returned a path that is not from 0 to 2"):
         Split(Bad(), None, 3).split(pages)
 
 
@@ -244,7 +244,7 @@ def test_an_instance_is_evaluated_and_given_what_it_asks_for(pages: Traces) -> N
     ("wrong", "problem"),
     [
         ("fit", r"Fair: line \d+: RuntimeError: no idea"),
-        ("shape", r"probabilities of shape \(40, 9\), not \(40, 10\)"),
+        ("shape", r"the shape \(40, 9\); expected \(40, 10\)"),
         ("numbers", "values that are not finite numbers"),
     ],
 )

@@ -115,7 +115,7 @@ def test_files_that_do_not_compare_end_the_command(tmp_path: Path) -> None:
     )
     files["bare"].with_suffix(".parquet").unlink()
     assert (
-        "bare.parquet: a result's predictions are missing"
+        "bare.parquet: the file of its predictions is missing"
         in lab(files["one"], files["bare"]).stderr
     )
     files["one"].write_text(json.dumps(content | {"facts": {}}))

@@ -219,7 +219,7 @@ def test_a_label_only_in_the_test_run_is_named(pages: Traces) -> None:
         ({"loads": 0}, "loads: 0 is too few"),
         ({"world": "half"}, "expected closed or open"),
         ({"world": "open", "monitored": 8}, "4 unmonitored pages or more; there are 2"),
-        ({"world": "open", "monitored": 11}, "monitored: 11 wanted"),
+        ({"world": "open", "monitored": 11}, "monitored: 11 are asked for"),
         ({"test_run": 9}, "test_run: the data have no run 9"),
         ({"validation_run": 5}, "validation_run: run 5 is already the test run"),
     ],

@@ -90,7 +90,7 @@ def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) ->
 def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(f'[[runs]]\nname = "here"\ndata = "{data}"\n[[runs]]\nname = "later"\n')
-    with pytest.raises(TraceError, match=r"spec\.toml: a run without data"):
+    with pytest.raises(TraceError, match=r"spec\.toml: a run names no data"):
         read(path)
     assert [unit.data for unit in read(path, Path("/later.parquet"))] == [
         data,
@@ -193,7 +193,7 @@ def test_no_runs_is_an_error_and_no_table_of_runs_is_one_run(data: Path, tmp_pat
     path.write_text(f'[common]\ndata = "{data}"\n')
     assert [unit.name for unit in read(path)] == ["run 0"]
     path.write_text(f'runs = []\n[common]\ndata = "{data}"\n')
-    with pytest.raises(TraceError, match="line 1: runs: an empty list"):
+    with pytest.raises(TraceError, match="line 1: runs: the list is empty"):
         read(path)
 
 

@@ -184,14 +184,14 @@ pub(super) mod tests {
         assert_eq!((web.sites.len(), web.digest.len()), (1, 64));
         assert_eq!(web.choose(1, 0).unwrap(), web.sites);
         let error = web.choose(1, 2).unwrap_err().to_string();
-        assert!(error.contains("has 0 other sites, 2 are wanted; `make web`"), "{error}");
+        assert!(error.contains("has 0 other sites, but 2 are needed"), "{error}");
     }
 
     #[test]
     fn what_is_no_web_is_refused_with_the_remedy() {
         let refused = |list: &str| Web::read(folder(list).path()).unwrap_err().to_string();
         assert!(refused("[[site]]\nname = 1\n").contains("sites.toml"));
-        assert!(refused(&ONE.replace("index", "no")).contains("a.js lacks its page no.html"));
+        assert!(refused(&ONE.replace("index", "no")).contains("the site a.js is missing: no.html"));
         let error = Web::read(Path::new("/no/where")).unwrap_err().to_string();
         assert!(error.contains("/no/where/sites.toml") && error.contains("make web"), "{error}");
     }
