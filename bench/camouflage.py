@@ -217,11 +217,13 @@ def main() -> None:
     """Runs each profile, and prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("profiles", nargs="*", metavar="PROFILE")
-    parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
+    parser.add_argument("--anabranch", help="program to measure [default: $ANABRANCH]")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--delay", default="42.5ms", help="one way")
-    parser.add_argument("--hostile", choices=tuple(HOSTILITIES), help="beside such a line")
-    parser.add_argument("--bytes", type=int, help="of a run")
+    parser.add_argument("--delay", default="42.5ms", help="one-way delay of the line (42.5ms)")
+    parser.add_argument(
+        "--hostile", choices=tuple(HOSTILITIES), help="also measure a line like this"
+    )
+    parser.add_argument("--bytes", type=int, help="bytes of a download")
     options = parser.parse_args()
     if options.hostile and "direct" in options.profiles:
         parser.error("TCP alone does not outlive a hostile line")

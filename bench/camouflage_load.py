@@ -189,10 +189,10 @@ def main() -> None:
     """Prints both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("profiles", nargs="*", default=PROFILES, metavar="PROFILE")
-    parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
+    parser.add_argument("--anabranch", help="program to measure [default: $ANABRANCH]")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=200, help="of each run")
-    parser.add_argument("--links", type=int, default=1000, help="that are idle; 0: none")
+    parser.add_argument("--megabytes", type=int, default=200, help="MB of each run (200)")
+    parser.add_argument("--links", type=int, default=1000, help="idle links; 0: none")
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch

@@ -144,7 +144,7 @@ def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recor
             capture(world, world.clients[number], f"l{number}", visit, recorder)
         except (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired) as error:
             recorder.place(visit.file).unlink(missing_ok=True)
-            print(f"{visit.file} is left out: {str(error)[-300:]}", file=sys.stderr)
+            print(f"{visit.file} is not captured: {str(error)[-300:]}", file=sys.stderr)
 
     with ThreadPoolExecutor(together) as pool:
         list(pool.map(one, range(len(visits_))))
@@ -161,7 +161,7 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
             covertness.firsts(world, name, recorder.place(file), links)
         except (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired) as error:
             recorder.place(file).unlink(missing_ok=True)
-            print(f"{file} is left out: {str(error)[-2000:]}", file=sys.stderr)
+            print(f"{file} is not captured: {str(error)[-2000:]}", file=sys.stderr)
             print(world.errors()[-2000:], file=sys.stderr)
             continue
         recorder.add(Entry(file, name, world.ports[name], purpose="detectors"))
@@ -189,11 +189,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("classes", nargs="*", default=CLASSES, metavar="CLASS")
-    parser.add_argument("--anabranch", help="the program [default: ANABRANCH]")
+    parser.add_argument("--anabranch", help="program to measure [default: $ANABRANCH]")
     parser.add_argument("--sites", type=int, default=12)
-    parser.add_argument("--sessions", type=int, default=4, help="of each site and class")
-    parser.add_argument("--together", type=int, default=4, help="sessions at a time")
-    parser.add_argument("--firsts", type=int, default=10_000, help="first packets of each")
+    parser.add_argument(
+        "--sessions", type=int, default=4, help="sessions of each site and class (4)"
+    )
+    parser.add_argument("--together", type=int, default=4, help="sessions that run at once (4)")
+    parser.add_argument(
+        "--firsts", type=int, default=10_000, help="links whose first packets are captured"
+    )
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch

@@ -18,7 +18,7 @@ def download(server: FileServer, proxy: str, into: Path, length: int, user: str 
     more = ("--proxy-user", f"{user}:x") if user else ()
     got = fetch(server.url(length), proxy, into, 300.0, *more)
     if fault := got.fault(length):
-        raise SystemExit(f"bench: a download by {proxy} failed: {fault}")
+        raise SystemExit(f"bench: a download through {proxy} failed: {fault}")
     return got
 
 

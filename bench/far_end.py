@@ -153,10 +153,12 @@ def main() -> int:
         nargs="*",
         help="wireguard, hiding, sum, unlike, lines, " + ", ".join(KINDS),
     )
-    parser.add_argument("--runs", type=int, default=5, help="turns (5)")
-    parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
-    parser.add_argument("--ways", default="", help="beside the first, ways with this in their name")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--seconds", type=int, default=8, help="seconds of a WireGuard run (8)")
+    parser.add_argument(
+        "--ways", default="", help="measure only the first way and those whose name has this"
+    )
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
     measures: dict[str, tuple[list[Setting], Callable[[Setting], dict[str, float]]]] = {
         "wireguard": (TUNNELS, lambda setting: wireguard(setting, args.seconds)),

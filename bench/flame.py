@@ -44,8 +44,8 @@ def main() -> int:
     """Draws and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mib", type=int, default=1600, help="MiB to carry (1600)")
-    parser.add_argument("--threads", type=int, default=1, help="of the relay (1)")
-    parser.add_argument("--into", type=Path, required=True, help="the SVG to write")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the relay (1)")
+    parser.add_argument("--into", type=Path, required=True, help="SVG file to write")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-flame-") as name:
         folder = Path(name)

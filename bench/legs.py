@@ -61,7 +61,7 @@ def upload(server: FileServer, proxy: str, folder: Path, length: int) -> float:
     told = post(proxy, body, server.url(0), 300.0)
     seconds = time.monotonic() - begin
     if told != hashlib.sha256(body.read_bytes()).hexdigest():
-        raise SystemExit(f"bench: an upload by {proxy} arrived as something else")
+        raise SystemExit(f"bench: an upload through {proxy} arrived with other bytes")
     return seconds
 
 

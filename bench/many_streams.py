@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, nargs="+", default=[50, 200, 500])
     parser.add_argument("--idle", type=int, default=3000, help="idle streams (3000)")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each run (128)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))

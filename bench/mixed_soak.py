@@ -24,12 +24,18 @@ def main() -> int:
     """Prints the report; 1 if something did not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     usual = MixedPlan()
-    parser.add_argument("--seconds", type=int, default=usual.seconds, help="streams begin (1200)")
-    parser.add_argument("--clients", type=int, default=usual.clients, help="stock clients (4)")
-    parser.add_argument("--seed", type=int, default=usual.seed, help="of kills and streams (1)")
+    parser.add_argument(
+        "--seconds", type=int, default=usual.seconds, help="seconds in which streams start (1200)"
+    )
+    parser.add_argument("--clients", type=int, default=usual.clients, help="C tor clients (4)")
+    parser.add_argument(
+        "--seed", type=int, default=usual.seed, help="seed of kills and streams (1)"
+    )
     parser.add_argument("--kill", type=float, default=usual.kill_s, help="seconds between kills")
-    parser.add_argument("--pause", type=float, default=usual.pause_s, help="of a user, seconds")
-    parser.add_argument("--out", type=Path, help="keep logs and streams in this folder")
+    parser.add_argument(
+        "--pause", type=float, default=usual.pause_s, help="seconds between streams of a user"
+    )
+    parser.add_argument("--out", type=Path, help="write logs and streams to this folder")
     args = parser.parse_args()
     plan = MixedPlan(
         seconds=args.seconds, seed=args.seed, clients=args.clients, kill_s=args.kill,

@@ -72,16 +72,20 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--server", action="append", choices=list(quic.KINDS), help="repeatable")
+    parser.add_argument(
+        "--server", action="append", choices=list(quic.KINDS), help="server to measure; repeatable"
+    )
     parser.add_argument("--split", action="append", help="options of `anabranch split`; repeatable")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
-    parser.add_argument("--seconds", type=int, default=10, help="length of a download (10)")
+    parser.add_argument("--seconds", type=int, default=10, help="seconds of a download (10)")
     parser.add_argument("--ports", type=int, default=1, help="source ports of each path (1)")
-    parser.add_argument("--delay", default="10ms", help="one way, or three with commas (10ms)")
+    parser.add_argument("--delay", default="10ms", help="one-way delay, or one per path (10ms)")
     parser.add_argument("--schedule", default="round-robin", help="the schedule (round-robin)")
-    parser.add_argument("--tun", action="store_true", help="by --tun --route, not by a local port")
-    parser.add_argument("--target", type=float, default=0.8, help="share of unsplit kept (0.8)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--tun", action="store_true", help="use --tun --route, not a local port")
+    parser.add_argument(
+        "--target", type=float, default=0.8, help="least share of unsplit goodput (0.8)"
+    )
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     parsed = parser.parse_args()
     parsed.server = parsed.server or ["s2n-quic", "quiche"]
     parsed.split = parsed.split or ["--every 100ms"]

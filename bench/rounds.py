@@ -26,7 +26,7 @@ def options(text: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     return parser
 
 

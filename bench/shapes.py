@@ -175,7 +175,7 @@ def inside() -> None:
 def main() -> None:
     """Records all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("folder", type=Path, help="where the captures come to lie")
+    parser.add_argument("folder", type=Path, help="folder for the captures")
     folder = parser.parse_args().folder.resolve()
     inside()
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,12 +26,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     usual = Plan()
     parser.add_argument("--clients", type=int, default=usual.clients, help="clients (200)")
-    parser.add_argument("--seconds", type=int, default=usual.seconds, help="streams begin (1200)")
-    parser.add_argument("--seed", type=int, default=usual.seed, help="of kills and streams (1)")
+    parser.add_argument(
+        "--seconds", type=int, default=usual.seconds, help="seconds in which streams start (1200)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=usual.seed, help="seed of kills and streams (1)"
+    )
     parser.add_argument("--kill", type=float, default=usual.kill_s, help="seconds between kills")
-    parser.add_argument("--pause", type=float, default=usual.pause_s, help="of a user, seconds")
-    parser.add_argument("--spare", nargs="*", default=usual.spared, help="relays not to kill")
-    parser.add_argument("--out", type=Path, help="keep logs, streams and samples in this folder")
+    parser.add_argument(
+        "--pause", type=float, default=usual.pause_s, help="seconds between streams of a user"
+    )
+    parser.add_argument(
+        "--spare", nargs="*", default=usual.spared, help="names of relays that are not killed"
+    )
+    parser.add_argument("--out", type=Path, help="write logs, streams and samples here")
     args = parser.parse_args()
     plan = Plan(
         clients=args.clients, seconds=args.seconds, seed=args.seed, kill_s=args.kill,

@@ -74,7 +74,7 @@ def main() -> int:
         action="append",
         default=[],
         metavar="NAME=PROGRAM[@THREADS]",
-        help="beside them a relay of another build (1 thread), to see what a change gives",
+        help="also measure a relay of this other build (1 thread), to compare two builds",
     )
     line.add_option(parser, 0)
     args = parser.parse_args()

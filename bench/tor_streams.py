@@ -64,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--mib", type=int, default=200, help="MiB of the single stream (200)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         rounds = measure(Path(folder), args.runs, args.mib * MIB)

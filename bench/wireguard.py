@@ -35,10 +35,10 @@ def main() -> int:
     """Measures what the command line asks for and prints a table; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5, help="pairs of runs (5)")
-    parser.add_argument("--seconds", type=int, default=5, help="length of a run (5)")
-    parser.add_argument("--every", default="100ms", help="length of a path's turn (100ms)")
+    parser.add_argument("--seconds", type=int, default=5, help="seconds of a run (5)")
+    parser.add_argument("--every", default="100ms", help="change the path after this time (100ms)")
     parser.add_argument("--schedule", default="round-robin", help="the schedule (round-robin)")
-    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
     rows, missed = [], False
     for setting, open_tunnel, target in [

@@ -79,9 +79,9 @@ def test_one_consensus_of_an_archive_is_read(tmp_path: Path) -> None:
     plain.write_bytes(table())
     for path, wanted, says in (
         (month, None, r"several consensuses, .* valid_after='2019-12-14T03'"),
-        (month, "2019-12-14T07", "none of its 3 consensuses, of 2019-12-14 03:00:00 to"),
-        (month, "yesterday", "write a date and an hour"),
-        (plain, "2019-12-14T06", "it is no archive"),
+        (month, "2019-12-14T07", "none of its 3 consensuses, from 2019-12-14 03:00:00 to"),
+        (month, "yesterday", "expected a date and an hour"),
+        (plain, "2019-12-14T06", "not an archive: omit valid_after"),
     ):
         with pytest.raises(AnonymityError, match=says):
             Consensus.read(path, wanted)
@@ -160,7 +160,7 @@ def test_a_consensus_that_lets_two_guards_be_used_is_told_and_can_be_overruled()
         ("paths", {"exits": float("nan")}, "between 0 and 1"),
         ("paths", {"legs": 9}, "from 1 to 8"),
         ("paths", {"port": 70_000}, "from 1 to 65535"),
-        ("paths", {"port": 25}, "no exit leads to port 25"),
+        ("paths", {"port": 25}, "no exit of the consensus allows port 25"),
         ("year", {"clients": 0}, "the number of clients is 0"),
         ("year", {"clients": -5}, "the number of clients is 0"),
         ("year", {"share": -0.1}, "between 0 and 1"),
@@ -180,9 +180,9 @@ def test_settings_that_make_no_sense_are_refused(
 def test_files_that_are_no_whole_consensus_are_refused(tmp_path: Path) -> None:
     whole = table()
     for data, says in (
-        (whole[: len(whole) // 2], "cut"),
+        (whole[: len(whole) // 2], "its end is missing"),
         (b"hello\n", "neither"),
-        (lzma.compress(whole), "packed"),
+        (lzma.compress(whole), "compressed"),
     ):
         with pytest.raises(AnonymityError, match=says):
             Consensus(data)
@@ -194,7 +194,7 @@ def test_files_that_are_no_whole_consensus_are_refused(tmp_path: Path) -> None:
         Consensus.read(tmp_path / "none")
     few = Consensus(b"".join(line + b"\n" for line in whole.split(b"\n")[:7]))
     for analysis in (few.paths, few.year, few.fingerprints):
-        with pytest.raises(AnonymityError, match="a client uses 3 guards, and there are only 1"):
+        with pytest.raises(AnonymityError, match="uses 3 guards, but the consensus has only 1"):
             analysis()
     for entry, legs in ((1.5, 1), (0.1, 0)):
         with pytest.raises(AnonymityError):

@@ -145,7 +145,7 @@ def test_the_command_tells_what_a_sweep_needs(many: Traces, tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == before, "nothing is kept"
     shown = lab("doctor", listing, "--seconds", 0).stdout
     assert "small: size, random, seed 1" in shown
-    assert "Times are good to a factor of 3" in shown
+    assert "Times are estimates with a factor of 3" in shown
 
 
 def test_a_unit_that_cannot_run_says_why(many: Traces, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_unit_that_cannot_run_says_why(many: Traces, tmp_path: Path) -> None:
     fits, not_fits = json.loads(done.stdout)["sweep"]["units"]
     assert fits["seconds"] > 0
     assert not_fits["seconds"] is None
-    assert "pages: 99 wanted, the data have 10" in not_fits["made"]
+    assert "pages: 99 are asked for, but the data have only 10" in not_fits["made"]
 
 
 def test_what_is_missing_is_named_with_its_cure() -> None:

@@ -231,13 +231,14 @@ def test_counters_that_cannot_be_are_refused() -> None:
 
 def test_an_attack_without_use_for_counters_refuses_them() -> None:
     with pytest.raises(
-        SettingError, match=r"^observer: df cannot use the counter; these can: .*k-fp"
+        SettingError,
+        match=r"^observer: the attack df cannot use the packet counter; these attacks can: .*k-fp",
     ):
         Spec(attack="df", observer="largest+counter", schedule="uniform", every="5p")
-    with pytest.raises(SettingError, match="path_defence: only a far end"):
+    with pytest.raises(SettingError, match="path_defence: it needs a far end"):
         Spec(observer="random+counter", schedule="uniform", every="5p", path_defence="front")
     for text in ("+counter", "largest+", "largest+size", "merged:0+counter"):
-        with pytest.raises(SettingError, match="each with \\+counter"):
+        with pytest.raises(SettingError, match="each can have \\+counter"):
             Observer.parse(text)
     assert str(Observer.parse("merged:2+counter")) == "merged:2+counter"
 

@@ -45,7 +45,7 @@ def test_directions_as_floats_are_no_times(kind: type, tmp_path: Path) -> None:
     X: NDArray[np.float64] = np.zeros((4, 50), kind)
     X[:, :30] = np.where(np.arange(30) % 3, -1, 1)
     np.savez(tmp_path / "a.npz", X=X, y=np.array([0, 0, 1, 1]))
-    with pytest.warns(TraceWarning, match=r"a\.npz: X holds no numbers but -1, 0 and 1"):
+    with pytest.warns(TraceWarning, match=r"a\.npz: X has only the numbers -1, 0 and 1"):
         found = io.read(tmp_path / "a.npz")
     assert (found.facts.size, found.timeless) == ("direction", True)
     with pytest.warns(TraceWarning, match="are these directions"):
@@ -81,5 +81,5 @@ def test_cells_without_an_ending_are_read(traces: Traces, tmp_path: Path) -> Non
         io.read(tmp_path / "cells")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "12").write_text("0\t1\n")
-    with pytest.raises(TraceError, match=r"A-B\.cell, or A-B: load B of page A"):
+    with pytest.raises(TraceError, match=r"A-B\.cell or A-B: load B of page A"):
         io.read(tmp_path / "empty")

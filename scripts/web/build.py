@@ -36,7 +36,9 @@ def main() -> int:
     parser.add_argument("--manifest", type=Path, default=HERE / "manifest.toml")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sites", type=int, help="the first N of either kind; for tests")
+    parser.add_argument(
+        "--sites", type=int, help="build only the first N sites of each kind; for tests"
+    )
     wish = parser.parse_args()
     try:
         manifest = read(wish.manifest)

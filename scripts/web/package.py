@@ -52,7 +52,9 @@ def fetch(package: Package, folder: Path) -> Path:
         scratch.rmdir()
     if package.sha256 and digest(at) != package.sha256:
         at.unlink()
-        raise Unavailable(f"{package.name} {package.version}: its bytes are not the pinned ones")
+        raise Unavailable(
+            f"{package.name} {package.version}: its SHA-256 is not the one in the manifest"
+        )
     return at
 
 

@@ -63,7 +63,7 @@ def test_downloads_end_and_records_are_opened_before_their_turn(
     assert len(rows) == 3 * 8
     assert pq.read_table(experiment.folder / "unordered-cells.parquet").num_rows == 1
     page = (experiment.folder / "unordered.html").read_text()
-    assert "Downloads that are done, over time" in page
+    assert "Completed downloads over time" in page
     assert "C tor" in page
 
 
@@ -87,6 +87,6 @@ def test_links_that_are_measured_against_ours_carry_the_downloads(
         assert min(times) > LEAST_S, record
         results.add("experiment unordered", unit=record["unit"], last_s=max(times))
     page = (experiment.folder / "unordered.html").read_text()
-    for arm in ("ours, QUIC", "ours, a link a circuit", "ours, MPTCP, two lines"):
+    for arm in ("ours, QUIC", "ours, one link per circuit", "ours, MPTCP, two lines"):
         assert arm in page
     assert "twice the rate" in page, "what two lines cannot be compared with is told"

@@ -96,12 +96,18 @@ struct Header {
 /// It is none, or not a whole one; or it is packed.
 pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     if bytes.len() as u64 > LONGEST {
-        return Err(whole(&format!("it is longer than {} MiB", LONGEST >> 20)));
+        return Err(whole(&format!(
+            "the file is longer than {} MiB, so it is not a consensus",
+            LONGEST >> 20
+        )));
     }
     if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
-        return Err(whole(&format!("it is packed: unpack it with {with} -d")));
+        return Err(whole(&format!("the file is compressed: decompress it with {with} -d")));
     }
-    read(std::str::from_utf8(bytes).map_err(|_| whole("it is not text"))?)
+    read(
+        std::str::from_utf8(bytes)
+            .map_err(|_| whole("the file is not text, so it is not a consensus"))?,
+    )
 }
 
 /// Reads a consensus.
@@ -110,7 +116,9 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
 /// It is none, or not a whole one.
 pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
-        return Err(whole("it ends within a line: it was cut, or it is not a consensus"));
+        return Err(whole(
+            "the file ends within a line: its end is missing, or it is not a consensus",
+        ));
     }
     let (before, text) = without_annotations(text)?;
     let (header, rows) = match text.starts_with("network-status-version 3") {
@@ -118,10 +126,12 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
         false => table(text, before)?,
     };
     if header.weights.is_empty() {
-        return Err(whole("it has no bandwidth-weights: it was cut, or it is not a consensus"));
+        return Err(whole(
+            "the file has no line bandwidth-weights: a part is missing, or it is not a consensus",
+        ));
     }
     if rows.is_empty() {
-        return Err(whole("it lists no relay"));
+        return Err(whole("the file lists no relay"));
     }
     listed(header, rows)
 }
@@ -133,7 +143,7 @@ fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
         let kind = line.strip_prefix(TYPE).and_then(|kind| kind.split(' ').next());
         if let Some(other) = kind.filter(|kind| !TYPES.contains(kind)) {
-            return Err(whole(&format!("it is of type {other}, and no consensus")));
+            return Err(whole(&format!("the file is of type {other}; expected a consensus")));
         }
         (lines, rest) = (lines + 1, after);
     }
@@ -162,12 +172,14 @@ fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus
     }
     match is_signed {
         true => Ok((header, rows)),
-        false => Err(whole("nobody signed it: it was cut, or it is not a consensus")),
+        false => {
+            Err(whole("the file has no signature: its end is missing, or it is not a consensus"))
+        }
     }
 }
 
 fn bad(line: usize, what: &str) -> NoConsensus {
-    NoConsensus { line: Some(line), what: format!("{what} has not the form that it should have") }
+    NoConsensus { line: Some(line), what: format!("{what} has the wrong form (docs/formats.md)") }
 }
 
 impl Row {
@@ -254,12 +266,13 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
         } else if is_table {
             rows.push(table_row(text).ok_or_else(|| bad(line, "the row"))?);
         } else {
-            let what = "it is neither a consensus of the directory protocol nor a table of relays";
+            let what = "the file is neither a consensus of Tor's directory protocol nor a table of \
+                        relays (docs/formats.md)";
             return Err(whole(what));
         }
     }
     match is_cut(&rows) {
-        true => Err(whole("its relays end before the last identities: it was cut")),
+        true => Err(whole("the table ends before the last relays: its end is missing")),
         false => Ok((header, rows)),
     }
 }
@@ -298,7 +311,7 @@ fn table_row(text: &str) -> Option<Row> {
 fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     rows.sort_by_key(|row| row.id);
     if rows.windows(2).any(|pair| pair[0].id == pair[1].id) {
-        return Err(whole("it lists a relay twice"));
+        return Err(whole("the file lists a relay twice"));
     }
     let has_policies = rows.iter().any(|row| row.policy.is_some());
     let has_families = rows.iter().any(|row| !row.family.is_empty());
@@ -310,7 +323,7 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     }
     if microdescs.len() != rows.len() {
         let count = rows.len() - microdescs.len();
-        return Err(whole(&format!("the exit policies of {count} relays cannot be read")));
+        return Err(whole(&format!("the exit policies of {count} relays have the wrong form")));
     }
     let relays = rows.into_iter().zip(&microdescs).map(|(row, one)| status(row, one.digest));
     let mut network = Network::new(Consensus {
@@ -447,7 +460,7 @@ mod tests {
         let why = read(&format!("{cache}{}", good.replace("\t50\t", "\t-50\t"))).unwrap_err();
         assert_eq!(why.line, Some(7), "lines count from the file's first");
         let why = read("@type server-descriptor 1.0\nrouter a\n").unwrap_err().to_string();
-        assert_eq!(why, "it is of type server-descriptor, and no consensus");
+        assert_eq!(why, "the file is of type server-descriptor; expected a consensus");
     }
 
     #[test]
@@ -465,7 +478,7 @@ mod tests {
             (&good.replace("accept 80\t\n", "accept eighty\t\n"), "exit policies of 2"),
             (&good.replace("\t50\t", "\t-50\t"), "line 5"),
             (&(good.clone() + &row(1, "\t")), "twice"),
-            (document, "nobody signed it"),
+            (document, "no signature"),
         ];
         for (text, says) in cases {
             let error = read(text).unwrap_err().to_string();

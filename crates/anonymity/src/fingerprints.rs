@@ -266,7 +266,11 @@ mod tests {
             assert!(of(&bad).is_err(), "{bad:?}");
         }
         let few = fingerprints(&[1, 2], &GuardParams::default(), &settings);
-        assert_eq!(few.unwrap_err().0, "a client uses 3 guards, and there are only 2");
+        assert_eq!(
+            few.unwrap_err().0,
+            "a client uses 3 guards, but the consensus has only 2: lower the \
+             number of legs or of guards in use"
+        );
     }
 
     #[test]

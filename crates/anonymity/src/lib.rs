@@ -49,7 +49,7 @@ impl std::error::Error for BadSetting {}
 fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     match value > 0.0 && value < 1.0 {
         true => Ok(value),
-        false => Err(BadSetting(format!("{name} is {value}: a share lies between 0 and 1"))),
+        false => Err(BadSetting(format!("{name} is {value}: expected a number between 0 and 1"))),
     }
 }
 
@@ -60,9 +60,10 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
     count("the number of guards in use", in_use, MOST_LEGS)?;
     match in_use <= guards {
         true => Ok(()),
-        false => {
-            Err(BadSetting(format!("a client uses {in_use} guards, and there are only {guards}")))
-        }
+        false => Err(BadSetting(format!(
+            "a client uses {in_use} guards, but the consensus has only {guards}: lower the number \
+             of legs or of guards in use"
+        ))),
     }
 }
 
@@ -70,6 +71,6 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
 fn count(name: &str, value: usize, most: usize) -> Result<usize, BadSetting> {
     match (1..=most).contains(&value) {
         true => Ok(value),
-        false => Err(BadSetting(format!("{name} is {value}: from 1 to {most} make sense"))),
+        false => Err(BadSetting(format!("{name} is {value}: expected a number from 1 to {most}"))),
     }
 }

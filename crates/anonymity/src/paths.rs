@@ -224,7 +224,10 @@ impl<'a> Clients<'a> {
         enough_guards(guards.len(), &network.params().guards, settings.legs)?;
         let target = Target { port: settings.port, v6: false };
         if network.weights(Position::Exit(target)).iter().all(|(_, weight)| *weight == 0) {
-            return Err(BadSetting(format!("no exit leads to port {}", settings.port)));
+            return Err(BadSetting(format!(
+                "no exit of the consensus allows port {}: choose another port",
+                settings.port
+            )));
         }
         let weights: Vec<u64> = guards.iter().map(|(_, weight)| *weight).collect();
         Ok(Clients { network, settings, guards, town: Town::still(&weights), target })

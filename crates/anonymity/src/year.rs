@@ -239,12 +239,16 @@ impl YearSettings {
             count("the number of hostile relays", relays, 1 << 20)?;
         }
         if self.churn.is_some_and(|days| !(days >= 1.0 && days.is_finite())) {
-            return Err(BadSetting("relays stay for a day at least".to_owned()));
+            return Err(BadSetting(
+                "the mean time until relays are replaced must be 1 day or more".to_owned(),
+            ));
         }
         let ordered = self.days.is_sorted() && self.days.iter().all(|day| (1..=3650).contains(day));
         match ordered && !self.days.is_empty() {
             true => Ok(()),
-            false => Err(BadSetting("days are in order, from 1 to 3650".to_owned())),
+            false => Err(BadSetting(
+                "the days must be in order, smallest first, from 1 to 3650".to_owned(),
+            )),
         }
     }
 
@@ -562,6 +566,10 @@ mod tests {
             assert!(refused.is_err(), "{settings:?}");
         }
         let few = year(&[1, 2], &GuardParams::default(), &YearSettings::default()).unwrap_err();
-        assert_eq!(few.to_string(), "a client uses 3 guards, and there are only 2");
+        assert_eq!(
+            few.to_string(),
+            "a client uses 3 guards, but the consensus has only 2: lower the \
+             number of legs or of guards in use"
+        );
     }
 }

@@ -86,7 +86,7 @@ fn a_port_that_few_exits_allow_and_families_are_kept_to() {
     assert!(holding.exit <= 0.1 && rows.iter().all(|row| row.unbuilt == 0));
     let telnet = PathSettings { port: 23, ..mail };
     let error = paths(&listed.network, &telnet).unwrap_err().to_string();
-    assert_eq!(error, "no exit leads to port 23");
+    assert_eq!(error, "no exit of the consensus allows port 23: choose another port");
 }
 
 #[test]
@@ -107,5 +107,9 @@ fn settings_that_make_no_sense_are_refused() {
         assert!(paths(&listed.network, &bad).is_err(), "{bad:?}");
     }
     let few = paths(&few.unwrap().network, &PathSettings::default()).unwrap_err();
-    assert_eq!(few.to_string(), "a client uses 3 guards, and there are only 1");
+    assert_eq!(
+        few.to_string(),
+        "a client uses 3 guards, but the consensus has only 1: lower the \
+         number of legs or of guards in use"
+    );
 }

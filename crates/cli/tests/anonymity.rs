@@ -69,7 +69,7 @@ fn each_analysis_prints_a_table_and_json() {
             text.starts_with("consensus of 2019-12-14 21:00:00: 300 relays, 100 of them"),
             "{text}"
         );
-        assert!(text.contains("families are not known"), "{text}");
+        assert!(text.contains("does not list relay families"), "{text}");
     }
     let paths = json(&paths, &file);
     assert_eq!(paths["rows"].as_array().unwrap().len(), 3);
@@ -111,15 +111,15 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let half = &good[..good.len() / 2];
     let few: String = good.lines().take(7).map(|line| format!("{line}\n")).collect();
     let cases: [(&str, &[&str], &str); 14] = [
-        (&few, &["paths"], "a client uses 3 guards, and there are only 1"),
-        (&few, &["year"], "a client uses 3 guards, and there are only 1"),
-        (&few, &["fingerprints"], "a client uses 3 guards, and there are only 1"),
-        (half, &["fingerprints"], "it was cut"),
-        (half, &["paths"], "it was cut"),
+        (&few, &["paths"], "a client uses 3 guards, but the consensus has only 1"),
+        (&few, &["year"], "a client uses 3 guards, but the consensus has only 1"),
+        (&few, &["fingerprints"], "a client uses 3 guards, but the consensus has only 1"),
+        (half, &["fingerprints"], "its end is missing"),
+        (half, &["paths"], "its end is missing"),
         ("hello\n", &["year"], "neither"),
         (&good, &["paths", "--entries=1.5"], "between 0 and 1"),
         (&good, &["paths", "--exits=-0.1"], "between 0 and 1"),
-        (&good, &["paths", "--port=25"], "no exit leads to port 25"),
+        (&good, &["paths", "--port=25"], "no exit of the consensus allows port 25"),
         (&good, &["paths", "--legs=9"], "from 1 to 8"),
         (&good, &["year", "--share=nan"], "between 0 and 1"),
         (&good, &["year", "--clients=0"], "the number of clients is 0"),
@@ -135,9 +135,10 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     }
     let packed = folder.path().join("packed.xz");
     fs::write(&packed, [0xfd, b'7', b'z', b'X', b'Z', 0, 1]).unwrap();
-    for (file, says) in
-        [(packed, "it cannot be read, or is cut"), (folder.path().join("none"), "No such file")]
-    {
+    for (file, says) in [
+        (packed, "it cannot be read, or its end is missing"),
+        (folder.path().join("none"), "No such file"),
+    ] {
         let output = anonymity(&["paths"], &file);
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && message.contains(says), "{message}");
@@ -211,10 +212,10 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
     let none = folder.path().join("none.tsv");
     let place = folder.path().join("results");
     let cases: [(&[&Path], &str); 4] = [
-        (&[&good, &cut], "it was cut"),
-        (&[&good, &good], "two of the files hold the same consensus"),
+        (&[&good, &cut], "its end is missing"),
+        (&[&good, &good], "two files hold the same consensus"),
         (&[&none], "No such file"),
-        (&[&few], "a client uses 5 guards, and there are only 1"),
+        (&[&few], "a client uses 5 guards, but the consensus has only 1"),
     ];
     for (consensuses, says) in cases {
         let output = experiment(&place, consensuses, &[]);

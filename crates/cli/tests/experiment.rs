@@ -121,13 +121,13 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     write(folder.path(), &header, &[download(0, 90, [9, 0, 0]), download(100, 60, [3, 3, 4])]);
     let others = ["--seconds", "20", "--seed", "3", "--split=--quic-tuples=7"];
     let (page, notes) = reported("overhead", folder.path(), &others);
-    let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; where it splits, \
-                `anabranch split` was given `--in-order 30ms` too.";
+    let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split measurements \
+                `anabranch split` also had the arguments `--in-order 30ms`.";
     assert!(unwrapped(&notes).contains(told), "{notes}");
     for wanted in [
         "2 downloads, 6 s each",
         "<code>anabranch split --in-order 30ms</code>",
-        "and none of the further options",
+        "without the further options of the split measurements",
         "experiment overhead, seed 9.",
     ] {
         assert!(page.contains(wanted), "{wanted}\n{page}");
@@ -150,7 +150,7 @@ fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there(
     let uneven = [download(0, 90, [9, 0, 0]), download(100, 75, [8, 1, 1])];
     write(folder.path(), &header, &uneven);
     let (page, notes) = reported("overhead", folder.path(), &[]);
-    let why = "none counts (paths carried 10–80 %)";
+    let why = "no download counts (paths carried 10–80 %)";
     assert!(notes.contains(&format!("| 100 ms | 75.0, {why}, *0/1* |")), "{notes}");
     assert!(notes.contains(&format!("| QUIC: quinn | {why} | ≥ 80 % |")), "{notes}");
     assert!(page.contains(why) && page.contains("class=\"dot p1 small\""), "{page}");
@@ -203,9 +203,9 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
     for wanted in [
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
-        "| QUIC: quic-go | into the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
-        "12 fetches of 5,000,000 bytes (by TLS, of a short page), 2 repetitions, interleaved, seed 9; where it splits, \
-         `anabranch split` was given `--in-order 30ms` too.",
+        "| QUIC: quic-go | through the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
+        "12 fetches of 5,000,000 bytes (with TLS, of a short page), 2 repetitions, interleaved, \
+         seed 9; in split measurements `anabranch split` also had the arguments `--in-order 30ms`.",
         origin,
     ] {
         assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
@@ -242,7 +242,7 @@ fn a_journal_of_another_build_is_not_gone_on_with() {
     }
     let message = refusal(output);
     for wanted in
-        ["units.jsonl: belongs to a run of another build, peer or machine", "not noted there"]
+        ["units.jsonl: belongs to an experiment of another build", "not noted in the file"]
     {
         assert!(message.contains(wanted), "{wanted} in {message}");
     }
@@ -319,9 +319,9 @@ fn words_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("results");
     for (words, wanted) in [
-        (["--peers", "quick"], "is none of wireguard, mosh"),
+        (["--peers", "quick"], "expected one of wireguard, mosh"),
         (["--every", "soon"], "a number of milliseconds from 1 to 60000, or never"),
-        (["--networks", "flat"], "is none of equal, unequal"),
+        (["--networks", "flat"], "expected one of equal, unequal"),
     ] {
         let message = refusal(overhead(&target, &words).output().unwrap());
         assert!(message.contains(wanted), "{message}");

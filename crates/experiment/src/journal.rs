@@ -49,18 +49,29 @@ impl fmt::Display for JournalError {
         match self {
             JournalError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             JournalError::Busy(path) => {
-                write!(f, "{}: another run is at work there; name another folder", path.display())
+                write!(
+                    f,
+                    "{}: another process writes to this folder; wait until it ends, or name \
+                     another folder",
+                    path.display()
+                )
             }
             JournalError::Line(path, line, why) => {
-                write!(f, "{}:{line}: not a record of this experiment: {why}", path.display())
+                write!(
+                    f,
+                    "{}:{line}: the line is not a record of this experiment: {why}; name another \
+                     folder",
+                    path.display()
+                )
             }
             JournalError::Other(path, key, there, here) => {
                 let (what, remedy) = match ORIGIN.iter().any(|own| key.starts_with(own)) {
                     true => (
-                        "of another build, peer or machine",
-                        "results of the two are not mixed: go on with that one",
+                        "of another build, with other programs, or on another machine",
+                        "results of the two are not mixed: continue with the same build, programs \
+                         and machine",
                     ),
-                    false => ("with other settings", "give the same ones to go on"),
+                    false => ("with other settings", "give the same settings to continue it"),
                 };
                 let told = |value: &Value| match value {
                     Value::Null => "not noted".to_owned(),
@@ -68,7 +79,8 @@ impl fmt::Display for JournalError {
                 };
                 write!(
                     f,
-                    "{}: belongs to a run {what} ({key}: {} there, {} here); {remedy}, or name another folder",
+                    "{}: belongs to an experiment {what} ({key}: {} in the file, {} now); \
+                     {remedy}, or name another folder",
                     path.display(),
                     told(there),
                     told(here)
@@ -105,7 +117,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// Writes the first line into a file that holds nothing but, perhaps, a part of it.
     fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
         if !self.header.to_string().as_bytes().starts_with(found) {
-            let why = "it is another file".to_owned();
+            let why = "it is not the start of a journal".to_owned();
             return Err(JournalError::Line(self.path.clone(), 1, why));
         }
         let header = self.header.clone();
@@ -177,7 +189,7 @@ fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>)
         JournalError::Line(path.to_owned(), line, in_plain_words(&why.to_string()))
     };
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
-    let (_, first) = lines.next().ok_or_else(|| error(1, &"it is empty"))?;
+    let (_, first) = lines.next().ok_or_else(|| error(1, &"the file is empty"))?;
     let mut header: Value = serde_json::from_str(first).map_err(|e| error(1, &e))?;
     let mut records = Vec::new();
     for (at, line) in lines {
@@ -303,11 +315,11 @@ mod tests {
         for (other, told) in [
             (
                 header("a 2", "here", json!({"quinn": "0a"})),
-                r#"(program: "a 1" there, "a 2" here)"#,
+                r#"(program: "a 1" in the file, "a 2" now)"#,
             ),
-            (header("a 1", "there", json!({})), r#"(machine: "here" there, "there" here)"#),
-            (header("a 1", "here", json!({"quinn": "0b"})), r#"(programs.quinn: "0a" there"#),
-            (json!({"seed": 1}), r#"(machine: "here" there, not noted here)"#),
+            (header("a 1", "there", json!({})), r#"(machine: "here" in the file, "there" now)"#),
+            (header("a 1", "here", json!({"quinn": "0b"})), r#"(programs.quinn: "0a" in the file"#),
+            (json!({"seed": 1}), r#"(machine: "here" in the file, not noted now)"#),
         ] {
             let error = refused(&path, &other);
             assert!(error.contains(told) && error.contains("are not mixed"), "{error}");
@@ -327,7 +339,7 @@ mod tests {
         drop(journal);
         assert_eq!(Journal::<u32>::read(&path).unwrap(), (both, vec![7, 8]));
         let error = refused(&path, &header(json!({"mosh": "0d"})));
-        assert!(error.contains(r#"(programs.mosh: "0c" there, "0d" here)"#), "{error}");
+        assert!(error.contains(r#"(programs.mosh: "0c" in the file, "0d" now)"#), "{error}");
     }
 
     #[test]
@@ -335,7 +347,7 @@ mod tests {
         let (_folder, path) = place();
         fs::write(&path, format!("{}\n7\nseven\n", header())).unwrap();
         let error = refused(&path, &header());
-        assert!(error.contains("units.jsonl:3: not a record"), "{error}");
+        assert!(error.contains("units.jsonl:3: the line is not a record"), "{error}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ macro_rules! named {
             fn from_str(text: &str) -> Result<$type, String> {
                 match text {
                     $($name => Ok($type::$value),)+
-                    _ => Err(format!("`{text}` is none of {}", [$($name),+].join(", "))),
+                    _ => Err(format!("`{text}` is unknown; expected one of {}", [$($name),+].join(", "))),
                 }
             }
         }

@@ -80,7 +80,8 @@ fn version(program: &Path) -> io::Result<String> {
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let why = || {
         io::Error::other(format!(
-            "{} does not tell its version: is it what `tests/interop/setup --area experiments` installs?",
+            "{} printed nothing for --version; install it with `tests/interop/setup --area \
+             experiments`",
             program.display()
         ))
     };

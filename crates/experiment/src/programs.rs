@@ -23,8 +23,8 @@ impl fmt::Display for Missing {
         let all: Vec<_> = self.0.iter().map(|(name, from)| format!("{name} ({from})")).collect();
         write!(
             f,
-            "missing: {}; `tests/interop/setup --area experiments` in the source tree installs and builds all \
-             of them, or name their folder with --programs",
+            "missing programs: {}; run `tests/interop/setup --area experiments` in the source \
+             tree, which installs and builds them, or name their folder with --programs",
             all.join(", ")
         )
     }

@@ -150,8 +150,9 @@ impl<'a> Server<'a> {
         }
         let output = client.finish()?;
         let said = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(said.lines().last().unwrap_or_default())
-            .map_err(|_| io::Error::other(format!("quic-client said nothing: {}", output.status)))
+        serde_json::from_str(said.lines().last().unwrap_or_default()).map_err(|_| {
+            io::Error::other(format!("quic-client printed no result: {}", output.status))
+        })
     }
 }
 

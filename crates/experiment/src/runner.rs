@@ -52,7 +52,7 @@ impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Gone::Journal(error) => error.fmt(f),
-            Gone::Unit(unit, why) => write!(f, "{unit}: could not be measured: {why}"),
+            Gone::Unit(unit, why) => write!(f, "cannot measure {unit}: {why}"),
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         let work = |unit: &Number| if unit.0 == 1 { Err("no".to_owned()) } else { square(unit) };
         let mut journal = journal(folder.path());
         let error = carry_out(&plan(), &mut journal, &stop, work, |_, _| {}).unwrap_err();
-        assert_eq!(error.to_string(), "unit 1: could not be measured: no");
+        assert_eq!(error.to_string(), "cannot measure unit 1: no");
         assert_eq!(journal.records().len(), 1);
     }
 }

@@ -151,11 +151,13 @@ impl Stage {
         });
         match listening.recv_timeout(READY) {
             Ok(()) => Ok(program),
-            Err(RecvTimeoutError::Timeout) => Err(io::Error::other("it does not listen")),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(io::Error::other("the splitter did not start to listen"))
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let said = program.finish()?.stderr;
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
-                Err(io::Error::other(format!("it ended: {said}")))
+                Err(io::Error::other(format!("the splitter exited: {said}")))
             }
         }
     }
@@ -197,7 +199,7 @@ impl Stage {
     ) -> io::Result<()> {
         wait_for(&format!("{who} to listen"), || {
             if let Some(status) = process.try_wait()? {
-                return Err(io::Error::other(format!("{who} ended with {status}")));
+                return Err(io::Error::other(format!("{who} exited with {status}")));
             }
             let read = |table: &str| fs::read_to_string(format!("/proc/thread-self/net/{table}"));
             self.server().run(|| {
@@ -223,7 +225,7 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
     let begun = Instant::now();
     while !ready()? {
         if begun.elapsed() > READY {
-            let message = format!("waited {} s in vain for {what}", READY.as_secs());
+            let message = format!("waited {} s for {what}, without success", READY.as_secs());
             return Err(io::Error::other(message));
         }
         thread::sleep(Duration::from_millis(20));

@@ -288,6 +288,6 @@ mod tests {
         let work = |turns: &Turns<'_, Number, Tried>| turns.give_up("the network", "no".to_owned());
         let mut journal = journal(folder.path());
         let error = carry_out_together(&plan(), &mut journal, &stop, (2, 3), work, |_, _| {});
-        assert_eq!(error.unwrap_err().to_string(), "the network: could not be measured: no");
+        assert_eq!(error.unwrap_err().to_string(), "cannot measure the network: no");
     }
 }

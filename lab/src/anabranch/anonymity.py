@@ -267,7 +267,7 @@ class Consensus:
             AnonymityError: a setting makes no sense in this network.
         """
         if not 0 <= port < 1 << 16:
-            raise AnonymityError(f"the port is {port}: from 1 to 65535 make sense")
+            raise AnonymityError(f"the port is {port}: expected a number from 1 to 65535")
         settings = (entries, exits, heaviest, _size(legs), port, _size(circuits), _size(draws))
         try:
             held, flat, seen, read, counts = self._core.paths(*settings, seed, _threads(threads))
@@ -385,9 +385,9 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
         AnonymityError: a share is not from 0 to 1, or there is no leg.
     """
     if not (0 <= entry <= 1 and 0 <= exit <= 1):
-        raise AnonymityError(f"the shares are {entry} and {exit}: they lie between 0 and 1")
+        raise AnonymityError(f"the shares are {entry} and {exit}: expected numbers from 0 to 1")
     if legs < 1:
-        raise AnonymityError(f"the number of legs is {legs}: from 1 on make sense")
+        raise AnonymityError(f"the number of legs is {legs}: expected 1 or more")
     return _core.closed_form(entry, exit, legs)
 
 
@@ -403,7 +403,7 @@ def _document(path: Path, valid_after: str | None) -> bytes:
         if head[_TAR_NAME : _TAR_NAME + 5] == b"ustar":
             return _member(packed, valid_after)
         if valid_after is not None:
-            raise ValueError("it is no archive: leave valid_after out")
+            raise ValueError("it is a single consensus, not an archive: omit valid_after")
         return packed.read(LONGEST + 1)
 
 
@@ -423,7 +423,7 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
         wanted = valid_after.rstrip("Z").replace("T", " ", 1)
         if not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d(:\d\d){0,2}", wanted):
             raise ValueError(
-                f"valid_after: '{valid_after}', write a date and an hour, 2024-05-17T17"
+                f"valid_after: '{valid_after}': expected a date and an hour, such as 2024-05-17T17"
             )
     only, times = None, []
     # A stream: one member is held at a time.
@@ -442,17 +442,17 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
                 if only is not None:
                     example = times[0][:13].replace(" ", "T")
                     raise ValueError(
-                        f"it is an archive of several consensuses, of {times[0]} and {time} among "
-                        f"them: choose one, such as valid_after='{example}'"
+                        f"it is an archive of several consensuses, for example of {times[0]} and "
+                        f"{time}: choose one, such as valid_after='{example}'"
                     )
                 only = begin + content.read(LONGEST + 1 - len(begin))
     if only is None and times:
         raise ValueError(
-            f"none of its {len(times)} consensuses, of {min(times)} to {max(times)}, is valid "
-            f"after {wanted}"
+            f"none of its {len(times)} consensuses, from {min(times)} to {max(times)}, has the "
+            f"valid-after time {wanted}; choose another valid_after"
         )
     if only is None:
-        raise ValueError("the archive holds no consensus")
+        raise ValueError("the archive holds no consensus; give a consensus or an archive of them")
     return only
 
 

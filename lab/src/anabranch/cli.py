@@ -40,24 +40,36 @@ from anabranch.validate import TraceError, TraceWarning, source
 
 app = typer.Typer(
     name="anabranch-lab",
-    help="What the observer of one path learns of a split session.",
+    help="Measure what an observer of one path learns about a split session.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
 Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
 
-Input = Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")]
+Input = Annotated[Path, typer.Argument(metavar="IN", help="File or folder of traces to read.")]
 InputForm = Annotated[
-    Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
+    Form | None,
+    typer.Option("--from", help="Format of IN. By default the name and content of IN decide."),
 ]
-Label = Annotated[str, typer.Option(help="Label of a capture, which has none.")]
+Label = Annotated[
+    str, typer.Option(help="Label (name of the page) for a capture, which has none of its own.")
+]
 Unmonitored = Annotated[
-    bool, typer.Option("--unmonitored", help="No label of IN is one that an attacker watches for.")
+    bool,
+    typer.Option(
+        "--unmonitored",
+        help="Mark all loads of IN as unmonitored: pages that the attacker does not look for.",
+    ),
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace a file.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace OUT if it exists.")]
 UnmonitoredY = Annotated[
-    int | None, typer.Option("--unmonitored-y", metavar="Y", help="Unmonitored pages in npz.")
+    int | None,
+    typer.Option(
+        "--unmonitored-y",
+        metavar="Y",
+        help="Number in y that marks unmonitored pages in an npz file.",
+    ),
 ]
 
 
@@ -113,7 +125,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     del version
@@ -122,20 +137,25 @@ def _options(
 @app.command()
 def convert(
     source_path: Input,
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="A file or folder to write.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     form: InputForm = None,
-    to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
+    to: Annotated[
+        Form | None, typer.Option(help="Format of OUT. By default the name of OUT decides.")
+    ] = None,
     label: Label = "",
     unmonitored: Unmonitored = False,
     unmonitored_y: UnmonitoredY = None,
     server: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS:PORT", help="Of captures: its packets; what it is sent goes up."
+            metavar="ADDRESS:PORT",
+            help="Read only the packets from and to this server from captures. Packets to the "
+            "server are the upload.",
         ),
     ] = None,
     allow_single: Annotated[
-        bool, typer.Option("--allow-single", help="Accept monitored labels with one load.")
+        bool,
+        typer.Option("--allow-single", help="Accept monitored labels that have only one load."),
     ] = False,
     replace: Replace = False,
 ) -> None:
@@ -162,7 +182,7 @@ def _server(text: str | None) -> End | None:
 def inspect(
     source_path: Input,
     form: InputForm = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Tells what a file of traces holds, after checking it."""
     facts = _described(io.read(source_path, form))
@@ -179,38 +199,51 @@ def inspect(
 def split(
     source_path: Input,
     target: Annotated[
-        Path, typer.Argument(metavar="OUT.parquet", help="With re-splits OUT.0.parquet and so on.")
+        Path,
+        typer.Argument(
+            metavar="OUT.parquet",
+            help="File to write. With --resplits above 1: OUT.0.parquet, OUT.1.parquet and so on.",
+        ),
     ],
     schedule: Annotated[
         str,
         typer.Option(
-            help="As `anabranch split --schedule`; batched and hywf are papers' own, with "
-            "--mode independent."
+            help="Schedule, as for `anabranch split --schedule`. batched and hywf are schedules "
+            "of papers; they need --mode independent."
         ),
     ] = DEFAULT_SCHEDULE,
     every: Annotated[
         str | None,
-        typer.Option(help="Length of a run: 50p, ~50p, 50-70p, 100ms, ~100ms, 80-120ms, never."),
+        typer.Option(
+            help="Change the path after this many packets or this much time: 50p, ~50p, 50-70p, "
+            "100ms, ~100ms, 80-120ms, never."
+        ),
     ] = None,
-    paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
+    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow, follow:20ms: an unaltered server sends where it was last reached from; "
-            "independent: a schedule for each direction, with a far end; together: one for both, "
-            "as no program has it. If not given, follow, or what the schedule needs."
+            help="How the server's packets are split. follow, follow:20ms: an unmodified server "
+            "answers on the path of the client's latest packet; independent: a far end "
+            "splits with its own schedule; together: one schedule for both directions, "
+            "which no program does. By default follow, or the mode that the schedule needs."
         ),
     ] = None,
     draw: Annotated[
         str,
-        typer.Option(help="How long chances are kept: load, session:20 (loads), silence:1s."),
+        typer.Option(
+            help="Draw the probabilities of the paths again after: load (each load), session:20 "
+            "(20 loads), silence:1s (1 s without packets)."
+        ),
     ] = "load",
     delay: Annotated[
         list[str] | None,
-        typer.Option(metavar="S|UP/DOWN", help="Seconds that a path adds, once for each path."),
+        typer.Option(
+            metavar="S|UP/DOWN", help="Delay of a path in seconds; give it once for each path."
+        ),
     ] = None,
-    resplits: Annotated[int, typer.Option(help="How many splits of each load.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    resplits: Annotated[int, typer.Option(help="Number of times that each load is split.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     form: InputForm = None,
     replace: Replace = False,
 ) -> None:
@@ -225,7 +258,7 @@ def split(
     plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(
-            "OUT: its name has to end in .parquet; `convert` makes other formats", file=target
+            "OUT: the name must end in .parquet; use `convert` for other formats", file=target
         )
     single = resplits == 1
     targets = [target if single else target.with_suffix(f".{k}.parquet") for k in range(resplits)]
@@ -303,8 +336,8 @@ def parse_delay(text: str) -> Delay:
         up, *down = (float(part) for part in text.split("/"))
     except ValueError:
         raise SplitError(
-            f"'{text}' is no delay: write seconds (0.02) or up/down (0/0.02)"
+            f"'{text}' is not a delay: expected seconds (0.02) or up/down (0/0.02)"
         ) from None
     if len(down) > 1:
-        raise SplitError(f"'{text}' is no delay: write seconds (0.02) or up/down (0/0.02)")
+        raise SplitError(f"'{text}' is not a delay: expected seconds (0.02) or up/down (0/0.02)")
     return (up, down[0]) if down else up

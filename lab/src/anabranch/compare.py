@@ -18,17 +18,22 @@ if TYPE_CHECKING:
     from anabranch.metrics import Difference, Estimate
     from anabranch.results import Result
 
-File = Annotated[Path, typer.Argument(help="A result, with its predictions beside it.")]
+File = Annotated[
+    Path,
+    typer.Argument(help="File of a result; its file of predictions must be in the same folder."),
+]
 
 
 def compare(
     first: File,
     second: File,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the intervals.")
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap resamples.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as one JSON object.")
+    ] = False,
 ) -> None:
     """Compares the closed-world accuracy of two results on the loads that both tested.
 
@@ -54,12 +59,19 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
     for result, file in zip(pair, files, strict=True):
         if result.spec.world != "closed":
             raise TraceError(
-                "an open-world result: thresholds of its own decide what it recognises", file=file
+                "an open-world result cannot be compared, because its thresholds decide "
+                "what it recognises: give closed-world results",
+                file=file,
             )
         if not len(result.outcomes):
-            raise TraceError("a result without predictions", file=file)
+            raise TraceError(
+                "a result without predictions cannot be compared: evaluate it again", file=file
+            )
     if pair[0].data != pair[1].data:
-        raise TraceError(f"of other data than {files[0]}", file=files[1])
+        raise TraceError(
+            f"it is a result of other data than {files[0]}: give results of the same data",
+            file=files[1],
+        )
 
 
 def _show(found: Difference, pair: tuple[Result, Result]) -> None:
@@ -72,7 +84,7 @@ def _show(found: Difference, pair: tuple[Result, Result]) -> None:
     table.add_row("second minus first", f"{100 * gain.value:+.1f} points", points, "")
     for name, result in zip(("first", "second"), pair, strict=True):
         print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
-    print(f"{found.loads} loads of {found.pages} pages that both tested")
+    print(f"{found.loads} loads of {found.pages} pages, which both results tested")
     Console().print(table)
 
 

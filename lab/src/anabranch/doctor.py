@@ -52,19 +52,27 @@ class Estimate:
 def doctor(
     listing: Annotated[
         Path | None,
-        typer.Argument(metavar="SPEC.toml", help="A sweep: what would it need?"),
+        typer.Argument(
+            metavar="SPEC.toml", help="List of a sweep (.toml), whose time and memory to estimate."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="IN", help="Traces of the runs that do not say, from this folder."),
+        typer.Option(
+            metavar="IN", help="Folder of traces for entries of the list that name no data."
+        ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="To try each attack for, about.")
+        float,
+        typer.Option(min=0.0, max=3600.0, help="Approximate time for which each attack is tried."),
     ] = 20.0,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Units at a time; one a processor if not given.")
+        int | None,
+        typer.Option(
+            min=1, help="Number of units that run at the same time. By default one per processor."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Tells what is installed, what is missing, and what a sweep would need in memory and time.
 
@@ -113,13 +121,13 @@ def devices() -> dict[str, Any]:
         `found`: a text for each device; `advice`: a line, or None.
     """
     if missing_of_jax():
-        return {"found": [], "advice": f"no networks without JAX: {how_to_install('nets')}"}
+        return {"found": [], "advice": f"network attacks need JAX: {how_to_install('nets')}"}
     try:
         import jax
 
         found = jax.devices()
     except Exception as error:  # a plugin of another version raises what it likes
-        return {"found": [], "advice": f"JAX finds no device: {error}".replace("\n", " ")}
+        return {"found": [], "advice": f"JAX found no device: {error}".replace("\n", " ")}
     told = [f"{each.platform}: {each.device_kind}{_size(each)}" for each in found]
     return {"found": told, "advice": _advice({each.platform for each in found})}
 
@@ -130,9 +138,9 @@ def _advice(platforms: set[str]) -> str | None:
         return None
     pinned = os.environ.get("JAX_PLATFORMS")
     if pinned:
-        return f"JAX_PLATFORMS={pinned} is set: without it JAX would look for other devices"
+        return f"JAX_PLATFORMS={pinned} is set: unset it to let JAX use other devices"
     if shutil.which("nvidia-smi"):
-        return "an NVIDIA GPU is there that this JAX has no plugin for: pip install 'jax[cuda12]'"
+        return "this JAX has no plugin for the NVIDIA GPU: pip install 'jax[cuda12]'"
     return None
 
 
@@ -237,15 +245,15 @@ def _show_sweep(told: dict[str, Any]) -> None:
         time = "-" if each["seconds"] is None else duration(each["seconds"])
         table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
     Console(highlight=False).print(table)
-    print(f"one after the other: {duration(told['seconds'])}", end="; ")
-    print(f"{told['at_once']} at a time, as memory allows, at best: "
+    print(f"all units one after another: {duration(told['seconds'])}", end="; ")
+    print(f"{told['at_once']} at a time, as many as fit in memory, at best: "
           f"{duration(told['seconds_at_best'])}")  # fmt: skip
     print(
-        f"Times are good to a factor of {told['factor']:g} (MiniRocket's to 5: one of three "
-        "trials took five times as long as was told), on a machine as busy as now: each "
-        "attack was tried on few loads, and carried on by samples, of networks by epochs too (one "
-        "that ends early takes less). Memory is from above, by packets and samples; what an attack "
-        "from outside keeps is not known."
+        f"Times are estimates with a factor of {told['factor']:g} (MiniRocket: 5, because one of "
+        "three trials took five times as long as estimated), on a machine as busy as now. Each "
+        "attack was tried on few loads; its time was scaled by samples, and for networks also "
+        "by epochs (a network that stops early takes less). Memory is an upper bound, by "
+        "packets and samples; the memory of an attack from another package is unknown."
     )
 
 

@@ -149,8 +149,9 @@ class Observer:
             if rule == "merged" and number.isdecimal() and int(number) > 0:
                 return cls("merged", int(number), counter)
         raise SettingError(
-            f"observer '{text}': there are random, largest, any (one on each path), merged (all "
-            "paths), merged:K (K from 1), each with +counter, and the first two with +earlier"
+            f"observer '{text}' is unknown: expected random, largest, any (one observer on each "
+            "path), merged (all paths) or merged:K (K paths); each can have +counter, and the "
+            "first two +earlier"
         )
 
     def __str__(self) -> str:
@@ -182,14 +183,16 @@ class Observer:
         """
         if self.earlier and session is None:
             raise SettingError(
-                f"observer '{self}': earlier loads tell nothing where each load draws its own "
-                "chances; give draw=session:N"
+                f"observer '{self}': +earlier needs probabilities that several loads share: give "
+                "draw=session:N"
             )
         if self.counter:
             traces = traces.counted()
         if traces.paths is None:
             if (self.paths or 1) > 1:
-                raise SettingError(f"observer '{self}': nothing is split, there is one path")
+                raise SettingError(
+                    f"observer '{self}': nothing is split, so there is only one path"
+                )
             watched = np.ones((len(traces), 1), np.bool_)
             share = (traces.lengths > 0).astype(np.float64)
             return View(traces, watched, share, self.counter)

@@ -118,7 +118,7 @@ def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
     """
     parts = file_and_class(text)
     if parts is None:
-        raise OutsideError(f"'{text}' is not FILE.py:Class")
+        raise OutsideError(f"'{text}' does not have the form FILE.py:Class")
     path = (folder / parts[0]).resolve()
     try:
         code = path.read_bytes()

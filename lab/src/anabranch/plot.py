@@ -148,14 +148,17 @@ def _of_world(found: Sequence[T], world: str) -> list[T]:
     if isinstance(found, str | os.PathLike):
         folder = os.fspath(found)
         raise SettingError(
-            f"{folder!r} is a path, and results are wanted: "
+            f"{folder!r} is a path; expected results: "
             f"[results.load(file) for file in Path({folder!r}).glob('*.json')]"
         )
     if not found:
         raise SettingError("there is no result to draw")
     for each in found:
         if each.spec.world != world:
-            raise SettingError(f"a result of the {each.spec.world} world, among {world} ones")
+            raise SettingError(
+                f"results of closed and open worlds cannot be drawn together: {each.spec.world} "
+                f"among {world}"
+            )
     return list(found)
 
 

@@ -58,13 +58,13 @@ class Design:
 
     def __post_init__(self) -> None:
         if self.world not in ("closed", "open"):
-            raise SettingError(f"world: closed or open, not '{self.world}'")
+            raise SettingError(f"world: '{self.world}' is unknown: expected closed or open")
         if self.pages is not None and self.pages < 2:
-            raise SettingError(f"pages: {self.pages} is too few, at least 2 are told apart")
+            raise SettingError(f"pages: {self.pages} is too few: give at least 2")
         for name in ("monitored", "loads", "validation_loads", "test_loads"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise SettingError(f"{name}: {value} is too few, give at least 1")
+                raise SettingError(f"{name}: {value} is too few: give at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
     there = np.unique(traces.label[chosen]).astype(np.int64)
     wanted = there.size if design.pages is None else design.pages
     if wanted > there.size:
-        raise SettingError(f"pages: {wanted} wanted, the data have {there.size}")
+        raise SettingError(f"pages: {wanted} are asked for, but the data have only {there.size}")
     used = np.sort(_drawn(traces, there, wanted, design, chance))
     if design.world == "closed":
         _at_least(2, used, "pages: a closed world needs 2 or more")
@@ -181,14 +181,14 @@ def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
         SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.
     """
     if not 1 <= folds <= PAPER_PARTS:
-        raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {folds}")
+        raise SettingError(f"folds: {folds} is not from 1 to {PAPER_PARTS}")
     part = _parts(classes, np.random.default_rng([seed, 2]))
     for fold in range(folds):
         test = np.flatnonzero(part == fold)
         if not test.size:
             raise SettingError(
-                f"folds: nothing is left for test {fold}; of more than {PAPER_DROPS} packets there "
-                f"are {classes.size} sub-traces"
+                f"folds: no sub-trace is left for test {fold}; only {classes.size} sub-traces "
+                f"have more than {PAPER_DROPS} packets"
             )
         yield np.flatnonzero(part != fold), test
 
@@ -275,10 +275,13 @@ def _drawn(
     share = max(1, round(wanted * inside.size / there.size))
     monitored = share if design.monitored is None else design.monitored
     if monitored > inside.size:
-        raise SettingError(f"monitored: {monitored} wanted, the data have {inside.size}")
+        raise SettingError(
+            f"monitored: {monitored} are asked for, but the data have only {inside.size}"
+        )
     if wanted - monitored > outside.size:
         raise SettingError(
-            f"pages: {wanted - monitored} unmonitored ones wanted, the data have {outside.size}"
+            f"pages: {wanted - monitored} unmonitored pages are asked for, but the data have "
+            f"only {outside.size}"
         )
     parts = (inside, monitored), (outside, max(0, wanted - monitored))
     return np.concatenate([chance.permutation(pages)[:many] for pages, many in parts])
@@ -295,7 +298,7 @@ def _divide_pages(
     if wanted is None:
         wanted = own.size if others.size else used.size // 2
     if wanted > own.size:
-        raise SettingError(f"monitored: {wanted} wanted, the data have {own.size}")
+        raise SettingError(f"monitored: {wanted} are asked for, but the data have only {own.size}")
     monitored = np.sort(chance.permutation(own)[:wanted])
     # Where the data have unmonitored pages, monitored ones that are not wanted are not used:
     # they were chosen, and recorded, in another way.
@@ -336,9 +339,9 @@ def _runs(
     validation = rest[-part:] if design.validation_run is None else [design.validation_run]
     for name, chosen in (("test_run", test), ("validation_run", validation)):
         if chosen[0] not in runs:
-            raise SettingError(f"{name}: the data have no run {chosen[0]}, only {runs}")
+            raise SettingError(f"{name}: the data have no run {chosen[0]}, but the runs {runs}")
     if validation[0] in test:
-        raise SettingError(f"validation_run: run {validation[0]} tests already")
+        raise SettingError(f"validation_run: run {validation[0]} is already the test run")
     return [run for run in rest if run not in validation], validation, test
 
 

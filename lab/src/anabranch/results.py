@@ -212,7 +212,7 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return parts | {"spec": Spec.from_dict(_EARLIER | content["spec"])}
     except ERRORS as error:
-        raise TraceError(f"a result of settings that there are not: {error}") from error
+        raise TraceError(f"the result has unknown settings: {error}") from error
 
 
 _LATER = {"draw": "load", "train_on": None}
@@ -233,7 +233,9 @@ def _table(result: Result) -> pa.Table:
 def _rows(path: Path) -> tuple[Outcomes, tuple[str, ...]]:
     with source(path):
         if not path.is_file():
-            raise TraceError("a result's predictions are missing: they stand beside it")
+            raise TraceError(
+                "the file of its predictions is missing: it must be in the same folder"
+            )
         try:
             table = pq.read_table(path, page_checksum_verification=True)
             names = json.loads(table.schema.metadata[b"anabranch.labels"])

@@ -104,8 +104,8 @@ def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
     """Warns that no program splits as `splits` of `of` evaluations do."""
     said = "" if of == 1 else f"{splits} of {of} evaluations: "
     warnings.warn(
-        f"{said}{_TOGETHER}: no program changes paths at both ends at once; follow is an "
-        "unaltered server, independent a far end",
+        f"{said}{_TOGETHER}: no program changes paths at both ends at the same time; use "
+        "follow for an unmodified server, or independent for a far end",
         TraceWarning,
         stacklevel=stacklevel + 1,
     )
@@ -134,7 +134,7 @@ def _from_outside(schedule: str | Schedule) -> Schedule | None:
     except Exception as error:
         raise SplitError(f"schedule: '{schedule}': {outside.told(error)}") from error
     if not isinstance(made, Schedule):
-        raise SplitError(f"schedule: what the package of '{name}' makes is no Schedule")
+        raise SplitError(f"schedule: the package of '{name}' does not provide a Schedule")
     return made
 
 
@@ -180,9 +180,9 @@ class Split:
         if not self.mode:
             object.__setattr__(self, "mode", usual_mode(self.schedule))
         if not 1 <= self.resplits <= MOST_RESPLITS:
-            raise SplitError(f"resplits: {self.resplits}, give 1 to {MOST_RESPLITS}")
+            raise SplitError(f"resplits: {self.resplits} is not from 1 to {MOST_RESPLITS}")
         if not 1 <= self.paths <= _core.MOST_PATHS:
-            raise SplitError(f"paths: {self.paths}, give 1 to {_core.MOST_PATHS}")
+            raise SplitError(f"paths: {self.paths} is not from 1 to {_core.MOST_PATHS}")
         if not 0 <= self.seed < 1 << 64:
             raise SplitError(f"seed: {self.seed} is not from 0 to 2^64 - 1")
         self._core()
@@ -198,7 +198,9 @@ class Split:
         """`every`, or the schedule's own."""
         every = self.every or published_every(self.schedule)
         if every is None:
-            raise SplitError(f"every: '{self.schedule}' has no run length of its own: give one")
+            raise SplitError(
+                f"every: '{self.schedule}' has no default for when it changes the path: give every"
+            )
         return every
 
     @property
@@ -273,9 +275,11 @@ class Split:
                 raise SplitError(f"schedule: '{own}': {outside.told(error)}") from error
             wanted = (packets.stop - packets.start,)
             if given.shape != wanted or (given.size and given.dtype.kind not in "iu"):
-                raise SplitError(f"schedule: '{own}' gives no whole number for each packet")
+                raise SplitError(f"schedule: '{own}' must return one whole number for each packet")
             if given.size and not 0 <= given.min() <= given.max() < self.paths:
-                raise SplitError(f"schedule: '{own}' names paths beyond 0 to {self.paths - 1}")
+                raise SplitError(
+                    f"schedule: '{own}' returned a path that is not from 0 to {self.paths - 1}"
+                )
             paths[packets] = given
         return paths
 
@@ -294,18 +298,20 @@ class Split:
     def _fits(self, traces: Traces) -> None:
         # What was recorded on one path alone is whole.
         if traces.paths is not None and np.unique(traces.paths).size > 1:
-            raise TraceError("these traces are split already", column="path")
+            raise TraceError("these traces are already split", column="path")
         if traces.timeless and self.run_length.endswith("s"):
-            problem = f"these traces have no times, so {self.run_length} ends no run: use packets"
+            problem = f"these traces have no times, which {self.run_length} needs: give packets"
             raise TraceError(problem, column="time")
         if traces.timeless and (self.mode.startswith("follow") or self.draw.startswith("silence")):
             problem = (
-                f"these traces have no times that --mode {self.mode} --draw {self.draw} needs: "
-                "name --mode independent"
+                f"these traces have no times, which --mode {self.mode} --draw {self.draw} needs: "
+                "use --mode independent"
             )
             raise TraceError(problem, column="time")
         if traces.timeless and self.delays:
-            raise TraceError("these traces have no times that paths could delay", column="time")
+            raise TraceError(
+                "these traces have no times, which delays of paths need", column="time"
+            )
 
 
 def merge(parts: Sequence[Traces]) -> Traces:
@@ -320,7 +326,7 @@ def merge(parts: Sequence[Traces]) -> Traces:
     first = parts[0]
     for part in parts:
         if not (np.array_equal(part.load, first.load) and np.array_equal(part.run, first.run)):
-            raise TraceError("the parts hold different loads", column="load")
+            raise TraceError("the parts have different loads", column="load")
     owners = np.concatenate([part.owners for part in parts])
     times = np.concatenate([part.times for part in parts])
     order = np.lexsort((times, owners))

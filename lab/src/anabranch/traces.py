@@ -125,7 +125,9 @@ class Traces:
         Times keep the load's clock: an attacker who does not know it subtracts the first one.
         """
         if self.paths is None:
-            raise TraceError("nothing is split: there are no paths to observe", column="path")
+            raise TraceError(
+                "the traces are not split, so there are no paths to observe", column="path"
+            )
         return self.only(np.isin(self.paths, np.asarray(paths)))
 
     def only(self, kept: NDArray[np.bool_]) -> Traces:
@@ -154,7 +156,9 @@ class Traces:
     def shares(self, paths: int) -> Floats:
         """float64 (n, paths): the part of each load's packets on each path; 0 where it is empty."""
         if self.paths is None:
-            raise TraceError("nothing is split: there are no shares", column="path")
+            raise TraceError(
+                "the traces are not split, so there are no shares of paths", column="path"
+            )
         if self.paths.size and not 0 <= self.paths.min() <= self.paths.max() < paths:
             raise TraceError(f"has numbers beyond 0 to {paths - 1}", column="path")
         cells = self.owners * paths + self.paths

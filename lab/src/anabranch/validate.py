@@ -119,8 +119,8 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
     if lonely.size:
         others = f", and {lonely.size - 1} others too" if lonely.size > 1 else ""
         raise TraceError(
-            f"'{traces.names[lonely[0]]}' has one instance{others}: a label needs two to be "
-            "learnt and tested",
+            f"'{traces.names[lonely[0]]}' has only one load{others}: a label needs two, one to "
+            "learn and one to test",
             column="label",
         )
 
@@ -137,8 +137,8 @@ def watched(traces: Traces) -> None:
     if mixed.size:
         k = mixed[0]
         raise TraceError(
-            f"holds for {monitored[k]} of the {loads[k]} loads of '{traces.names[k]}': an attacker "
-            "watches for a label in all of its loads or in none",
+            f"is true for {monitored[k]} of the {loads[k]} loads of '{traces.names[k]}': a label "
+            "must be monitored in all of its loads or in none",
             column="monitored",
         )
 
@@ -192,7 +192,7 @@ def _load_names(traces: Traces) -> None:
     load, run = traces.load[order], traces.run[order]
     twice = np.flatnonzero((np.diff(load) == 0) & (np.diff(run) == 0))
     if twice.size:
-        raise TraceError(f"{load[twice[0]]} stands twice in run {run[twice[0]]}", column="load")
+        raise TraceError(f"{load[twice[0]]} is in run {run[twice[0]]} twice", column="load")
     if traces.label.size and not 0 <= traces.label.min() <= traces.label.max() < len(traces.names):
         raise TraceError(f"holds codes beyond its {len(traces.names)} names", column="label")
 

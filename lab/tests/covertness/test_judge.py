@@ -76,12 +76,12 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert said[0].startswith("**nosteg: caught.** Area one connection, ")
     assert "; 100 connections, too few; totals of a session, " in said[0]
     (hit,) = (line for line in said if line.startswith("nosteg: 'fully encrypted' hits "))
-    assert hit.endswith(" of 48, as it has to.")
-    assert "No fixed detector hits a connection of the browser's." in said
+    assert hit.endswith(" of 48, as expected.")
+    assert "No fixed detector hits a connection of the browser." in said
     text = page.document(found, "a command")
     assert text.index("What is caught") < text.index("Controls") < text.index("Fixed detectors")
     assert "| nosteg | 100 connections | 48/96 | too few |" in text
-    assert "| too few negatives, of 10,000 |" in text
+    assert "| fewer than 10,000 negatives |" in text
 
 
 def test_requests_are_of_the_browser_as_one_and_of_every_other_class_in_clear(
@@ -127,15 +127,18 @@ def test_a_set_up_that_leaks_and_a_broken_detector_are_said_first(tmp_path: Path
     assert "0 of 48 connections of obfs4" in broken[0]
     assert said.index(broken[0]) < min(said.index(line) for line in said if "caught." in line)
     assert any(line.startswith("**False alarms**: real-b: 'fully") for line in said)
-    assert not any("not told from itself" in line for line in said)
+    assert not any("not distinguished from itself" in line for line in said)
 
 
 @pytest.mark.parametrize(
     ("area", "said"),
     [
         (Estimate(0.7, 0.51, 0.8), "**The set-up leaks**"),
-        (Estimate(0.3, 0.2, 0.49), "**The control is off**"),
-        (Estimate(0.6, 0.5, 0.7), "The browser is not told from itself: .5 lies within each of"),
+        (Estimate(0.3, 0.2, 0.49), "**The control fails**"),
+        (
+            Estimate(0.6, 0.5, 0.7),
+            "The browser is not distinguished from itself: 0.5 lies within each of",
+        ),
     ],
 )
 def test_the_control_says_where_a_half_lies(tmp_path: Path, area: Estimate, said: str) -> None:
@@ -183,17 +186,17 @@ AGAIN = ONE.replace('"a"', '"d"')
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 1: no JSON"),
-        ("[]", "no JSON object"),
+        ("{", "line 1: the line is not JSON"),
+        ("[]", "the line is not a JSON object"),
         ('{"file": "a", "class": "b", "site": "c"}', "'session' is missing"),
         ('{"file": "a", "class": "b", "site": "c", "session": "1"}', "not a whole number"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "x": 1}', "no 'x'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "server": "a"}', "'server'"),
         ('{"file": "a", "class": "b", "site": "c", "session": 1, "for": "me"}', "not 'me'"),
-        (f"{ONE}\n\n{ONE}", "line 3: the file stands there twice"),
-        (f"{ONE}\n{AGAIN}", "line 2: the class has this session twice"),
-        (f"{ONE}\n{OTHER}", "line 2: the session is another site's before"),
-        ("", "names no captures"),
+        (f"{ONE}\n\n{ONE}", "line 3: the file is listed twice"),
+        (f"{ONE}\n{AGAIN}", "line 2: this class has the session twice"),
+        (f"{ONE}\n{OTHER}", "line 2: an earlier line has this session for another site"),
+        ("", "lists no captures"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_one_line(tmp_path: Path, line: str, said: str) -> None:

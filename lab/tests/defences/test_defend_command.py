@@ -61,7 +61,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path) -> Non
     out = trace.with_name("out.parquet")
     io.write(bursty(), trace.with_name("timeless.npz"), "directions")
     for arguments, problem in [
-        ([trace, "--defence", "nothing"], "no defence is called 'nothing'"),
+        ([trace, "--defence", "nothing"], "the defence 'nothing' is unknown"),
         ([trace, "--defence", "front:client=-1"], "client=-1"),
         ([trace, "--defence", "maybenot:client=x"], "machine 'x'"),
         ([trace, "--defence", "front", "--seed", -1], "2^64"),

@@ -81,7 +81,7 @@ def test_drawing_removes_nothing() -> None:
     "fit", [(0.5, 1, 1), (9, math.nan, 1), (9, 1, 0), (9, 1, -1), (9, 1, 1, "cauchy")]
 )
 def test_fits_that_are_none(fit: tuple[float, ...]) -> None:
-    with pytest.raises(DefenceError, match="is no histogram"):
+    with pytest.raises(DefenceError, match="is not a histogram"):
         Fit(*fit)  # type: ignore[arg-type]
 
 

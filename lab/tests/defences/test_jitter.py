@@ -88,7 +88,7 @@ def test_what_is_no_jitter_is_refused() -> None:
     ):
         with pytest.raises(DefenceError, match=problem):
             Jitter(text)
-    with pytest.raises(DefenceError, match="ends=server is none of both, client"):
+    with pytest.raises(DefenceError, match="ends=server is unknown; expected one of both, client"):
         Jitter(ends="server")
     lone = Builder().add("a", [0.5], [1]).build()
     assert Jitter().apply(lone, 0).times.size == 1

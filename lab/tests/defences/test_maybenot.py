@@ -73,7 +73,7 @@ def test_machines_that_only_pad_take_no_time_and_those_that_block_do() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"machines": "daita"}, "machines=daita is none of none, front"),
+        ({"machines": "daita"}, "machines=daita is unknown; expected one of none, front"),
         ({"client": ("daita",)}, "machine 'daita': invalid static machine"),
         ({"server": ("02AAAA",)}, "machine '02AAAA'"),
         ({"client": ("02eNp",)}, "machine '02eNp'"),

@@ -165,7 +165,7 @@ def test_a_split_beside_the_pipeline_cannot_lose_marks(loads: Traces) -> None:
     plain = Split("weighted", "20p", 3).split(done)
     assert isinstance(plain, Defended)
     assert np.array_equal(plain.padding, done.padding)
-    with pytest.raises(TraceError, match="by a Pipeline"):
+    with pytest.raises(TraceError, match="with a Pipeline"):
         Split("weighted", "20p", 3, delays=(0.03, 0.0, 0.0)).split(done)
 
 
@@ -184,7 +184,7 @@ def test_an_empty_pipeline_changes_nothing(loads: Traces) -> None:
 
 
 def test_two_splits_are_refused() -> None:
-    with pytest.raises(DefenceError, match="at most once"):
+    with pytest.raises(DefenceError, match="can split only once"):
         Pipeline([Split(), parse("front"), Split()])
 
 

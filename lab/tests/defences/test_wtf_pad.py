@@ -121,7 +121,7 @@ def test_no_padding_behind_the_last_packet() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
-    [({"config": "heavy"}, "config=heavy is none of"), ({"size": -1}, "-1")],
+    [({"config": "heavy"}, "config=heavy is unknown; expected one of"), ({"size": -1}, "-1")],
 )
 def test_settings_that_there_are_not(settings: dict[str, object], problem: str) -> None:
     with pytest.raises(DefenceError, match=problem):

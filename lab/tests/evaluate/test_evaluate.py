@@ -106,7 +106,7 @@ def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
     twice = first_packets(pages, own[0])[~np.isin(np.arange(len(pages)), own[2:])]
     with pytest.raises(TraceError, match="'page 03' is only in the test set"):
         run(twice, **FOREST, protocol="paper")
-    with pytest.raises(TraceError, match="'page 03' has one instance"):
+    with pytest.raises(TraceError, match="'page 03' has only one load"):
         run(pages[~np.isin(np.arange(len(pages)), own[1:])], **FOREST)
     learnt = np.flatnonzero((pages.label == 3) & (pages.run < 4))
     short = first_packets(pages, learnt[0])[~np.isin(np.arange(len(pages)), learnt[1:])]
@@ -259,17 +259,20 @@ def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"shedule": "rr"}, "unknown setting 'shedule': did you mean 'schedule'"),
         ({"attack": "kfp"}, "unknown attack 'kfp': did you mean 'k-fp'"),
         ({"parameters": {"tress": 5}}, "unknown parameter of k-fp 'tress': did you mean 'trees'"),
-        ({"parameters": {"trees": "x"}}, "k-fp: trees = 'x' is not like its default, 200"),
+        (
+            {"parameters": {"trees": "x"}},
+            "k-fp: trees = 'x' has the wrong type: expected a value like its default, 200",
+        ),
         ({"paths": "3"}, "paths: '3' is no whole number"),
         ({"pages": 2.5}, "pages: 2.5 is no whole number"),
         ({"merged": 1}, "merged: 1 is no true or false"),
         ({"delays": [[1, 2, 3]]}, "delays: .* is no list of seconds"),
-        ({"protocol": "fair"}, "protocol: honest or paper"),
-        ({"folds": 0}, "folds: from 1 to 10"),
+        ({"protocol": "fair"}, "expected honest or paper"),
+        ({"folds": 0}, "not from 1 to 10"),
         ({"seed": -1}, "seed: -1 is negative"),
         ({"bootstrap": 0}, "bootstrap"),
         ({"defence": "front:budget=3"}, "front has no setting 'budget'"),
-        ({"path_defence": "nonsense"}, "no defence is called 'nonsense'"),
+        ({"path_defence": "nonsense"}, "the defence 'nonsense' is unknown"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], problem: str) -> None:
@@ -280,7 +283,7 @@ def test_wrong_settings_are_named(settings: dict[str, Any], problem: str) -> Non
 def test_attacks_that_look_at_times_refuse_traces_without(pages: Traces, tmp_path: Path) -> None:
     io.write(pages, tmp_path / "d.npz", "directions")
     timeless = io.read(tmp_path / "d.npz")
-    with pytest.raises(TraceError, match="'time': these traces have no times, which k-fp looks at"):
+    with pytest.raises(TraceError, match="'time': these traces have no times, which k-fp needs"):
         run(timeless, **FOREST)
     assert run(timeless, attack="cumul").metrics["accuracy"]["value"] > 0.5
 
@@ -291,17 +294,17 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
         ({"protocol": "paper", "merged": True, **SPLIT}, "merged: the paper's protocol"),
         ({"resplits": 2}, "resplits: nothing is split"),
         ({"observer": "merged:4", **SPLIT}, "only 3 paths"),
-        ({"observer": "merged:2"}, "nothing is split, there is one path"),
+        ({"observer": "merged:2"}, "nothing is split, so there is only one path"),
     ]
     for settings, problem in cases:
         with pytest.raises(SettingError, match=problem):
             run(pages, **FOREST, **settings)
     padded = Split("weighted", "20p", 3).split(pages)
-    with pytest.raises(SettingError, match="defence: these loads are split already"):
+    with pytest.raises(SettingError, match="defence: these loads are already split"):
         run(padded, **FOREST, defence="front")
     # The twin: what was recorded on one path alone is whole.
     assert run(Split("weighted", "20p", 1).split(pages), **FOREST, defence="front").outcomes
-    with pytest.raises(SplitError, match="paths: 0, give 1 to"):
+    with pytest.raises(SplitError, match="paths: 0 is not from 1 to"):
         Spec.from_dict({"paths": 0})
 
 
@@ -317,7 +320,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     done = lab("evaluate", data, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "accuracy" in done.stdout
-    assert "guessing among 10 pages recognises 10.0%" in done.stdout
+    assert "guessing among 10 pages has an accuracy of 10.0%" in done.stdout
     kept = results.load(out)
     assert kept.spec.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
@@ -331,7 +334,9 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     padded = lab("evaluate", data, "--defence", "front", "--parameter", "trees=20")
     assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)
     opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
-    assert "The false-positive rate rests on 5 unmonitored pages (20 loads)" in opened.stdout
+    assert (
+        "The false-positive rate is estimated from 5 unmonitored pages (20 loads)" in opened.stdout
+    )
 
 
 def test_help_names_every_attack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,32 +377,32 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
         ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
         ([tmp_path / "mixed.parquet"], "mixed.parquet: column 'monitored': holds for 8 of the 20"),
-        ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has packets"),
+        ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has any packet"),
         ([data, "--attack", "k-fp-paths", "--parameter", "paths=65"], "paths = 65 is not from 0"),
         ([data, "--attack", "df", "--parameter", "width=1000000"], "width = 1000000 is not from 1"),
         ([data, "--defence", "maybenot:front,pps=99999999999"], "maybenot: pps=99999999999 is not"),
-        ([data, *split, "--paths", 0], "paths: 0, give 1 to"),
+        ([data, *split, "--paths", 0], "paths: 0 is not from 1 to"),
         ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
-        ([data, "--schedule", "weighted"], "no run length"),
+        ([data, "--schedule", "weighted"], "no default for when it changes the path"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
-        ([data, "--observer", "all"], "there are random, largest, any"),
+        ([data, "--observer", "all"], "expected random, largest, any"),
         ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
         ([data, "--schedule", "", "--every", "20p"], "schedule: "),
-        ([data, "--parameter", f"trees={'9' * 5000}"], "is not like its default"),
-        ([data, "--parameter", f"trees={'[' * 100000}"], "is not like its default"),
+        ([data, "--parameter", f"trees={'9' * 5000}"], "expected a value like its default"),
+        ([data, "--parameter", f"trees={'[' * 100000}"], "expected a value like its default"),
         ([data, "--test-run", 8], "test_run: the data have no run 8"),
         ([data, "--resplits", 2], "resplits: nothing is split"),
         ([data, "--from", "csv"], "--from: there are parquet"),
-        ([data, "--defence", "x"], "no defence is called 'x'"),
-        ([data, "--pages", 99], "pages: 99 wanted, the data have 10"),
-        ([data, "--every", "20p"], "--every: nothing is split without a schedule"),
-        ([data, *["--delay", "0.1"] * 3], "--delay: nothing is split without a schedule"),
+        ([data, "--defence", "x"], "the defence 'x' is unknown"),
+        ([data, "--pages", 99], "pages: 99 are asked for, but the data have only 10"),
+        ([data, "--every", "20p"], "--every: it needs a schedule"),
+        ([data, *["--delay", "0.1"] * 3], "--delay: it needs a schedule"),
         ([data, "--folds", 3], "--folds: only the paper's protocol has folds"),
         ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
         ([data, "--monitored", 5], "--monitored: in a closed world"),
         ([data, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
-        ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000, give 1 to"),
+        ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000 is not from 1 to"),
         ([data, "--seed", 2**64], "seed: 18446744073709551616"),
         ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
     ]
@@ -416,7 +421,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     ]:
         assert problem in told(data, "--out", tmp_path / name)
     said = told(data, "--out", data.with_suffix(".json"))
-    assert "pages.parquet: it would change the traces that are read" in said
+    assert "pages.parquet: OUT is also IN" in said
     assert len(io.read(data)) == len(pages)
 
 

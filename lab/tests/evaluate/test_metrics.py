@@ -183,9 +183,9 @@ def test_the_resolution_is_told_plainly() -> None:
     assert "24 unmonitored pages (1176 loads)" in said
     assert "4.2%" in said
     assert "up to 11.7%" in said
-    assert "nothing is known of others" in metrics.resolution(few, unseen=False)
+    assert "the rate for other pages is unknown" in metrics.resolution(few, unseen=False)
     several = metrics.resolution(few, unseen=True, most=2000)
-    assert "24 unmonitored pages (1176 loads where fewest loads test, at most 2000)" in several
+    assert "(1176 loads in the result with the fewest loads, 2000 in the one with" in several
     assert metrics.resolution(few, unseen=True, most=1176) == said
     none = few | {"unmonitored_pages": 0}
     assert "no unmonitored pages" in metrics.resolution(none, unseen=True)

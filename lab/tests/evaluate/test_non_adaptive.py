@@ -94,7 +94,7 @@ def test_other_traces_of_the_same_pages_may_train(pages: Traces, tmp_path: Path)
     rows = np.isin(other.label, [other.names.index(name) for name in pages.names])
     assert 0 < train["loads"] < rows.sum()
     assert found.facts["folds"][0]["test_samples_of_training_loads"] == 0.0
-    with pytest.raises(SettingError, match="train_on: other traces are named"):
+    with pytest.raises(SettingError, match="must be given together"):
         evaluate(spec, pages)
     for name, traces in (("in", pages), ("other", other)):
         io.write(traces, tmp_path / f"{name}.parquet")
@@ -119,10 +119,10 @@ def test_other_traces_of_the_same_pages_may_train(pages: Traces, tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"train_on": "whatever"}, "train_on: unsplit, or other traces"),
-        ({"train_on": "unsplit", "resplits": 2, "schedule": "uniform"}, "no resplits"),
-        ({"train_on": "unsplit", "protocol": "paper"}, "the paper's protocol trains on what"),
-        ({"train_on": "data:0", "world": "open"}, "in a closed world alone"),
+        ({"train_on": "whatever"}, "expected unsplit or data:NAME"),
+        ({"train_on": "unsplit", "resplits": 2, "schedule": "uniform"}, "leave out resplits"),
+        ({"train_on": "unsplit", "protocol": "paper"}, "the paper's protocol always trains on"),
+        ({"train_on": "data:0", "world": "open"}, "needs world=closed"),
     ],
 )
 def test_what_such_an_attacker_cannot_be_is_refused(

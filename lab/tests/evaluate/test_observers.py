@@ -91,7 +91,7 @@ def test_loads_stay_where_nothing_is_seen(pages: Traces) -> None:
 
 @pytest.mark.parametrize("text", ["", "rand", "merged:0", "merged:x", "random:2", "merged:"])
 def test_an_unknown_observer_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="there are random, largest"):
+    with pytest.raises(SettingError, match="expected random, largest"):
         Observer.parse(text)
 
 
@@ -228,7 +228,7 @@ def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: T
     alone = Observer.parse("largest+earlier").see(split, session=1)
     assert alone.usual is not None
     assert (alone.usual == 1 / 3).all()
-    with pytest.raises(SettingError, match="earlier loads tell nothing"):
+    with pytest.raises(SettingError, match="needs probabilities that several loads share"):
         Observer.parse("largest+earlier").see(split)
 
 

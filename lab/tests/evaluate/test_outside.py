@@ -109,9 +109,9 @@ def test_a_strangers_file_is_evaluated_beside_ours(data: Path, tmp_path: Path) -
         (line,) = (line for line in lines if line.split()[0] == each.spec.attack and "(" in line)
         assert f"{100 * accuracy['value']:.1f} ({100 * accuracy['low']:.1f}-" in line
     assert kept[0].metrics["accuracy"]["value"] > 0.5, "five times what guessing finds"
-    (first, second) = (line.strip() for line in lines if " less " in line)
-    assert first.startswith("bursts.py:Bursts less k-fp")
-    assert second.startswith("bursts.py:Bursts less size")
+    (first, second) = (line.strip() for line in lines if " minus " in line)
+    assert first.startswith("bursts.py:Bursts minus k-fp")
+    assert second.startswith("bursts.py:Bursts minus size")
     gain = kept[0].metrics["accuracy"]["value"] - kept[1].metrics["accuracy"]["value"]
     assert f"{100 * gain:+.1f}" in first
     shown = json.loads(lab("evaluate", data, *attacks, *options, "--json").stdout)
@@ -202,7 +202,7 @@ class Bad(Schedule):
 
 
 def test_an_instance_of_a_schedule_is_checked(pages: Traces) -> None:
-    with pytest.raises(SplitError, match="'bad' names paths beyond 0 to 2"):
+    with pytest.raises(SplitError, match="'bad' returned a path that is not from 0 to 2"):
         Split(Bad(), None, 3).split(pages)
 
 
@@ -244,8 +244,8 @@ def test_an_instance_is_evaluated_and_given_what_it_asks_for(pages: Traces) -> N
     ("wrong", "problem"),
     [
         ("fit", r"Fair: line \d+: RuntimeError: no idea"),
-        ("shape", r"probabilities of shape \(40, 9\), not \(40, 10\)"),
-        ("numbers", "probabilities that are no numbers"),
+        ("shape", r"the shape \(40, 9\); expected \(40, 10\)"),
+        ("numbers", "values that are not finite numbers"),
     ],
 )
 def test_what_an_estimator_does_wrong_is_one_line(pages: Traces, wrong: str, problem: str) -> None:
@@ -266,7 +266,7 @@ def test_an_estimator_without_probabilities_votes(pages: Traces) -> None:
     [
         ("none.py:X", "none.py: No such file"),
         ("mine.py:Mint", "mine.py: has no Mint; did you mean Mine?"),
-        ("mine.py:np", "np is no estimator: it has no fit"),
+        ("mine.py:np", "np: it is not a scikit-learn estimator: it has no fit"),
         ("torn.py:X", "torn.py: line 2: SyntaxError"),
         ("loud.py:X", "loud.py: line 1: ZeroDivisionError"),
         ("k-fq", "unknown attack 'k-fq': did you mean 'k-fp'"),

@@ -61,7 +61,7 @@ def test_loads_are_found_by_their_names_and_others_left_out() -> None:
         (ONE[[0, 0]], "several predictions"),
         (replace(ONE, run=ONE.run + 1), "no load in common"),
         (NOTHING, "no load in common"),
-        (replace(ONE, page=ONE.page[::-1]), "are the data the same"),
+        (replace(ONE, page=ONE.page[::-1]), "compare results of the same data"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(other: Outcomes, said: str) -> None:
@@ -110,12 +110,12 @@ def test_files_that_do_not_compare_end_the_command(tmp_path: Path) -> None:
     content = json.loads(files["one"].read_text())
     files["data"].write_text(json.dumps(content | {"spec": content["spec"] | {"paths": 0}}))
     assert (
-        "data.json: a result of settings that there are not: paths: 0"
+        "data.json: the result has unknown settings: paths: 0"
         in lab(files["one"], files["data"]).stderr
     )
     files["bare"].with_suffix(".parquet").unlink()
     assert (
-        "bare.parquet: a result's predictions are missing"
+        "bare.parquet: the file of its predictions is missing"
         in lab(files["one"], files["bare"]).stderr
     )
     files["one"].write_text(json.dumps(content | {"facts": {}}))

@@ -173,8 +173,11 @@ def test_some_pages_of_both_kinds_are_drawn(pages: Traces) -> None:
         assert set(chosen.monitored) <= {6, 7, 8, 9}
         assert len(set(chosen.unmonitored) - {6, 7, 8, 9}) == chosen.unmonitored.size == outside
     for settings, problem in (
-        ({"pages": 8, "monitored": 5}, "monitored: 5 wanted, the data have 4"),
-        ({"pages": 8, "monitored": 1}, "pages: 7 unmonitored ones wanted, the data have 6"),
+        ({"pages": 8, "monitored": 5}, "monitored: 5 are asked for, but the data have only 4"),
+        (
+            {"pages": 8, "monitored": 1},
+            "pages: 7 unmonitored pages are asked for",
+        ),
         ({"pages": 3, "monitored": 4}, "4 unmonitored pages or more; there are 0"),
     ):
         with pytest.raises(SettingError, match=problem):
@@ -211,14 +214,14 @@ def test_a_label_only_in_the_test_run_is_named(pages: Traces) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"pages": 11}, "pages: 11 wanted, the data have 10"),
+        ({"pages": 11}, "pages: 11 are asked for, but the data have only 10"),
         ({"pages": 1}, "pages: 1 is too few"),
         ({"loads": 0}, "loads: 0 is too few"),
-        ({"world": "half"}, "world: closed or open"),
+        ({"world": "half"}, "expected closed or open"),
         ({"world": "open", "monitored": 8}, "4 unmonitored pages or more; there are 2"),
-        ({"world": "open", "monitored": 11}, "monitored: 11 wanted"),
+        ({"world": "open", "monitored": 11}, "monitored: 11 are asked for"),
         ({"test_run": 9}, "test_run: the data have no run 9"),
-        ({"validation_run": 5}, "validation_run: run 5 tests already"),
+        ({"validation_run": 5}, "validation_run: run 5 is already the test run"),
     ],
 )
 def test_a_design_that_the_data_cannot_fill_is_refused(

@@ -90,7 +90,7 @@ def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) ->
 def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(f'[[runs]]\nname = "here"\ndata = "{data}"\n[[runs]]\nname = "later"\n')
-    with pytest.raises(TraceError, match=r"spec\.toml: a run without data"):
+    with pytest.raises(TraceError, match=r"spec\.toml: a run names no data"):
         read(path)
     assert [unit.data for unit in read(path, Path("/later.parquet"))] == [
         data,
@@ -124,12 +124,12 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ("loads = 6", "loads = ", "not TOML: Invalid value \\(at line 4"),
         ("loads = 6", f"loads = {'9' * 5000}", "not TOML: Exceeds the limit"),
         ("loads = 6", f"loads = {'[' * 5000}", "not TOML: "),
-        ("paths = [2, 3]", "paths = 0", "line 18: paths: 0, give 1 to"),
+        ("paths = [2, 3]", "paths = 0", "line 18: paths: 0 is not from 1 to"),
         ("data = ", "date = ", "line 3: unknown setting 'date'"),
         ('"weighted"\nevery', '"weights:0,0"\nevery', "line 16: schedule: the weights sum to 0"),
         ("paths = [2, 3]", "seed = -1", "seed: -1 is negative"),
-        ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0, give 1 to"),
-        ('schedule = "weighted"\n', "", "line 16: every: nothing is split without a schedule"),
+        ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0 is not from 1 to"),
+        ('schedule = "weighted"\n', "", "line 16: every: it needs a schedule"),
         ("[attacks.k-fp]\n", "[attacks.rf]\nslots = 3\n[attacks.k-fp]\n", "line 9: rf: slots = 3"),
         ("[2, 3]", "[]", "line 18: paths: an empty list"),
     ],
@@ -193,7 +193,7 @@ def test_no_runs_is_an_error_and_no_table_of_runs_is_one_run(data: Path, tmp_pat
     path.write_text(f'[common]\ndata = "{data}"\n')
     assert [unit.name for unit in read(path)] == ["run 0"]
     path.write_text(f'runs = []\n[common]\ndata = "{data}"\n')
-    with pytest.raises(TraceError, match="line 1: runs: an empty list"):
+    with pytest.raises(TraceError, match="line 1: runs: the list is empty"):
         read(path)
 
 
@@ -214,7 +214,7 @@ def test_a_unit_that_fails_stops_no_others(data: Path, tmp_path: Path) -> None:
     report = sweep(units, tmp_path / "results")
     assert report.done == 1
     ((unit, why),) = report.failed
-    assert (unit.name, why) == ("bad", "pages: 99 wanted, the data have 10")
+    assert (unit.name, why) == ("bad", "pages: 99 are asked for, but the data have only 10")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -356,7 +356,7 @@ def test_bad_input_is_one_line_and_code_2(listing: Path, data: Path, tmp_path: P
         (str(data), "none.parquet", [], "none.parquet: no such file"),
         (str(data), "bad.parquet", [], "bad.parquet: not a readable Parquet"),
         ("", "", ["--jobs", "0"], "jobs: 0"),
-        ("", "", ["--executor", "rya"], "executor: local or ray, not 'rya'"),
+        ("", "", ["--executor", "rya"], "executor: 'rya' is unknown: expected local or ray"),
     ]:
         listing.write_text(text.replace(old, new, 1) if old else text)
         done = start(listing, *options)
@@ -462,7 +462,7 @@ class Elsewhere:
 def test_a_ray_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     with (
-        pytest.raises(SettingError, match="executor: no Ray to work on"),
+        pytest.raises(SettingError, match="executor: cannot connect to Ray"),
         executors.ray([1], 1),
     ):
         pass

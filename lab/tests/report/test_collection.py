@@ -199,7 +199,7 @@ def test_competing_designs_stand_together(folder: Path) -> None:
 
 def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> None:
     found = Collection.read([folder])
-    honest = "By the honest protocol: The false-positive rate rests on 5 unmonitored pages"
+    honest = "By the honest protocol: The false-positive rate is estimated from 5 unmonitored pages"
     assert any(text.startswith(honest) for text in said_of(found))
 
 
@@ -211,7 +211,7 @@ def test_where_loads_differ_the_fewest_speak_and_the_most_are_told(tmp_path: Pat
     assert f"({loads} loads)" in one
     other = replace(more, spec=replace(more.spec, seed=1))
     (both,) = (text for text in _resolution([other, usual], tmp_path / "b"))
-    assert f"({loads} loads where fewest loads test, at most {6 * loads})" in both
+    assert f"({loads} loads in the result with the fewest loads, {6 * loads} in the" in both
 
 
 def _resolution(results: list[Result], folder: Path) -> list[str]:

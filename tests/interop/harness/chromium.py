@@ -141,7 +141,7 @@ class Chromium(Closing):
         try:
             os.write(self._in, json.dumps(message).encode() + b"\0")
         except BrokenPipeError as error:
-            raise PeerFailed(f"Chromium ended before {method}:\n{self._said()}") from error
+            raise PeerFailed(f"Chromium exited before {method}:\n{self._said()}") from error
 
         def answered() -> bool:
             return number in self._answers or not self._reader.is_alive()
@@ -149,7 +149,7 @@ class Chromium(Closing):
         wait_for(f"Chromium's answer to {method}", answered, seconds)
         answer = self._answers.pop(number, None)
         if answer is None:
-            raise PeerFailed(f"Chromium ended during {method}:\n{self._said()}")
+            raise PeerFailed(f"Chromium exited during {method}:\n{self._said()}")
         if "error" in answer:
             raise PeerFailed(f"{method}: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]

@@ -262,7 +262,7 @@ def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
                 browser.show(address, seconds=30.0)
                 objects.append([int(each) for each in browser.ask(SIZES) if each > 0])
         except (PeerFailed, TimeoutError) as error:
-            print(f"{site.name} is left out: {error}", file=sys.stderr)
+            print(f"{site.name} is not visited: {error}", file=sys.stderr)
             objects = []
         found.append(Site(site.name, site.addresses, objects))
     return found

@@ -216,7 +216,7 @@ class Network(Closing):
                 raise PeerFailed(f"anabranch emulate: {event['message']}")
         self._process.wait()
         self._errors.seek(0)
-        raise PeerFailed(f"anabranch emulate ended:\n{self._errors.read()}")
+        raise PeerFailed(f"anabranch emulate exited:\n{self._errors.read()}")
 
     def close(self) -> None:
         """Ends the network; processes on its hosts lose it."""

@@ -85,7 +85,7 @@ def _gtlsserver(at: Setting) -> list[str]:
 def _aioquic(at: Setting) -> list[str]:
     python = PEERS / "venv/bin/python"
     if not python.exists():
-        raise MissingPeer("the Python environment is not there; tests/interop/setup makes it")
+        raise MissingPeer("the Python environment is missing; run tests/interop/setup")
     script = [str(python), str(INTEROP / "peers/aioquic/server.py"), at.address, str(at.port)]
     return [*script, str(at.folder / "certificate.pem"), str(at.folder / "key.pem"), str(SEED)]
 

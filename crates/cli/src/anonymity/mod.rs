@@ -26,10 +26,13 @@ use crate::failure::Failure;
 /// Compute what hostile relays learn about clients with several paths: compromised circuits, a year
 /// of guards, guard fingerprints.
 ///
-/// The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with this
-/// program's own guards and path selection, on your consensus: a document of the directory protocol
-/// (ns or microdesc flavour), or a table with one relay a row as docs/formats.md describes.
-/// Signatures are not checked. Results are a function of consensus, settings and --seed.
+/// A guard is the first relay of a circuit.
+///
+/// This is the analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with the
+/// guards and path selection of this program. It reads a consensus (the list of all relays): a
+/// document of Tor's directory protocol (ns or microdesc flavour), or a table with one relay per
+/// row (docs/formats.md). Signatures are not checked. Results depend on the consensus, the settings
+/// and --seed alone.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct AnonymityArgs {
@@ -47,23 +50,25 @@ enum What {
 /// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
-    /// Read this consensus, plain or compressed (xz, gzip), or an archive of several, such as
-    /// CollecTor's of a month; - is standard input.
+    /// Consensus to read, plain or compressed (xz, gzip), or an archive of several, such as a month
+    /// from CollecTor; - is standard input.
     consensus: PathBuf,
-    /// Take from an archive the consensus that is valid after this hour (UTC), as 2024-05-17T17.
+    /// Read the consensus of this hour (UTC, such as 2024-05-17T17) from an archive: the one whose
+    /// valid-after line has that time.
     #[arg(long, value_name = "TIME")]
     valid_after: Option<String>,
     /// Seed all random choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Let a client with one leg use N guards at a time; with more legs, as many as legs [default:
-    /// what the consensus says, 1 before 2022 and 2 since].
+    /// Let a client with one leg (one circuit for a stream) use N guards at a time [default: the
+    /// number in the consensus: 1 before 2022, 2 since]. A client with more legs uses at least as
+    /// many guards as legs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
-    /// Use N threads; results do not depend on them [default: one for each processor].
+    /// Use N threads [default: one per processor]. Results do not depend on N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Print one JSON object.
+    /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -76,80 +81,85 @@ enum Whose {
     Heaviest,
 }
 
-/// Compute the probability that a circuit of 1 to M legs has a hostile entry and a hostile exit, in
-/// closed form and by drawing circuits.
+/// Compute the probability that a circuit of 1 to M legs has a hostile entry and a hostile exit: by
+/// formula and by drawing circuits.
+///
+/// A leg is one of the circuits over which a stream is split.
 #[derive(Args, Debug)]
 struct PathsArgs {
     #[command(flatten)]
     common: Common,
-    /// Set the adversary's share of the entry weight.
+    /// Set the adversary's share of the weight of all entry relays, from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     entries: f64,
-    /// Set its share of the weight of exits to the port.
+    /// Set the adversary's share of the weight of all exits to --port, from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
-    /// Choose the relays that it runs.
+    /// Choose which relays the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Compute for 1 to M legs.
+    /// Compute for circuits of 1 to M legs.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Let streams go to this port.
+    /// Consider exits that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Draw N circuits for each number of legs and each draw of the adversary.
+    /// Draw N circuits for each number of legs, in each of the --draws.
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
-    /// Draw the adversary N times.
+    /// Draw the adversary's relays N times.
     #[arg(long, default_value_t = 20, value_name = "N")]
     draws: u64,
 }
 
-/// Compute the share of clients that used hostile entries within a year, with one, two and three
-/// entries and COMB.
+/// Compute the share of clients that used hostile entry relays within a year.
+///
+/// It is computed for clients with one, two and three entries, and for COMB: 60 % of the clients
+/// have one entry, 20 % two, 20 % three.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]
     common: Common,
-    /// Simulate N clients for each draw.
+    /// Simulate N clients in each of the --draws.
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     clients: usize,
-    /// Draw the adversary N times.
+    /// Draw the adversary's relays N times.
     #[arg(long, default_value_t = 50, value_name = "N")]
     draws: usize,
-    /// Set the adversary's share of the entry weight, its own included.
+    /// Set the adversary's share of the weight of all entry relays, added relays included; from 0
+    /// to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     share: f64,
-    /// Choose which of the consensus' relays it runs.
+    /// Choose which relays of the consensus the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Add N relays of equal weight instead.
+    /// Let the adversary add N relays of equal weight, and run no relay of the consensus.
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
-    /// Replace relays after DAYS on average; they stay for good if not given.
+    /// Replace each relay after DAYS on average [default: relays are never replaced].
     #[arg(long, value_name = "DAYS")]
     churn: Option<f64>,
-    /// Replace hostile relays like others, with --churn; they stay if not given.
+    /// Apply --churn to hostile relays too [default: hostile relays are never replaced].
     #[arg(long, requires = "churn")]
     hostile_churn: bool,
-    /// Count at these days.
+    /// Print the shares of clients on these days.
     #[arg(long, value_delimiter = ',', default_value = "30,90,182,365", value_name = "DAY,...")]
     days: Vec<u64>,
 }
 
-/// Compute how many clients share a set of 1 to M guards, drawn by each client or assigned in fixed
-/// sets.
+/// Compute how many clients share the same set of 1 to M guards: if each client draws its guards,
+/// and if clients get fixed sets.
 #[derive(Args, Debug)]
 struct FingerprintsArgs {
     #[command(flatten)]
     common: Common,
-    /// Count N clients.
+    /// Draw guards for N clients.
     #[arg(long, default_value_t = 83_000, value_name = "N")]
     clients: usize,
-    /// Compute for 1 to M guards of a client.
+    /// Compute for clients with 1 to M guards.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Draw N populations.
+    /// Draw the clients N times, and average.
     #[arg(long, default_value_t = 10, value_name = "N")]
     draws: usize,
 }

@@ -27,12 +27,15 @@ pub(super) fn read(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, S
     match (is_archive, wanted) {
         (true, _) => of_archive(whole, wanted),
         (false, None) => all_of(whole),
-        (false, Some(_)) => Err("it is no archive: leave --valid-after out".to_owned()),
+        (false, Some(_)) => {
+            Err("it is a single consensus, not an archive: run the command without --valid-after"
+                .to_owned())
+        }
     }
 }
 
 fn told(error: io::Error) -> String {
-    format!("it cannot be read, or is cut: {error}")
+    format!("it cannot be read, or its end is missing: {error}; download it again")
 }
 
 fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
@@ -86,9 +89,11 @@ fn of_archive(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String
     match (only, wanted, first.zip(last)) {
         (Some(bytes), ..) => Ok(bytes),
         (_, Some(wanted), Some((first, last))) => Err(format!(
-            "none of its {documents} consensuses, of {first} to {last}, is valid after {wanted}"
+            "none of its {documents} consensuses, from {first} to {last}, has the valid-after time \
+             {wanted}; choose another --valid-after"
         )),
-        _ => Err("the archive holds no consensus".to_owned()),
+        _ => Err("the archive holds no consensus; give a consensus or an archive of consensuses"
+            .to_owned()),
     }
 }
 
@@ -96,8 +101,8 @@ fn several(passed: &Passed, next: &str) -> String {
     let first = passed.first.as_deref().unwrap_or(next);
     let example = first.get(..13).unwrap_or(first).replace(' ', "T");
     format!(
-        "it is an archive of several consensuses, of {first} and {next} among them: choose one, \
-         such as --valid-after {example}"
+        "it is an archive of several consensuses, for example of {first} and {next}: choose one \
+         with --valid-after, such as --valid-after {example}"
     )
 }
 
@@ -126,7 +131,9 @@ fn time(text: &str) -> Result<String, String> {
     let shape: String = plain.chars().map(is_digit).collect();
     match shape.len() >= 13 && form.starts_with(&shape) {
         true => Ok(plain),
-        false => Err(format!("--valid-after {text}: write a date and an hour, 2024-05-17T17")),
+        false => {
+            Err(format!("--valid-after {text}: expected a date and an hour, such as 2024-05-17T17"))
+        }
     }
 }
 
@@ -186,12 +193,16 @@ mod tests {
         };
         let month = archive(&[0, 1, 17]);
         says(&month, None, "such as --valid-after 2024-05-17T00");
-        says(&month, Some("2024-05-18T00"), "none of its 3 consensuses, of 2024-05-17 00:00:00");
-        says(&month, Some("May"), "write a date and an hour");
+        says(&month, Some("2024-05-18T00"), "none of its 3 consensuses, from 2024-05-17 00:00:00");
+        says(&month, Some("May"), "expected a date and an hour");
         says(&archive(&[]), None, "holds no consensus");
-        says(document(1).as_bytes(), Some("2024-05-17T01"), "leave --valid-after out");
+        says(
+            document(1).as_bytes(),
+            Some("2024-05-17T01"),
+            "run the command without --valid-after",
+        );
         let packed = gzip(&month);
-        says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "is cut");
+        says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "its end is missing");
     }
 
     #[test]

@@ -21,15 +21,20 @@ fn head(listed: &Listed) -> String {
     let (relays, guards) = (network.relays().count(), entries(network).len());
     let unknown = match (listed.has_policies, listed.has_families) {
         (true, true) => "",
-        (true, false) => "; families are not known",
-        (false, true) => "; exit policies are not known: the flag Exit counts for all ports",
+        (true, false) => "; the file does not list relay families",
+        (false, true) => {
+            "; the file does not list exit policies, so relays with the flag Exit count as exits \
+             to all ports"
+        }
         (false, false) => {
-            "; neither families nor exit policies are known: the flag Exit counts for all ports"
+            "; the file lists neither relay families nor exit policies, so relays with the flag \
+             Exit count as exits to all ports"
         }
     };
     let after = utc(network.consensus().valid_after);
     format!(
-        "consensus of {after}: {relays} relays, {guards} of them entries with weight{unknown}\n"
+        "consensus of {after}: {relays} relays, {guards} of them possible entries (first \
+         relays){unknown}\n"
     )
 }
 
@@ -53,9 +58,9 @@ pub(super) fn paths_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "the adversary runs {relays:.0} relays: {entry:.4} of the entry weight, {exit:.4} of the \
-         exits to port {}, {middle:.4} of the middles\n{} circuits a row; closed form, then drawn \
-         with its 95 % interval over the draws\n",
+        "the adversary runs {relays:.0} relays, with {entry:.4} of the weight of entries, \
+         {exit:.4} of exits to port {}, and {middle:.4} of middle relays\n{} circuits per row; \
+         probability by formula, then by drawing, with its 95 % interval over the draws\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -63,9 +68,9 @@ pub(super) fn paths_text(
         ("one entry and the exit", |row| row.any),
         ("all entries and the exit", |row| row.all),
         ("one entry and the merging middle", |row| row.merge),
-        ("all entries: all that is sent", |row| row.entries),
+        ("all entries, which see all bytes", |row| row.entries),
     ];
-    let _ = writeln!(text, "{:<34} legs   closed    drawn   interval", "hostile are");
+    let _ = writeln!(text, "{:<34} legs  formula    drawn   interval", "hostile relays");
     for (name, chance) in kinds {
         for row in rows {
             let Chance { closed, drawn } = chance(row);
@@ -76,16 +81,20 @@ pub(super) fn paths_text(
             );
         }
     }
-    text += "\nhostile entries of a circuit, each of which sees its part of the bytes (1 / legs \
-             where they are dealt evenly)\n";
+    text += "\nprobability of each number of hostile entries in a circuit; each entry sees 1 / \
+             legs of the bytes if they are spread evenly\n";
     for row in rows {
         let _ = write!(text, "{} {}:", row.legs, if row.legs == 1 { "leg" } else { "legs" });
         for (entries, share) in row.seen.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
-        let _ = writeln!(text, "  in the mean {:.4} of the bytes", row.bytes);
+        let _ = writeln!(text, "  hostile entries see {:.4} of the bytes on average", row.bytes);
         if row.unbuilt > 0 {
-            let _ = writeln!(text, "  no relay was left for {} circuits", row.unbuilt);
+            let _ = writeln!(
+                text,
+                "  {} circuits could not be built, because no relay was left",
+                row.unbuilt
+            );
         }
     }
     text
@@ -125,10 +134,10 @@ fn legs(row: &YearRow) -> String {
 
 /// Names of what is counted, and where.
 const COMPROMISED: [(&str, &str); 4] = [
-    ("any_ever", "until then one entry was hostile"),
-    ("all_ever", "until then all were at a time"),
-    ("any_now", "on that day one is hostile"),
-    ("all_now", "on that day all are"),
+    ("any_ever", "clients that had a hostile entry by this day"),
+    ("all_ever", "clients whose entries were all hostile at some time by this day"),
+    ("any_now", "clients that have a hostile entry on this day"),
+    ("all_now", "clients whose entries are all hostile on this day"),
 ];
 
 fn bands(row: &YearRow, kind: usize) -> Vec<Band> {
@@ -143,9 +152,11 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
         Adversary::Adds(relays) => format!("adds {relays} relays"),
     };
     let stay = match settings.churn {
-        None => "no relay goes".to_owned(),
-        Some(days) if settings.hostile_churn => format!("relays go after {days} days in the mean"),
-        Some(days) => format!("honest relays go after {days} days in the mean"),
+        None => "relays are never replaced".to_owned(),
+        Some(days) if settings.hostile_churn => {
+            format!("relays are replaced after {days} days on average")
+        }
+        Some(days) => format!("honest relays are replaced after {days} days on average"),
     };
     let _ = writeln!(
         text,
@@ -219,8 +230,8 @@ pub(super) fn fingerprints_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "{} clients, mean of {} draws; clients with the same set of guards\n\n\
-         {:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+        "{} clients, mean of {} draws; number of clients that share a set of guards\n\n{:<26} \
+         {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
         "legs in use",

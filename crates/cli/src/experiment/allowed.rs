@@ -21,7 +21,7 @@ pub(super) fn need_root(folders: &[Folder]) -> Result<(), Failure> {
         return Ok(());
     }
     let command = sudo::command_line(folders.iter().flat_map(words));
-    Err(Failure::misuse(format!("networks of their own take root: {command}")))
+    Err(Failure::misuse(format!("emulated networks need root: run {command}")))
 }
 
 fn words((name, folder): &Folder) -> [String; 2] {

@@ -22,21 +22,21 @@ pub(super) const JOURNAL: &str = "units.jsonl";
 /// Options of every experiment: where results go.
 #[derive(Args)]
 pub(super) struct Results {
-    /// Write results here; created if missing.
+    /// Folder of the measurements and results; created if missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Seed the order and all random choices: paths' probabilities, sites' protocols, the
-    /// splitter's schedule.
+    /// Seed all random choices with N: the order of measurements, the probabilities of the paths,
+    /// the protocols of the sites, the splitter's schedule.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Measure nothing; make the results from what exists.
+    /// Write the results of the measurements that FOLDER already has; measure nothing.
     #[arg(long)]
     pub(super) report: bool,
-    /// Write the results into this Markdown file, too, between its comments
-    /// '<!-- anabranch experiment' and '<!-- end of'.
+    /// Write the results into this Markdown file too. The file must have the two comment lines
+    /// between which they belong; the error message shows them if they are missing.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
-    /// Print events as JSON, one object a line, on standard output.
+    /// Print events as JSON on standard output, one object per line.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -46,7 +46,9 @@ pub(super) struct Results {
 pub(super) struct Common {
     #[command(flatten)]
     pub(super) results: Results,
-    /// Find the peers' programs here, if not where tests/interop/setup builds them or in PATH.
+    /// Look for the measured programs (servers, clients, browsers) in this folder.
+    ///
+    /// Default: the folder into which tests/interop/setup builds them, then PATH.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }
@@ -54,8 +56,8 @@ pub(super) struct Common {
 /// Option of every experiment that splits.
 #[derive(Args)]
 pub(super) struct SplitWords {
-    /// Pass a further argument to `anabranch split` where it splits, such as
-    /// --split=--quic-tuples=3; repeat for more.
+    /// Pass a further argument to `anabranch split`, such as --split=--quic-tuples=3; repeat for
+    /// more. Measurements without splitting do not get it.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub(super) split: Vec<String>,
 }
@@ -194,7 +196,7 @@ pub(super) fn and_splitter(header: &Value) -> String {
     if words.is_empty() {
         words
     } else {
-        format!("; where it splits, `anabranch split` was given `{words}` too")
+        format!("; in split measurements `anabranch split` also had the arguments `{words}`")
     }
 }
 
@@ -214,16 +216,16 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
     let (Some(load), Some(steal), Some(late), Some(pressure)) =
         (of(|d| d.load), of(|d| d.steal), of(|d| d.late), of(|d| d.pressure))
     else {
-        return "Nothing was measured.".to_owned();
+        return "Nothing was measured yet.".to_owned();
     };
     let two = |spread: Spread, scale: f64, digits: usize, unit: &str| {
         let [median, worst] = [spread.median, spread.most].map(|value| value * scale);
         format!("{median:.digits$}{unit} ({worst:.digits$}{unit})")
     };
     format!(
-        "The machine meanwhile, median (worst): load {}; {} of the CPU taken by the hypervisor; \
-         some task waited for a CPU in {} of \
-         the time; one wake-up in a hundred came {} late.",
+        "State of the machine during the measurements, median (worst): load {}; {} of the CPU time \
+         taken by the hypervisor; at least one task waited for a CPU in {} of the time; one \
+         wake-up in a hundred was {} late.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),
         two(pressure, 100.0, 0, " %"),
@@ -248,5 +250,5 @@ pub(super) fn markdown_table<'a>(
 pub(super) fn patience(text: &str) -> Result<f64, String> {
     let seconds: Result<f64, _> = text.parse();
     let valid = seconds.ok().filter(|seconds| (1.0..=600.0).contains(seconds));
-    valid.ok_or_else(|| "a number of seconds from 1 to 600".to_owned())
+    valid.ok_or_else(|| "expected a number of seconds from 1 to 600".to_owned())
 }

@@ -51,7 +51,7 @@ pub(super) trait Experiment {
         let there: BTreeSet<_> = records.iter().map(Record::unit).collect();
         let done = units.iter().filter(|unit| there.contains(&*unit.id())).count();
         Err(Failure::trouble(format!(
-            "stopped with {done} of {} measurements done; the same command goes on",
+            "stopped with {done} of {} measurements done; run the same command again to continue",
             units.len()
         )))
     }

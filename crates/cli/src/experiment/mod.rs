@@ -21,11 +21,12 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Repeat the papers' measurements, on emulated networks with unmodified software, or on
-/// consensuses.
+/// Repeat the measurements of the papers: on emulated networks with unmodified software, or on Tor
+/// consensuses (lists of all relays).
 ///
-/// An experiment is a folder with the measurements so far and the results as Parquet and one HTML
-/// page. The same command continues where it was stopped; at most the current measurement is lost.
+/// An experiment is a folder. It has the measurements so far, and the results as Parquet and as one
+/// HTML page. The same command continues an experiment that was stopped; at most the current
+/// measurement is lost.
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]

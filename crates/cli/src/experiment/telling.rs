@@ -54,7 +54,7 @@ impl<R: Record> Teller<R> {
                     bar.done(progress, &format!("{} {}", unit.id(), (self.outcome)(record)));
                 }
                 Event::Again(unit, why) => {
-                    bar.note(&format!("{}: to be tried again, as {why}", unit.id()));
+                    bar.note(&format!("{} will be repeated: {why}", unit.id()));
                 }
             },
             Face::View(live) => {

@@ -90,7 +90,7 @@ impl Model {
     pub(super) fn again(&mut self, unit: &str, why: &str) {
         self.take(unit);
         let now = Time::ZERO + self.age;
-        self.recent.warn(now, format!("{unit}: to be tried again, as {why}"));
+        self.recent.warn(now, format!("{unit} will be repeated: {why}"));
     }
 
     /// Since when this is under way; it is no more.

@@ -65,7 +65,7 @@ impl Bench {
     pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();
-        let (_, listed) = current.as_ref().ok_or("no consensus was loaded")?;
+        let (_, listed) = current.as_ref().ok_or("this is a bug: no consensus was loaded")?;
         let outcome = self.outcome(listed, &unit.analysis)?;
         let listing = Listing::of(&unit.consensus, listed);
         Ok(Analysed { unit: unit.id(), listing, outcome })
@@ -77,10 +77,16 @@ impl Bench {
             return Ok(());
         }
         let known = self.settings.consensuses.iter().find(|one| one.name == name);
-        let known = known.ok_or_else(|| format!("{name}: no such consensus"))?;
+        let known = known.ok_or_else(|| {
+            format!("{name}: no --consensus file has this consensus; name its file")
+        })?;
         let (now, listed) = open(&known.file)?;
         if now != *known {
-            return Err(format!("{}: it has changed meanwhile", known.file.display()));
+            return Err(format!(
+                "{}: the file has changed since the experiment started; restore it, and run the \
+                 command again",
+                known.file.display()
+            ));
         }
         *current = Some((name.to_owned(), listed));
         Ok(())

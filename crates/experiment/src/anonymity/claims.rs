@@ -45,7 +45,7 @@ impl Verdict {
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
-            Verdict::Depends => "depends on the reading",
+            Verdict::Depends => "depends on the interpretation",
             Verdict::HoldsNot => "does not hold",
             Verdict::Unknown => "not analysed",
         }
@@ -80,10 +80,32 @@ impl Verdict {
 #[must_use]
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     vec![
-        circuits(summary, 1, ("20 % of entries and exits: so many circuits", "4 %", 0.04)),
-        circuits(summary, 3, ("the same with three entries (footnote 14)", "9.8 %", 0.098)),
-        formula(summary, ("one of m entries and the exit", "f_x (1 - (1 - f_g)^m)", |row| row.any)),
-        formula(summary, ("all m entries and the exit", "f_x f_g^m", |row| row.all)),
+        circuits(
+            summary,
+            1,
+            (
+                "an adversary with 20 % of entries and exits compromises this share of circuits",
+                "4 %",
+                0.04,
+            ),
+        ),
+        circuits(
+            summary,
+            3,
+            ("the same share for circuits with three entries (footnote 14)", "9.8 %", 0.098),
+        ),
+        formula(
+            summary,
+            (
+                "probability that one of m entries and the exit are hostile",
+                "f_x (1 - (1 - f_g)^m)",
+                |row| row.any,
+            ),
+        ),
+        formula(
+            summary,
+            ("probability that all m entries and the exit are hostile", "f_x f_g^m", |row| row.all),
+        ),
         twice(summary),
         exponentially(summary),
         thousand(summary),
@@ -110,7 +132,7 @@ fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> Stri
     };
     let text: Vec<String> = told.iter().map(one).collect();
     match found.len() > told.len() {
-        true => format!("{}; {} more between", text.join(", "), found.len() - told.len()),
+        true => format!("{}; {} more in between", text.join(", "), found.len() - told.len()),
         false => text.join(", "),
     }
 }
@@ -146,7 +168,8 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
         paper,
         ours: listed(&found, 2, 100.0, " %"),
         verdict: Verdict::of(&good),
-        rule: "holds in networks where what is drawn is within .005 or its interval holds it",
+        rule: "holds in networks where the drawn share is within 0.005 of the paper's, or its \
+               interval contains the paper's",
     }
 }
 
@@ -160,12 +183,13 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     let apart = chances.iter().map(|one| (one.closed - one.drawn.value).abs());
     let most = apart.fold(0.0, f64::max);
     let ours = format!(
-        "at most {most:.4} from what is drawn, over {} networks and up to {} legs",
+        "at most {most:.4} from the drawn value, over {} networks and up to {} legs",
         summary.paths.iter().filter(|table| table.share == SHARES[0].0).count(),
         rows().map(|row| row.legs).max().unwrap_or(0)
     );
     let good: Vec<bool> = chances.iter().map(|one| is_near(&band(one), one.closed)).collect();
-    let rule = "holds where what is drawn is within .005 or its interval holds the formula";
+    let rule = "holds where the drawn value is within 0.005 of the formula, or its interval \
+                contains the formula";
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
@@ -188,8 +212,8 @@ fn twice(summary: &Summary) -> Claim {
     let good: Vec<bool> = all.iter().map(|ratio| (1.5..2.5).contains(ratio)).collect();
     let ours = match (now, ever) {
         (Some([two, three]), Some([two_ever, three_ever])) => format!(
-            "at a moment {two:.2} times with two entries and {three:.2} with three; within a year \
-             {two_ever:.2} and {three_ever:.2}"
+            "on one day {two:.2} times with two entries and {three:.2} times with three; within a \
+             year {two_ever:.2} and {three_ever:.2} times"
         ),
         _ => String::new(),
     };
@@ -198,8 +222,8 @@ fn twice(summary: &Summary) -> Claim {
         paper: "\"around twice\"",
         ours,
         verdict: Verdict::of(&good),
-        rule: "holds in readings (two or three entries, at a moment or within the year) with 1.5 \
-               to 2.5 times",
+        rule: "holds in interpretations (two or three entries, on one day or within the year) with \
+               1.5 to 2.5 times",
     }
 }
 
@@ -216,18 +240,18 @@ fn exponentially(summary: &Summary) -> Claim {
         all.iter().map(|[first, second]| *first >= 4.0 && *second >= 4.0).collect();
     let ours = match (now, ever) {
         (Some([first, second]), Some([first_ever, second_ever])) => format!(
-            "at a moment {first:.1} and {second:.1} times fewer with the second and the third \
-             entry; within a year {first_ever:.1} and {second_ever:.1}"
+            "on one day {first:.1} and {second:.1} times fewer with the second and the third \
+             entry; within a year {first_ever:.1} and {second_ever:.1} times fewer"
         ),
         _ => String::new(),
     };
     Claim {
-        said: "model 2 (all entries hostile): falls with m",
+        said: "model 2 (all entries hostile): vulnerability falls with the number of entries m",
         paper: "\"exponentially\"",
         ours,
         verdict: Verdict::of(&good),
-        rule: "holds in readings (at a moment, within the year) in which each entry more divides \
-               by 4 or more",
+        rule: "holds in interpretations (on one day, within the year) in which each further entry \
+               divides the share by 4 or more",
     }
 }
 
@@ -264,18 +288,18 @@ fn thousand(summary: &Summary) -> Claim {
         .map(of)
         .collect();
     Claim {
-        said: "each client shares its entries with so many: 2,000,000 / C(2000, m)",
+        said: "number of clients that share the same m entries: 2,000,000 / C(2000, m)",
         paper: "1000; 1.0005; .0015",
         ours: format!(
-            "{:.0}; {:.4}; {:.4} as a mean over sets of an even draw; by weight a client sees more: \
-             {}",
+            "{:.0}; {:.4}; {:.4} as a mean over sets, if entries are drawn evenly; drawn by \
+             weight, a client shares with more: {}",
             paper[0],
             paper[1],
             paper[2],
             ends.join(", ")
         ),
         verdict: Verdict::of(&good),
-        rule: "holds as arithmetic; as what a client sees (mean over clients, drawn by weight) where \
+        rule: "holds as a formula; for the mean over clients that draw by weight, it holds where \
                that is within 10 %",
     }
 }
@@ -288,7 +312,7 @@ fn shared(summary: &Summary) -> Claim {
         rows.iter().map(|(name, row)| (*name, row.own.over_sets)).collect();
     let found: Vec<f64> = clients.iter().chain(&sets).map(|(_, band)| band.mean).collect();
     Claim {
-        said: "83,000 clients, one entry: each shares it in the mean with",
+        said: "83,000 clients, one entry: mean number of clients that share an entry",
         paper: "112",
         ours: format!(
             "over clients {}; over sets {}",
@@ -296,7 +320,8 @@ fn shared(summary: &Summary) -> Claim {
             listed(&sets, 1, 1.0, "")
         ),
         verdict: Verdict::between(112.0, &found, 11.2),
-        rule: "holds in networks and readings (mean over clients, mean over sets) within 10 %",
+        rule: "holds in networks and interpretations (mean over clients, mean over sets) that are \
+               within 10 %",
     }
 }
 
@@ -305,11 +330,11 @@ fn unique(summary: &Summary) -> Claim {
     let found: Vec<(&str, Band)> = rows.iter().map(|(name, row)| (*name, row.own.unique)).collect();
     let values: Vec<f64> = found.iter().map(|(_, band)| band.mean).collect();
     Claim {
-        said: "two entries: so many have a pair of their own",
+        said: "two entries: share of clients that are alone with their pair",
         paper: "roughly 90 %",
         ours: listed(&found, 1, 100.0, " %"),
         verdict: Verdict::between(0.9, &values, 0.03),
-        rule: "holds in networks within 3 points",
+        rule: "holds in networks within 3 percentage points",
     }
 }
 
@@ -327,11 +352,11 @@ fn largest(summary: &Summary) -> Claim {
         verdict => verdict,
     };
     Claim {
-        said: "two entries: the largest set shares with so many others",
+        said: "two entries: other clients with the same pair, in the largest set",
         paper: "14",
         ours: listed(&found, 1, 1.0, ""),
         verdict,
-        rule: "holds in networks in whose band it lies",
+        rule: "holds in networks whose band contains the paper's number",
     }
 }
 
@@ -357,7 +382,8 @@ mod tests {
         let one = |mean: f64| Band { mean, low: mean - 1.0, high: mean + 1.0 };
         let found = [("a", one(5.0)), ("b", one(9.0)), ("c", one(2.0)), ("d", one(6.0))];
         let text = listed(&found, 0, 1.0, " %");
-        let expected = "5 % (4 to 6) in a, 2 % (1 to 3) in c, 9 % (8 to 10) in b; 1 more between";
+        let expected =
+            "5 % (4 to 6) in a, 2 % (1 to 3) in c, 9 % (8 to 10) in b; 1 more in between";
         assert_eq!(text, expected);
         assert_eq!(listed(&found[..1], 0, 1.0, ""), "5 (4 to 6) in a");
         assert_eq!(listed(&[], 0, 1.0, ""), "");

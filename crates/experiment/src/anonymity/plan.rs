@@ -59,39 +59,39 @@ const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 /// All adversaries of a year; the first is the one of Figure 5, for which all consensuses are
 /// asked.
 pub const VARIANTS: [Variant; 9] = [
-    variant("by lot", "relays of the consensus by lot; none goes", RANDOM, None),
+    variant("by lot", "random relays of the consensus; no relay is replaced", RANDOM, None),
     variant(
         "heaviest",
-        "the heaviest relays of the consensus; none goes",
+        "the heaviest relays of the consensus; no relay is replaced",
         Adversary::Replaces(Spread::Heaviest),
         None,
     ),
-    variant("100 added", "100 relays are added; none goes", Adversary::Adds(100), None),
-    variant("4 added", "4 relays are added; none goes", Adversary::Adds(4), None),
+    variant("100 added", "100 relays are added; no relay is replaced", Adversary::Adds(100), None),
+    variant("4 added", "4 relays are added; no relay is replaced", Adversary::Adds(4), None),
     Variant {
         hostile_churn: true,
         ..variant(
             "by lot, all go",
-            "relays by lot; all go after 300 days in the mean",
+            "random relays; all relays are replaced after 300 days on average",
             RANDOM,
             Some(300.0),
         )
     },
     variant(
         "by lot, honest go",
-        "relays by lot; honest ones go after 300 days in the mean",
+        "random relays; honest relays are replaced after 300 days on average",
         RANDOM,
         Some(300.0),
     ),
     variant(
         "100 added, honest go",
-        "100 are added; honest ones go after 300 days in the mean",
+        "100 relays are added; honest relays are replaced after 300 days on average",
         Adversary::Adds(100),
         Some(300.0),
     ),
     variant(
         "100 added, honest go slowly",
-        "100 are added; honest ones go after 500 days in the mean",
+        "100 relays are added; honest relays are replaced after 500 days on average",
         Adversary::Adds(100),
         Some(500.0),
     ),
@@ -99,7 +99,7 @@ pub const VARIANTS: [Variant; 9] = [
         hostile_churn: true,
         ..variant(
             "100 added, all go",
-            "100 are added; all go after 300 days in the mean",
+            "100 relays are added; all relays are replaced after 300 days on average",
             Adversary::Adds(100),
             Some(300.0),
         )

@@ -193,7 +193,7 @@ impl FromStr for Design {
     fn from_str(text: &str) -> Result<Design, String> {
         let names = Design::ALL.map(Design::name).join(", ");
         let found = Design::ALL.into_iter().find(|design| design.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of {names}"))
+        found.ok_or_else(|| format!("`{text}` is unknown; expected one of {names}"))
     }
 }
 
@@ -245,7 +245,7 @@ impl FromStr for Load {
 
     fn from_str(text: &str) -> Result<Load, String> {
         let found = Load::ALL.into_iter().find(|load| load.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of spread, employed"))
+        found.ok_or_else(|| format!("`{text}` is unknown; expected one of spread, employed"))
     }
 }
 
@@ -254,7 +254,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         let found = Place::ALL.into_iter().find(|place| place.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of loopback, lines, line"))
+        found.ok_or_else(|| format!("`{text}` is unknown; expected one of loopback, lines, line"))
     }
 }
 

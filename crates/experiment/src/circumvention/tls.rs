@@ -77,7 +77,7 @@ pub(super) fn fetch(
     }
     if told.bytes == 0 {
         told.seconds = begun.elapsed().as_secs_f64();
-        told.error = "no answer".to_owned();
+        told.error = "the TLS server did not answer".to_owned();
     }
     Ok(told)
 }

@@ -103,7 +103,10 @@ impl Fetch<'_> {
         let whole = began.elapsed().as_secs_f64();
         match (first_byte, came.length == self.length) {
             (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
-            _ => Err(io::Error::other(format!("{} of {} bytes came", came.length, self.length))),
+            _ => Err(io::Error::other(format!(
+                "the server sent {} of {} bytes",
+                came.length, self.length
+            ))),
         }
     }
 
@@ -136,7 +139,7 @@ impl Fetch<'_> {
         let mut greeted = [0; 2];
         link.read_exact(&mut greeted)?;
         if greeted != [5, greeting[2]] {
-            return Err(io::Error::other("it is not a SOCKS5 proxy"));
+            return Err(io::Error::other("the proxy does not answer as a SOCKS5 proxy"));
         }
         let Some(name) = self.name else { return Ok(()) };
         let length = u8::try_from(name.len()).map_err(io::Error::other)?;
@@ -144,7 +147,11 @@ impl Fetch<'_> {
         let word = [&[length], name.as_bytes()].concat();
         link.write_all(&[&[1][..], &word, &word].concat())?;
         link.read_exact(&mut greeted)?;
-        if greeted == NAMED { Ok(()) } else { Err(io::Error::other("it takes no name")) }
+        if greeted == NAMED {
+            Ok(())
+        } else {
+            Err(io::Error::other("the proxy refused the user name"))
+        }
     }
 
     fn ask(&self, link: &mut TcpStream) -> io::Result<()> {
@@ -160,7 +167,10 @@ impl Fetch<'_> {
         let mut answer = [0; ANSWER];
         link.read_exact(&mut answer)?;
         if answer[1] != 0 {
-            return Err(io::Error::other(format!("the proxy refuses with code {}", answer[1])));
+            return Err(io::Error::other(format!(
+                "the proxy refused the connection with code {}",
+                answer[1]
+            )));
         }
         if self.optimistic { Ok(()) } else { link.write_all(request.as_bytes()) }
     }
@@ -207,7 +217,9 @@ impl AnswerCheck {
         self.length += bytes.len();
         match wrong {
             None => Ok(()),
-            Some((_, place)) => Err(io::Error::other(format!("byte {place} is another one"))),
+            Some((_, place)) => Err(io::Error::other(format!(
+                "byte {place} of the answer differs from what the server sent"
+            ))),
         }
     }
 }

@@ -72,7 +72,9 @@ impl<'a> Node<'a> {
             if ended.is_some() || began.elapsed() > READY {
                 let last = self.lines().last().cloned().unwrap_or_default();
                 let name = &self.name;
-                return Err(io::Error::other(format!("{name}: no {what}; it said: {last}")));
+                return Err(io::Error::other(format!(
+                    "{name}: there is no {what}; its last output: {last}"
+                )));
             }
             thread::sleep(LOOK);
         }
@@ -81,7 +83,10 @@ impl<'a> Node<'a> {
     /// Has it read its settings again.
     pub(super) fn reload(&self) -> io::Result<()> {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.ok_or_else(|| io::Error::other("it has no number"))?, Signal::HUP)?)
+        Ok(kill_process(
+            pid.ok_or_else(|| io::Error::other("the process has no number"))?,
+            Signal::HUP,
+        )?)
     }
 
     /// CPU seconds that it has taken so far.

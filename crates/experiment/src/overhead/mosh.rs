@@ -60,7 +60,11 @@ pub(super) fn serve<'a>(
     let said = String::from_utf8_lossy(&said);
     let connect = said.lines().find_map(|line| line.trim().strip_prefix("MOSH CONNECT "));
     let key = connect.and_then(|rest| rest.split_whitespace().nth(1));
-    let key = key.ok_or_else(|| io::Error::other(format!("mosh-server said: {said}")))?.to_owned();
+    let key = key
+        .ok_or_else(|| {
+            io::Error::other(format!("mosh-server printed no port and key, but: {said}"))
+        })?
+        .to_owned();
     Ok(Box::new(Login { programs, key }))
 }
 
@@ -82,7 +86,7 @@ impl Session for Login<'_> {
         let mut drawn = 0;
         while drawn < SCREEN {
             let read = feed(&mut terminal)?.filter(|_| begun.elapsed() < PATIENCE);
-            drawn += read.ok_or_else(|| io::Error::other("mosh-client shows nothing"))?;
+            drawn += read.ok_or_else(|| io::Error::other("mosh-client showed no screen"))?;
         }
         let seconds = if limit.bytes.is_some() { MOST } else { limit.seconds };
         let mut meter = Meter::start(Limit { seconds, bytes: None }, stop);
@@ -90,7 +94,7 @@ impl Session for Login<'_> {
         while !meter.is_over() && error.is_none() {
             match feed(&mut terminal)? {
                 Some(read) => total += read,
-                None => error = Some("mosh-client ended".to_owned()),
+                None => error = Some("mosh-client exited during the download".to_owned()),
             }
             meter.at(total);
         }

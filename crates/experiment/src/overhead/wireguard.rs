@@ -75,6 +75,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = tcp()?;
     let connected = socket.connect_timeout(&address.into(), PATIENCE);
-    connected.map_err(|e| io::Error::new(e.kind(), format!("no connection in the tunnel: {e}")))?;
+    connected
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot connect through the tunnel: {e}")))?;
     Ok(socket.into())
 }

@@ -73,12 +73,15 @@ impl Bench {
                 // They have failed in other networks: at the end of a plan only such loads may be
                 // left.
                 Ok(Left::Failing { fresh: false, .. }) => continue,
-                Ok(Left::Failing { .. }) => format!("{FAILURES} loads in a row failed"),
+                Ok(Left::Failing { .. }) => {
+                    format!("{FAILURES} loads in a row failed; the journal has the reasons")
+                }
                 Err(error) => error.to_string(),
             };
             fruitless += 1;
             if fruitless == HOUSES {
-                return turns.give_up("pages", format!("{why}, in {HOUSES} networks"));
+                return turns
+                    .give_up("pages", format!("{why}; this happened in {HOUSES} networks"));
             }
         }
     }

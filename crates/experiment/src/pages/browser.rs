@@ -131,7 +131,8 @@ impl<'a> Browser<'a> {
         }
         while !visit.is_complete(begun.elapsed()) {
             if !visit.is_loaded() && begun.elapsed() > patience {
-                let message = format!("no load event within {} s", patience.as_secs_f64());
+                let message =
+                    format!("the page had no load event within {} s", patience.as_secs_f64());
                 return Err(io::Error::other(message));
             }
             if let Some(message) = self.hear(stop)? {
@@ -166,7 +167,7 @@ impl<'a> Browser<'a> {
                 None => {}
             }
         }
-        Err(io::Error::other(format!("the browser does not answer {method}")))
+        Err(io::Error::other(format!("the browser did not answer {method}")))
     }
 
     /// The next message, if one comes soon.

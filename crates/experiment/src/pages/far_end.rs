@@ -33,7 +33,7 @@ impl<'a> FarEnd<'a> {
         let made = Command::new(program).arg("key").args([&far, &near]).output()?;
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-            return Err(io::Error::other(format!("no keys were made: {said}")));
+            return Err(io::Error::other(format!("`anabranch key` failed: {said}")));
         }
         let key = ["--key".to_owned(), far.display().to_string()];
         let merge = stage.merge(program, (PORT, tunnel::PORT), &[&key, words].concat())?;

@@ -130,7 +130,9 @@ impl<'a> House<'a> {
     fn warm_up(&self) -> io::Result<()> {
         let address = SocketAddr::from((tunnel::SERVER, 443));
         let connected = self.stage.client().run(|| TcpStream::connect_timeout(&address, PATIENCE));
-        connected.map_err(|e| io::Error::new(e.kind(), format!("the tunnel is not up: {e}")))?;
+        connected.map_err(|e| {
+            io::Error::new(e.kind(), format!("cannot connect through the tunnel: {e}"))
+        })?;
         thread::sleep(CALM);
         Ok(())
     }
@@ -140,7 +142,7 @@ impl Loaded {
     fn count(&mut self, carried: &Carried) -> io::Result<()> {
         let Carried { up, down, up_packets, down_packets } = carried.clone();
         if down.iter().sum::<u64>() == 0 {
-            return Err(io::Error::other("the trace is empty"));
+            return Err(io::Error::other("the trace has no packet of the page"));
         }
         (self.up, self.down) = (up, down);
         (self.up_packets, self.down_packets) = (up_packets, down_packets);
@@ -173,7 +175,10 @@ fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Distur
 /// Ends a splitter so that its trace gets its name.
 fn end(mut splitter: Member<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
-    kill_process(pid.ok_or_else(|| io::Error::other("no process"))?, Signal::INT)?;
+    kill_process(
+        pid.ok_or_else(|| io::Error::other("the splitter has no process number"))?,
+        Signal::INT,
+    )?;
     let begun = Instant::now();
     while begun.elapsed() < ENDING {
         match splitter.try_wait()? {
@@ -181,12 +186,12 @@ fn end(mut splitter: Member<'_>) -> io::Result<()> {
             Some(status) => {
                 let said = splitter.finish()?.stderr;
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
-                return Err(io::Error::other(format!("the splitter ended with {status}: {said}")));
+                return Err(io::Error::other(format!("the splitter exited with {status}: {said}")));
             }
             None => thread::sleep(Duration::from_millis(10)),
         }
     }
-    Err(io::Error::other("the splitter does not end"))
+    Err(io::Error::other("the splitter did not exit when it was stopped"))
 }
 
 /// What a trace holds of the time since `started`.
@@ -220,6 +225,6 @@ pub(super) fn since(trace: &Trace, moment: SystemTime) -> io::Result<f64> {
     let start = trace.facts().start;
     let offset = start.and_then(|start| moment.duration_since(start).ok());
     let offset =
-        offset.ok_or_else(|| io::Error::other("the trace began after the page was opened"))?;
+        offset.ok_or_else(|| io::Error::other("the trace starts after the page was opened"))?;
     Ok(offset.as_secs_f64())
 }

@@ -101,7 +101,7 @@ impl FromStr for Http {
             "both" => Ok(Http::Both),
             "h2" => Ok(Http::H2),
             "h3" => Ok(Http::H3),
-            _ => Err(format!("`{text}` is none of both, h2, h3")),
+            _ => Err(format!("`{text}` is unknown; expected one of both, h2, h3")),
         }
     }
 }

@@ -79,10 +79,14 @@ impl Visit {
     pub(super) fn fault(&self, protocol: &str) -> Option<String> {
         match (&self.trouble, &self.answer) {
             (Some(trouble), _) => Some(trouble.clone()),
-            (None, None) => Some("the page has no answer".to_owned()),
+            (None, None) => Some("the server did not answer the request for the page".to_owned()),
             (None, Some((200, spoken))) if spoken == protocol => None,
-            (None, Some((200, spoken))) => Some(format!("over {spoken} instead of {protocol}")),
-            (None, Some((status, _))) => Some(format!("the page has HTTP status {status}")),
+            (None, Some((200, spoken))) => {
+                Some(format!("the page was loaded over {spoken} instead of {protocol}"))
+            }
+            (None, Some((status, _))) => Some(format!(
+                "the server answered the request for the page with HTTP status {status}"
+            )),
         }
     }
 
@@ -117,7 +121,7 @@ impl Visit {
         let own = refused || listed || about["canceled"] == true;
         match (asked, own) {
             (true, true) => self.refused += 1,
-            (true, false) => self.trouble = Some(format!("a request failed: {why}")),
+            (true, false) => self.trouble = Some(format!("a request of the page failed: {why}")),
             (false, _) => {}
         }
     }
@@ -170,7 +174,7 @@ mod tests {
         assert!(!visit.is_complete(1499 * MS));
         assert!(visit.is_complete(1500 * MS));
         assert_eq!(visit.fault("h3"), None);
-        assert_eq!(visit.fault("h2").unwrap(), "over h3 instead of h2");
+        assert_eq!(visit.fault("h2").unwrap(), "the page was loaded over h3 instead of h2");
     }
 
     #[test]
@@ -195,14 +199,20 @@ mod tests {
         let mut visit = page();
         visit.take(6 * MS, &failed("net::ERR_QUIC_PROTOCOL_ERROR"));
         let fault = visit.fault("h3").unwrap();
-        assert_eq!(fault, "a request failed: net::ERR_QUIC_PROTOCOL_ERROR");
+        assert_eq!(fault, "a request of the page failed: net::ERR_QUIC_PROTOCOL_ERROR");
     }
 
     #[test]
     fn a_page_that_is_not_there_is_a_fault() {
         let mut visit = Visit::default();
         visit.take(MS, &document(404));
-        assert_eq!(visit.fault("h3").unwrap(), "the page has HTTP status 404");
-        assert_eq!(Visit::default().fault("h3").unwrap(), "the page has no answer");
+        assert_eq!(
+            visit.fault("h3").unwrap(),
+            "the server answered the request for the page with HTTP status 404"
+        );
+        assert_eq!(
+            Visit::default().fault("h3").unwrap(),
+            "the server did not answer the request for the page"
+        );
     }
 }

@@ -53,7 +53,8 @@ impl fmt::Display for WebError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}; `make web` in the source tree makes a local web (0.7 GB of downloads)",
+            "{}; run `make web` in the source tree, which creates a local web (0.7 GB of \
+             downloads)",
             self.0
         )
     }
@@ -81,12 +82,15 @@ impl Web {
             toml_keys::read(&text, &file, &[]).map_err(|error| WebError(error.to_string()))?;
         let folder = folder.canonicalize().map_err(|error| wrong(&error))?;
         if sites.len() > MOST {
-            return Err(wrong(&format!("more than {MOST} sites")));
+            return Err(wrong(&format!("the list has more than {MOST} sites")));
         }
         for (number, site) in (0..).zip(&mut sites) {
             site.number = number;
             if !folder.join(&site.name).join(&site.page).is_file() {
-                return Err(wrong(&format!("the site {} lacks its page {}", site.name, site.page)));
+                return Err(wrong(&format!(
+                    "the file of the site {} is missing: {}",
+                    site.name, site.page
+                )));
             }
         }
         let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -105,7 +109,8 @@ impl Web {
             if all.len() < wanted {
                 let (place, has) = (self.folder.display(), all.len());
                 return Err(WebError(format!(
-                    "{place}: has {has} {kind} sites, {wanted} are wanted"
+                    "{place}: the local web has {has} {kind} sites, but {wanted} are needed: lower \
+                     --monitored or --unmonitored"
                 )));
             }
             chosen.extend(all.into_iter().take(wanted).cloned());
@@ -179,14 +184,14 @@ pub(super) mod tests {
         assert_eq!((web.sites.len(), web.digest.len()), (1, 64));
         assert_eq!(web.choose(1, 0).unwrap(), web.sites);
         let error = web.choose(1, 2).unwrap_err().to_string();
-        assert!(error.contains("has 0 other sites, 2 are wanted; `make web`"), "{error}");
+        assert!(error.contains("has 0 other sites, but 2 are needed"), "{error}");
     }
 
     #[test]
     fn what_is_no_web_is_refused_with_the_remedy() {
         let refused = |list: &str| Web::read(folder(list).path()).unwrap_err().to_string();
         assert!(refused("[[site]]\nname = 1\n").contains("sites.toml"));
-        assert!(refused(&ONE.replace("index", "no")).contains("a.js lacks its page no.html"));
+        assert!(refused(&ONE.replace("index", "no")).contains("the site a.js is missing: no.html"));
         let error = Web::read(Path::new("/no/where")).unwrap_err().to_string();
         assert!(error.contains("/no/where/sites.toml") && error.contains("make web"), "{error}");
     }

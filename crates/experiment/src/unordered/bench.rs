@@ -213,14 +213,17 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
         let numbers = network.relays.iter().map(|relay| relay.event("numbers").unwrap_or_default());
         return match numbers.map(|told| told["quic"]["circuits"].as_u64()).min() {
             Some(Some(1..)) => Ok(0),
-            _ => Err(io::Error::other("circuits go by no QUIC link")),
+            _ => Err(io::Error::other("no circuit uses a QUIC link")),
         };
     }
     let mut all = 0;
     for relay in &network.relays {
         let numbers = relay.event("numbers").unwrap_or_default();
         if numbers["tap"].as_str().is_none_or(|tap| tap == "none") {
-            return Err(io::Error::other(format!("{} has no tap", relay.name())));
+            return Err(io::Error::other(format!(
+                "{} cannot read unordered records: it has no packet tap; run the command as root",
+                relay.name()
+            )));
         }
         all += numbers["early_records"].as_u64().unwrap_or_default();
     }
@@ -242,7 +245,7 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
         Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
         _ => number("mptcp", "subflows") > number("mptcp", "links"),
     };
-    let told = || format!("the middle's links are not as wanted: {numbers}");
+    let told = || format!("the middle relay does not have the links of this variant: {numbers}");
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 

@@ -35,11 +35,14 @@ pub(super) fn carry(
     let ip: std::net::IpAddr = LINE_END.parse().map_err(io::Error::other)?;
     let mut pair = LinkPair::open(hosts, SocketAddr::from((ip, ONION)), taps)?;
     if pair.taps().contains(&TapKind::None) {
-        return Err(io::Error::other("there is no tap: it takes CAP_BPF or CAP_NET_RAW"));
+        return Err(io::Error::other(
+            "no packet tap: unordered links need CAP_BPF or CAP_NET_RAW; run the command as root",
+        ));
     }
     let (wanted, between) = (CELL_RATE * seconds, Duration::from_secs(1) / CELL_RATE);
     let came = pair.carry(1, (wanted, between), PATIENCE, stop)?;
-    let delays = delays(&came, wanted).ok_or_else(|| io::Error::other("no cell came"))?;
+    let delays =
+        delays(&came, wanted).ok_or_else(|| io::Error::other("no cell arrived over the link"))?;
     Ok((delays, pair.early_counts(0).opened))
 }
 

@@ -323,7 +323,7 @@ pub(super) mod tests {
         }
         assert_eq!("from-exit".parse(), Ok(Direction::FromExit));
         let error = "reno".parse::<Congestion>().unwrap_err();
-        assert_eq!(error, "`reno` is none of cubic, bbr");
+        assert_eq!(error, "`reno` is unknown; expected one of cubic, bbr");
     }
 
     #[test]

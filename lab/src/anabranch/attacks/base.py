@@ -145,7 +145,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             found = "1 class" if self.classes_.size else "none"
             raise AttackError(f"an attack needs two classes or more, and y has {found}")
         if seen.counts is not None and not self.uses_counter:
-            raise AttackError(f"{type(self).__name__} cannot use counters")
+            raise AttackError(
+                f"{type(self).__name__} cannot use counters: leave counts out of X, or use "
+                "another attack"
+            )
         self.counted_ = seen.counts is not None
         grouping = None if groups is None else _labels_for(seen, groups, "groups")
         held_out = None if validation is None else self._held_out(*validation)
@@ -161,7 +164,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         defaults = type(self)().get_params(deep=False)
         for name, value in self.get_params(deep=False).items():
             if not alike(value, defaults[name]):
-                raise AttackError(f"{name} = {value!r} is not like its default, {defaults[name]!r}")
+                raise AttackError(
+                    f"{name} = {value!r} has the wrong type: expected a value like its default, "
+                    f"{defaults[name]!r}"
+                )
             if name in self.ranges and value not in self.ranges[name]:
                 raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
 
@@ -169,7 +175,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """Refuses sequences that have counters where the training set had none, or the reverse."""
         if (X.counts is not None) != self.counted_:
             trained, given = ("with", "without") if self.counted_ else ("without", "with")
-            raise AttackError(f"trained {trained} counters, asked about sequences {given} them")
+            raise AttackError(
+                f"the attack was trained {trained} counters, but these sequences are {given} "
+                "counters"
+            )
 
     @abstractmethod
     def _fit(self, task: Task) -> None:
@@ -237,7 +246,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     def _held_out(self, X: Observed, y: ArrayLike) -> tuple[Sequences, Ints]:
         seen = self._taken(X, learning=False) if len(X) else None
         if seen is None or len(seen) == 0:
-            raise AttackError("the validation set is empty")
+            raise AttackError("the validation set is empty: give it at least one load")
         return seen, self._codes(seen, y)
 
     def _codes(self, X: Sequences, y: ArrayLike) -> Ints:
@@ -268,7 +277,7 @@ def _targets(X: Sequences, y: ArrayLike) -> Labels:
 def _labels_for(X: Sequences, y: ArrayLike, name: str) -> Labels:
     labels = np.asarray(y)
     if labels.shape != (len(X),):
-        raise AttackError(f"{name}: shape {labels.shape} for {len(X)} sequences")
+        raise AttackError(f"{name}: the shape is {labels.shape}, but there are {len(X)} sequences")
     return labels
 
 

@@ -41,7 +41,7 @@ def attack_class(thing: Any, name: str) -> type[Attack]:
     try:
         usual = make()
     except Exception as error:
-        raise AttackError(f"{name}: cannot be made without parameters: {error}") from error
+        raise AttackError(f"{name}: it cannot be created without parameters: {error}") from error
     _check(usual, name)
     own = {
         "make": staticmethod(make),
@@ -56,7 +56,7 @@ def attack_class(thing: Any, name: str) -> type[Attack]:
 def _check(thing: Any, name: str) -> None:
     for wanted in ("fit", "predict", "get_params"):
         if not hasattr(thing, wanted):
-            raise AttackError(f"{name} is no estimator: it has no {wanted}")
+            raise AttackError(f"{name}: it is not a scikit-learn estimator: it has no {wanted}")
 
 
 class _Foreign(Attack):
@@ -124,12 +124,18 @@ class _Foreign(Attack):
         rows = np.asarray(self._own(lambda: self.estimator_.predict_proba(X)), np.float64)
         own: Labels = np.asarray(getattr(self.estimator_, "classes_", self.classes_))
         if not np.array_equal(own, self.classes_):
-            raise AttackError(f"{self.name}: its classes_ are not the sorted labels it was given")
+            raise AttackError(
+                f"{self.name}: classes_ are not the sorted labels of the training set"
+            )
         if rows.shape != (len(X), own.size):
             wanted = (len(X), own.size)
-            raise AttackError(f"{self.name}: probabilities of shape {rows.shape}, not {wanted}")
+            raise AttackError(
+                f"{self.name}: predict_proba returned the shape {rows.shape}; expected {wanted}"
+            )
         if not np.isfinite(rows).all():
-            raise AttackError(f"{self.name}: probabilities that are no numbers")
+            raise AttackError(
+                f"{self.name}: predict_proba returned values that are not finite numbers"
+            )
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:

@@ -59,7 +59,9 @@ class NetworkAttack(Attack):
 
         rows = [logits(self._trained(name), self._inputs(X, name)) for name in self.members]
         if not all(np.isfinite(row).all() for row in rows):
-            raise AttackError("training diverged, the scores are no numbers: lower learning_rate")
+            raise AttackError(
+                "training diverged (the scores are not finite numbers): lower learning_rate"
+            )
         members = [_softmax(row, self.classes_.size) for row in rows]
         return np.asarray(np.mean(members, axis=0))
 

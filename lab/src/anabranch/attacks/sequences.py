@@ -72,7 +72,10 @@ class Sequences:
         """The sequences of all `parts`, one after the other."""
         counts = [part.counts for part in parts if part.counts is not None]
         if len(counts) not in (0, len(parts)):
-            raise AttackError("counts: some sequences have them, others not")
+            raise AttackError(
+                "counts: some sequences have counts and others do not: give counts for all, or "
+                "for none"
+            )
         return cls(
             np.concatenate([part.times for part in parts]),
             np.concatenate([part.sizes for part in parts]),
@@ -218,7 +221,7 @@ def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
                 row = from_rows(table[None, :])
                 return row.times, row.sizes
             if table.ndim != 2 or table.shape[1] != 2:
-                raise AttackError(f"it has the shape {table.shape}")
+                raise AttackError(f"the shape is {table.shape}")
             times, sizes = table.T
     except (TypeError, ValueError) as error:
         problem = "give (times, sizes), an array (packets, 2), or direction times seconds"
@@ -227,7 +230,7 @@ def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
         raise AttackError(f"trace {number}: {times.size} times and {sizes.size} sizes")
     whole = sizes.astype(np.int32)
     if (whole != sizes).any():
-        raise AttackError(f"trace {number}: a size is no whole number")
+        raise AttackError(f"trace {number}: a size is not a whole number")
     return times, whole
 
 
@@ -237,7 +240,7 @@ def _check_shapes(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> Non
     if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != times.size:
         raise AttackError(f"offsets must run from 0 to the {times.size} packets")
     if (np.diff(offsets) < 0).any():
-        raise AttackError("offsets must not descend")
+        raise AttackError("offsets must be in ascending order")
 
 
 def _check_values(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:

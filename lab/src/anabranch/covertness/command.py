@@ -18,21 +18,40 @@ if TYPE_CHECKING:
 
 def covertness(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Captures, and manifest.jsonl that names them.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder with captures, and with manifest.jsonl, which lists them.",
+        ),
     ],
     document: Annotated[
         Path | None,
-        typer.Option("--markdown", metavar="FILE.md", help="The page, between marks in FILE.md."),
+        typer.Option(
+            "--markdown",
+            metavar="FILE.md",
+            help="Write the page into FILE.md, between its two comment lines.",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="All numbers, replaced.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write all numbers to this file as JSON; an existing file is replaced.",
+        ),
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the sites.")
+        int,
+        typer.Option(
+            min=1, max=MOST_RESAMPLES, help="Number of resamples of the sites, for the intervals."
+        ),
     ] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     detectors: Annotated[
-        bool, typer.Option("--detectors", help="The fixed detectors alone; no browser is needed.")
+        bool,
+        typer.Option(
+            "--detectors",
+            help="Run only the fixed detectors. They need no captures of the browser.",
+        ),
     ] = False,
 ) -> None:
     """Judges captures of a transport beside a browser's: fixed detectors, distances, a forest.
@@ -42,9 +61,11 @@ def covertness(
     """
     for option, file, ending in (("markdown", document, ".md"), ("out", out, ".json")):
         if file is not None and file.suffix != ending:
-            raise TraceError(f"--{option}: its name has to end in {ending}", file=file)
+            raise TraceError(f"--{option}: the name must end in {ending}", file=file)
     if detectors and document is not None:
-        raise TraceError("--detectors: they alone make no page; leave out --markdown")
+        raise TraceError(
+            "--detectors and --markdown exclude each other: the fixed detectors alone make no page"
+        )
     from anabranch.commands import one_line, progress
     from anabranch.covertness import judge, manifest, page
 

@@ -43,23 +43,24 @@ def controls(found: Judgement) -> Iterator[str]:
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
         yield (
-            f"**The control is off**: of {len(own)} intervals of the browser beside itself "
-            f"{len(below)} lie below .5, such as {estimate(below[0].area)}. No forest gains by "
-            "that: sessions differ by more than intervals allow for, those of others too."
+            f"**The control fails**: {len(below)} of {len(own)} intervals of the browser "
+            f"compared with itself lie below 0.5, such as {estimate(below[0].area)}. A forest "
+            "gains nothing from that, but sessions differ by more than the intervals show, also "
+            "those of other classes."
         )
     if own and not below and not any(map(_leaky, own)):
         yield (
-            f"The browser is not told from itself: .5 lies within each of {len(own)} intervals; "
-            f"by one connection {estimate(_first(own))}."
+            f"The browser is not distinguished from itself: 0.5 lies within each of {len(own)} "
+            f"intervals; with one connection the area is {estimate(_first(own))}."
         )
     for hit in found.hits:
         said = f"'{hit.detector}' hits {hit.hits:,} of {hit.connections:,}"
         if _must(hit) and _share(hit) >= LEAST_HIT:
-            yield f"{escaped(hit.name)}: {said}, as it has to."
+            yield f"{escaped(hit.name)}: {said}, as expected."
         elif hit.name in REAL and hit.hits:
             yield f"**False alarms**: {escaped(hit.name)}: {said}."
     if not any(hit.hits for hit in found.hits if hit.name in REAL):
-        yield "No fixed detector hits a connection of the browser's."
+        yield "No fixed detector hits a connection of the browser."
 
 
 def bars(found: Judgement) -> Iterator[str]:
@@ -68,14 +69,14 @@ def bars(found: Judgement) -> Iterator[str]:
         if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
             word = "met" if _value(each.area) <= BAR else "missed"
             yield (
-                f"Area of at most {BAR} by the paper's features, {escaped(each.name)}: **{word}**, "
-                f"{estimate(each.area)}."
+                f"Area of at most {BAR} with the paper's features, {escaped(each.name)}: "
+                f"**{word}**, {estimate(each.area)}."
             )
     rows = [each for each in found.hits if each.name.startswith(HTTP)]
     if rows:
         hits = sum(each.hits for each in rows)
         count = sum(each.connections for each in rows if each.detector == OF_FIRST_PACKETS[0])
-        word = "missed" if hits else "met" if count >= WANTED else "not decided, too few"
+        word = "missed" if hits else "met" if count >= WANTED else "undecided, too few connections"
         none = f": a rate of at most {statistics.fewest_false(count):.1g}" if not hits else ""
         yield (
             f"No hit of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
@@ -101,10 +102,10 @@ def _leaks(found: Judgement) -> Iterator[str]:
     bad = [each for each in own if _leaky(each)]
     for each in bad:
         yield (
-            f"**The set-up leaks**: the browser is told from itself by {seen(each)}, "
-            f"{each.features} features, folds by {each.apart}: area {estimate(each.area)}. What is "
-            f"told of others by these is too much, or chance ({len(bad)} of {len(own)} intervals "
-            "lie above .5)."
+            f"**The set-up leaks**: the browser is distinguished from itself with {seen(each)}, "
+            f"{each.features} features, folds by {each.apart}: area {estimate(each.area)}. The "
+            f"areas of other classes are then too large, unless this is chance ({len(bad)} of "
+            f"{len(own)} intervals lie above 0.5)."
         )
 
 
@@ -118,8 +119,8 @@ def _broken(found: Judgement) -> Iterator[str]:
         if _must(hit) and _share(hit) < LEAST_HIT:
             yield (
                 f"**The detector '{hit.detector}' is broken**: it hits {hit.hits:,} of "
-                f"{hit.connections:,} connections of {escaped(hit.name)}, and has to hit "
-                f"{100 * LEAST_HIT:.0f} %. That it hits few of others says nothing."
+                f"{hit.connections:,} connections of {escaped(hit.name)}, but should hit "
+                f"{100 * LEAST_HIT:.0f} %. Few hits in other classes prove nothing then."
             )
 
 
@@ -142,7 +143,11 @@ def _later(found: Judgement, name: str) -> Iterator[str]:
 def _word(area: Estimate | None) -> str:
     if area is None or area.value > BAR:
         return "caught" if area else "not judged"
-    return "told a little" if area.low > 0.5 else "not told from the browser by this forest"
+    return (
+        "recognised in part"
+        if area.low > 0.5
+        else "not distinguished from the browser by this forest"
+    )
 
 
 def _first(rows: list[Told]) -> Estimate | None:

@@ -116,7 +116,7 @@ def read(file: Path, server: End | None = None) -> Capture:
         except (OverflowError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
-            raise TraceError(f"holds a packet that makes no sense: {error}") from error
+            raise TraceError(f"has an invalid packet: {error}") from error
 
 
 def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capture:

@@ -41,7 +41,7 @@ def scores(
     found = np.full(positive.size, 0.5)
     for train, test in GroupKFold(folds).split(features, positive, groups):
         if positive[train].all() or not positive[train].any():
-            raise TraceError("the sites of one class are not those of the other")
+            raise TraceError("both classes must have captures of the same sites")
         forest = RandomForestClassifier(
             TREES, min_samples_leaf=LEAF, class_weight="balanced", random_state=seed, n_jobs=1
         )

@@ -49,7 +49,11 @@ def collect(
     for entry in entries:
         capture = flows.read(entry.file, entry.server)
         if not capture.flows:
-            raise TraceError("holds no connection from its beginning", file=entry.file)
+            raise TraceError(
+                "has no connection from its first packet on: start the capture before the "
+                "connection",
+                file=entry.file,
+            )
         group = groups.setdefault(entry.name, Group())
         group.firsts += capture.flows
         group.headless += capture.headless
@@ -95,7 +99,8 @@ def judge(
     for name in REAL:
         if not groups.get(name, Group()).sessions:
             raise TraceError(
-                f"there are no captures of the class '{name}', which others are told from"
+                f"there are no captures of the class '{name}', with which the others are "
+                "compared: add them to the manifest"
             )
     judged = Judgement(groups, hits(groups), [], [], request_counts(groups))
     for name, group in groups.items():

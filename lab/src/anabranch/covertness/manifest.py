@@ -52,7 +52,7 @@ def read(folder: Path) -> list[Entry]:
         entries = {number: _entry(folder, line, number)
                    for number, line in enumerate(lines, 1) if line.strip()}  # fmt: skip
         if not entries:
-            raise TraceError("names no captures")
+            raise TraceError("lists no captures")
         _compare(entries)
     return list(entries.values())
 
@@ -64,33 +64,33 @@ def _compare(entries: dict[int, Entry]) -> None:
     sites: dict[int, str] = {}
     for number, each in entries.items():
         if each.file in files:
-            raise TraceError(f"line {number}: the file stands there twice")
+            raise TraceError(f"line {number}: the file is listed twice")
         files.add(each.file)
         if each.purpose != "all":
             continue
         if (each.name, each.session) in sessions:
-            raise TraceError(f"line {number}: the class has this session twice")
+            raise TraceError(f"line {number}: this class has the session twice")
         sessions.add((each.name, each.session))
         if sites.setdefault(each.session, each.site) != each.site:
-            raise TraceError(f"line {number}: the session is another site's before")
+            raise TraceError(f"line {number}: an earlier line has this session for another site")
 
 
 def _entry(folder: Path, line: str, number: int) -> Entry:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"line {number}: no JSON") from error
+        raise TraceError(f"line {number}: the line is not JSON") from error
     if not isinstance(given, dict):
-        raise TraceError(f"line {number}: no JSON object")
+        raise TraceError(f"line {number}: the line is not a JSON object")
     for key, value in given.items():
         if key not in _WORDS:
-            raise TraceError(f"line {number}: there is no '{key}' in a manifest")
+            raise TraceError(f"line {number}: '{key}' is not a key of a manifest")
         if type(value) is not _WORDS[key]:
             kind = "a whole number" if _WORDS[key] is int else "a text"
             raise TraceError(f"line {number}: '{key}' is not {kind}")
     purpose = given.get("for", "all")
     if purpose not in _NEEDED:
-        raise TraceError(f"line {number}: 'for' is all or detectors, not '{purpose}'")
+        raise TraceError(f"line {number}: 'for' is '{purpose}': expected all or detectors")
     for key in _NEEDED[purpose]:
         if given.get(key) in (None, ""):
             raise TraceError(f"line {number}: '{key}' is missing")

@@ -28,7 +28,7 @@ def document(found: Judgement, command: str) -> str:
         "Fixed detectors": detectors(found),
         "One connection": _connections(found),
         "One server": _servers(found),
-        "Farthest features": _features(found),
+        "Features that differ most": _features(found),
         "Requests": _requests(found),
         "Captures": _captures(found),
     }
@@ -60,14 +60,14 @@ def _connections(found: Judgement) -> list[str]:
     rows = [[each.name, each.features, each.apart, f"{each.positives:,}/{each.negatives:,}",
              estimate(each.area), _rate(each)]
             for each in found.told if each.after == 1]  # fmt: skip
-    head = ["class", "features", "no fold shares a", "connections/real", "area"]
-    return _table([*head, f"caught at a false rate of {statistics.RARE:g}"], rows)
+    head = ["class", "features", "folds divided by", "connections/real", "area"]
+    return _table([*head, f"caught at a false-positive rate of {statistics.RARE:g}"], rows)
 
 
 def _rate(each: Told) -> str:
     """The true-positive rate, or how few negatives there are for it."""
     if each.rate is None:
-        return f"too few negatives, of {statistics.NEGATIVES:,}"
+        return f"fewer than {statistics.NEGATIVES:,} negatives"
     return estimate(each.rate)
 
 
@@ -99,9 +99,9 @@ def _requests(found: Judgement) -> list[str]:
              f"{each.least:,.0f}–{each.most:,.0f}", f"{each.requests:.1f}", f"{each.posts:.1f}",
              f"{each.up / 1000:,.0f}", f"{each.down / 1000:,.0f}",
              f"{each.etags:,} of {each.connections:,}"] for each in found.requests]  # fmt: skip
-    note = "Classes with HTTP in clear. A head is a request without its body. Means of\n"
-    note += "connections are of those with a request. kB are of a session's payload. Servers give\n"
-    note += "files an ETag."
+    note = "Only classes with HTTP in clear. A head is a request without its body. Means per\n"
+    note += "connection use connections with a request. kB are the payload of a session. Servers\n"
+    note += "send an ETag with files."
     return [*_table(head, rows), "", note]
 
 
@@ -114,8 +114,8 @@ def _captures(found: Judgement) -> list[str]:
                  for flows in group.sessions] for side in (1, -1)]  # fmt: skip
         middle = [f"{np.median(each):.3g}" if each else "–" for each in (count, *sums)]
         rows.append([name, len(count), len(set(group.sites)), f"{sum(count):,.0f}", *middle])
-    note = "Medians of a session's connections and of its payload. Packets of connections that\n"
-    note += "began before a capture, left out: "
+    note = "Connections and payload are medians per session. Packets of connections that began\n"
+    note += "before a capture, which are ignored: "
     note += f"{sum(group.headless for group in found.groups.values())}."
     return [*_table(head, rows), "", note]
 

@@ -52,9 +52,9 @@ class Defended(Traces):
     def __post_init__(self) -> None:
         Traces.__post_init__(self)
         if self.padding.shape != self.times.shape or self.padding.dtype != np.bool_:
-            raise TraceError("give a bool for each packet", column="padding")
+            raise TraceError("expected one bool for each packet", column="padding")
         if self.times is not self.marked and not np.array_equal(self.times, self.marked):
-            problem = "belongs to other times: split and delay padded traces by a Pipeline"
+            problem = "has times of other traces: split and delay padded traces with a Pipeline"
             raise TraceError(problem, column="padding")
 
     def __getitem__(self, index: slice | ArrayLike) -> Defended:
@@ -131,7 +131,7 @@ class Defence(ABC):
             DefenceError: if the seed or a setting does not fit.
         """
         if traces.timeless:
-            raise TraceError("these traces have no times, so nothing can be timed", column="time")
+            raise TraceError("these traces have no times, which this defence needs", column="time")
         before = marked(traces)
         loads = [self._load(before, k, (seed, replica)) for k in range(len(before))]
         return _joined(before, loads)
@@ -159,12 +159,14 @@ def stream(seed: int, purpose: str, *entity: int) -> int:
         DefenceError: if a number is out of range.
     """
     if not 0 <= seed < 1 << 64:
-        raise DefenceError(f"seed {seed}: give a number from 0 to 2^64 - 1")
+        raise DefenceError(f"seed: {seed} is not a number from 0 to 2^64 - 1")
     try:
         key = struct.pack(f"<Q{len(entity)}q", seed, *entity)
     except struct.error:
         numbers = ", ".join(map(str, entity))
-        raise DefenceError(f"{numbers}: numbers of loads and replicas end at 2^63 - 1") from None
+        raise DefenceError(
+            f"{numbers}: expected numbers of loads and replicas up to 2^63 - 1"
+        ) from None
     digest = blake2b(key + purpose.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 

@@ -30,22 +30,32 @@ _ABOUT = {
 
 
 def defend(
-    source_path: Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="A file or folder to write.")],
+    source_path: Annotated[
+        Path, typer.Argument(metavar="IN", help="File or folder of traces to read.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     defence: Annotated[
         list[str],
         typer.Option(help="; ".join(each.syntax for each in FAMILIES.values()) + ". In order."),
     ],
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     replica: Annotated[
-        int, typer.Option(min=0, max=(1 << 63) - 1, help="Which draw of each load.")
+        int,
+        typer.Option(
+            min=0,
+            max=(1 << 63) - 1,
+            help="Number of the random draw for each load; each number gives other padding.",
+        ),
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     form: Annotated[
-        Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
+        Form | None,
+        typer.Option("--from", help="Format of IN. By default the name and content of IN decide."),
     ] = None,
-    to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Let OUT replace a file.")] = False,
+    to: Annotated[
+        Form | None, typer.Option(help="Format of OUT. By default the name of OUT decides.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Adds padding to traces; tells its cost in bytes and time.
 

@@ -45,7 +45,8 @@ class Fit:
         finite = all(map(math.isfinite, (self.rest, self.mean, self.deviation)))
         if not finite or self.deviation <= 0 or self.rest <= 1 or self.kind not in _CDF:
             raise DefenceError(
-                f"{self} is no histogram: mean finite, deviation above 0, rest above 1"
+                f"{self} is not a histogram: expected a finite mean, a deviation above 0, "
+                "and a rest above 1"
             )
 
     def tokens(self, mode: Literal["burst", "gap"]) -> Tokens:
@@ -84,9 +85,11 @@ class Tokens:
         rising = all(a < b for a, b in pairwise(self.edges))
         counts = [*self.finite, self.infinite]
         if not rising or self.edges[0] < 0 or len(self.edges) != len(self.finite) + 1:
-            raise DefenceError("histogram: edges rise from 0 or more, one more than bins")
+            raise DefenceError("histogram: expected ascending edges from 0 on, one more than bins")
         if min(counts) < 0 or sum(counts) == 0:
-            raise DefenceError("histogram: no bin has less than 0 tokens, and one has a token")
+            raise DefenceError(
+                "histogram: expected 0 or more tokens in each bin, and at least one token in all"
+            )
 
 
 class Histogram:

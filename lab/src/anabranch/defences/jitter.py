@@ -38,7 +38,9 @@ class Jitter(Defence):
 
     def __post_init__(self) -> None:
         if self.ends not in ENDS:
-            raise DefenceError(f"jitter: ends={self.ends} is none of {', '.join(ENDS)}")
+            raise DefenceError(
+                f"jitter: ends={self.ends} is unknown; expected one of {', '.join(ENDS)}"
+            )
         try:
             _core.mean_delay(self.delay)
         except ValueError as error:

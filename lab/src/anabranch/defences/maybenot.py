@@ -70,7 +70,9 @@ class Maybenot(Defence):
             raise DefenceError(f"maybenot: pps={self.pps} is not from 1 to {(1 << 32) - 1}")
         if self.machines not in NAMED:
             known = ", ".join(NAMED)
-            raise DefenceError(f"maybenot: machines={self.machines} is none of {known}")
+            raise DefenceError(
+                f"maybenot: machines={self.machines} is unknown; expected one of {known}"
+            )
         try:
             for end in self.ends:
                 _core.maybenot_check(list(end))

@@ -74,7 +74,9 @@ def overhead(before: Traces, after: Defended) -> Overhead:
         TraceError: if these are not the same loads.
     """
     if not (np.array_equal(before.load, after.load) and np.array_equal(before.run, after.run)):
-        raise TraceError("before and after hold different loads", column="load")
+        raise TraceError(
+            "the traces before and after the defence have different loads", column="load"
+        )
     real = ~after.padding
     earlier = ~before.padding if isinstance(before, Defended) else np.ones(before.times.size, bool)
     first, last = _ends(before, earlier)

@@ -28,7 +28,7 @@ class Pipeline:
     def __init__(self, stages: Sequence[Defence | Split]) -> None:
         self.stages = tuple(stages)
         if sum(isinstance(stage, Split) for stage in self.stages) > 1:
-            raise DefenceError("a pipeline splits at most once")
+            raise DefenceError("a pipeline can split only once: remove one of its splits")
 
     def __str__(self) -> str:
         return " | ".join(map(str, self.stages)) or "none"

@@ -58,7 +58,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             {"client": int, "server": int, "w_min": float, "w_max": float, "size": int},
             None,
             "front[:client=1700,server=1700,w_min=1,w_max=14]",
-            "dummies at Rayleigh times from each load's begin; budgets of both ends",
+            "dummy packets at Rayleigh-distributed times after the start of each load; a "
+            "budget for each end",
         ),
         "wtf-pad": Family(
             WtfPad,
@@ -72,14 +73,16 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             {"delay": str, "ends": str},
             "delay",
             "jitter:0-20ms[,ends=client]",
-            "a random delay of each packet before the split, order kept, nothing added",
+            "a random delay for each packet before the split; packets keep their order, and "
+            "none is added",
         ),
         "decoys": Family(
             Decoys,
             {"budget": str},
             "budget",
             "decoys:10%",
-            "decoy runs on paths that rest, behind a split; bytes for each byte carried, at most",
+            "decoy packets on idle paths after a split; the number limits decoy bytes per "
+            "byte carried",
         ),
         "maybenot": Family(
             _maybenot,
@@ -94,7 +97,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             },
             "machines",
             f"maybenot:{'|'.join(NAMED)}|{SERIALISED}...[,client=M;M,server=M,delay=0.01,pps=N]",
-            "machines of the Maybenot framework",
+            "state machines of the Maybenot framework",
         ),
     }
 )
@@ -116,7 +119,9 @@ def family(name: str) -> Family | None:
         return thing
     if isinstance(thing, type) and issubclass(thing, Defence):
         return Family(thing, {}, None, name, (thing.__doc__ or name).strip().splitlines()[0])
-    raise DefenceError(f"{name}: neither a Defence nor a Family, which its package says it is")
+    raise DefenceError(
+        f"{name}: its package provides neither a Defence nor a Family under this name"
+    )
 
 
 def parse(text: str) -> Defence:
@@ -131,7 +136,7 @@ def parse(text: str) -> Defence:
         known = ", ".join(
             [*(each.syntax for each in FAMILIES.values()), *outside.names("defences")]
         )
-        raise DefenceError(f"no defence is called '{name}'; there are {known}")
+        raise DefenceError(f"the defence '{name}' is unknown; expected one of {known}")
     settings: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         key, value = _setting(kind, name, part)
@@ -146,8 +151,8 @@ def _setting(family: Family, name: str, part: str) -> tuple[str, Any]:
     if family.bare is not None and (not given or key.startswith(SERIALISED)):
         key, value = family.bare, part.strip()
     if key not in family.settings:
-        raise DefenceError(f"{name} has no setting '{key}'; write {family.syntax}")
+        raise DefenceError(f"{name} has no setting '{key}'; expected {family.syntax}")
     try:
         return key, family.settings[key](value)
     except ValueError:
-        raise DefenceError(f"{name}: '{value}' is no value for {key}") from None
+        raise DefenceError(f"{name}: '{value}' is not a valid value of {key}") from None

@@ -98,7 +98,7 @@ class WtfPad(Defence):
         check_size(self.size)
         if self.config not in CONFIGURATIONS:
             known = ", ".join(CONFIGURATIONS)
-            raise DefenceError(f"wtf-pad: config={self.config} is none of {known}")
+            raise DefenceError(f"wtf-pad: config={self.config} is unknown; expected one of {known}")
 
     def __str__(self) -> str:
         size = "" if self.size is None else f",size={self.size}"

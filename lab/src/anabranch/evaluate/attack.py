@@ -116,8 +116,8 @@ def class_of(name: str) -> type[Attack]:
     found = known(name)
     if found is None:
         raise SettingError(
-            f"attack: {name} is from outside and not there: name its file as FILE.py:Class, or "
-            "install its package"
+            f"attack: {name} is not part of this program and was not found: give its file as "
+            "FILE.py:Class, or install its package"
         )
     return found
 
@@ -203,7 +203,9 @@ def refuse_counter(name: str) -> None:
     """
     if not class_of(name).uses_counter:
         able = ", ".join(each for each, attack in TABLE.items() if attack.uses_counter)
-        raise SettingError(f"observer: {name} cannot use the counter; these can: {able}")
+        raise SettingError(
+            f"observer: the attack {name} cannot use the packet counter; these attacks can: {able}"
+        )
 
 
 def require(name: str) -> None:

@@ -50,7 +50,7 @@ def evaluate(
     """
     require(spec.attack)
     if traces.timeless and class_of(spec.attack).needs_times:
-        raise TraceError(f"these traces have no times, which {spec.attack} looks at", column="time")
+        raise TraceError(f"these traces have no times, which {spec.attack} needs", column="time")
     began = Took.now()
     watched(traces)
     pages = protocol.choose_pages(traces, spec.design())
@@ -103,7 +103,9 @@ def _tasks(
     spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces | None
 ) -> Iterator[_Task]:
     if (training is not None) != (spec.train_on or "").startswith("data:"):
-        raise SettingError("train_on: other traces are named, or given, but not both")
+        raise SettingError(
+            "train_on: data:NAME and the argument with other traces must be given together"
+        )
     if spec.protocol == "paper":
         return _paper(spec, sampler, pages)
     if training is not None:
@@ -158,10 +160,13 @@ def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol
     """Loads of the pages used, at most `loads` a page."""
     if spec.observer != "random":
         raise SettingError(
-            f"observer: the paper's protocol takes each path as a sample, not '{spec.observer}'"
+            "observer: the paper's protocol uses each path as a sample: leave out "
+            f"'{spec.observer}'"
         )
     if spec.merged:
-        raise SettingError("merged: the paper's protocol does not train on whole traces")
+        raise SettingError(
+            "merged: the paper's protocol does not train on whole traces: leave it out"
+        )
     return protocol.loads_of(sampler.traces, spec.design(), pages)
 
 
@@ -212,10 +217,10 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
         side: Samples | None = getattr(task, name)
         if side is not None and not side.X.lengths.any():
             if sampler.spec.schedule is None and sampler.traces.paths is None:
-                raise TraceError(f"no load of the {name} set has packets")
+                raise TraceError(f"no load of the {name} set has any packet")
             raise SettingError(
-                f"observer: nothing is seen of any load of the {name} set; fewer paths or shorter "
-                "runs show it more"
+                f"observer: the observer sees no packet of the {name} set: use fewer paths, or "
+                "change paths more often"
             )
     protocol.refuse_unlearnt(sampler.traces.names, task.train.y, task.test.y)
 

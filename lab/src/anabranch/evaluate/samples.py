@@ -77,14 +77,19 @@ class Sampler:
         self.pipeline = spec.pipeline()
         self.padded = spec.defence is not None or spec.path_defence is not None
         if spec.resplits > 1 and self.split is None and not self.padded:
-            raise SettingError("resplits: nothing is split, so every re-split would be the same")
+            raise SettingError(
+                "resplits: nothing is split, so all re-splits would be the same: give a "
+                "schedule, or leave it out"
+            )
         if spec.merged and self.split is None and traces.paths is None:
-            raise SettingError("merged: nothing is split, so the whole traces train anyway")
+            raise SettingError(
+                "merged: nothing is split, so training uses whole traces anyway: leave it out"
+            )
         # What was recorded on one path alone is whole.
         if spec.defence is not None and path_count(traces) > 1:
             raise SettingError(
-                "defence: these loads are split already, so that none can be padded as a whole; "
-                "path_defence pads each path"
+                "defence: these loads are already split, so they cannot be padded as a whole: "
+                "use path_defence, which pads each path"
             )
 
     def train(self, rows: Ints) -> Samples:

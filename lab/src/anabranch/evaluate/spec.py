@@ -85,13 +85,13 @@ class Spec:
         if self.seed < 0:
             raise SettingError(f"seed: {self.seed} is negative")
         if self.protocol not in ("honest", "paper"):
-            raise SettingError(f"protocol: honest or paper, not '{self.protocol}'")
+            raise SettingError(f"protocol: '{self.protocol}' is unknown: expected honest or paper")
         if not 1 <= self.folds <= PAPER_PARTS:
-            raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {self.folds}")
+            raise SettingError(f"folds: {self.folds} is not from 1 to {PAPER_PARTS}")
         if not 0 <= self.r < math.inf:
-            raise SettingError(f"r: {self.r:g} is not a number from 0")
+            raise SettingError(f"r: {self.r:g} is not a number of 0 or more")
         if not 1 <= self.bootstrap <= MOST_RESAMPLES:
-            raise SettingError(f"bootstrap: {self.bootstrap}, give 1 to {MOST_RESAMPLES}")
+            raise SettingError(f"bootstrap: {self.bootstrap} is not from 1 to {MOST_RESAMPLES}")
         observer = Observer.parse(self.observer)
         self._check_training()
         self.design()
@@ -103,28 +103,34 @@ class Spec:
                 refuse_counter(self.attack)
         if observer.earlier and (self.schedule is None or self.session is None):
             raise SettingError(
-                "observer: earlier loads tell nothing where each load draws its own chances; give "
-                "a schedule with draw=session:N"
+                "observer: +earlier needs probabilities that several loads share: give a "
+                "schedule with draw=session:N"
             )
         for name, text in (("defence", self.defence), ("path_defence", self.path_defence)):
             self._refuse_decoys(name, text)
         if observer.counter and self.path_defence is not None:
             raise SettingError(
-                "path_defence: only a far end of ours can take padding of a path off again, and "
-                "behind it no counter shows"
+                "path_defence: it needs a far end, which hides the packet counter: leave out "
+                "+counter"
             )
 
     def _check_training(self) -> None:
         if self.train_on is None:
             return
         if self.train_on != "unsplit" and not self.train_on.startswith("data:"):
-            raise SettingError(f"train_on: unsplit, or other traces, not '{self.train_on}'")
+            raise SettingError(
+                f"train_on: '{self.train_on}' is unknown: expected unsplit or data:NAME"
+            )
         if self.protocol == "paper":
-            raise SettingError("train_on: the paper's protocol trains on what it tests")
+            raise SettingError(
+                "train_on: the paper's protocol always trains on the tested traces: leave it out"
+            )
         if self.resplits > 1 or self.merged:
-            raise SettingError("train_on: nothing that is split trains: no resplits, no merged")
+            raise SettingError(
+                "train_on: training uses no split traces: leave out resplits and merged"
+            )
         if self.world == "open" and self.train_on != "unsplit":
-            raise SettingError("train_on: other traces train in a closed world alone")
+            raise SettingError("train_on: training on other traces needs world=closed")
 
     @property
     def training(self) -> Spec:
@@ -162,11 +168,13 @@ class Spec:
         if text is None or not isinstance(parse(text), Decoys):
             return
         if name == "defence":
-            raise SettingError("defence: decoys go by paths, behind the split: use path_defence")
+            raise SettingError(
+                "defence: decoys are added to paths after the split: use path_defence"
+            )
         if self.mode.startswith("follow"):
             raise SettingError(
-                "path_defence: an unaltered server cannot tell decoys; they need a far end, whose "
-                "mode is together or independent"
+                "path_defence: an unmodified server cannot recognise decoys: use a far end, "
+                "with the mode together or independent"
             )
 
     def split(self) -> Split | None:

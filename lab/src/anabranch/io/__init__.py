@@ -92,7 +92,9 @@ def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
     path, endings = Path(path), {".parquet": "parquet", ".npz": "wflib"}
     form = form or endings.get(path.suffix)
     if form is None:
-        raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
+        raise TraceError(
+            f"the format cannot be recognised: name one of {', '.join(FORMATS)}", file=path
+        )
     _, writer = FORMATS[form]
     with source(path):
         if not len(traces):
@@ -122,7 +124,7 @@ def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
         TraceError: if it is one of their files, or they cannot be read.
     """
     if target.resolve() in {file.resolve() for file in [path, *files(path, form)]}:
-        raise TraceError("it would change the traces that are read", file=target)
+        raise TraceError("OUT is also IN: choose another OUT", file=target)
 
 
 def refuse_existing(target: Path, *, replace: bool) -> None:
@@ -132,7 +134,7 @@ def refuse_existing(target: Path, *, replace: bool) -> None:
         TraceError: if it is there.
     """
     if target.is_file() and not replace:
-        problem = "it exists: choose another place, or add --replace"
+        problem = "it exists: choose another OUT, or add --replace"
         raise TraceError(problem, file=target)
 
 
@@ -154,7 +156,9 @@ def detect(path: Path | str) -> str:
             return "directions" if directions.matches(path) else "wflib"
         if path.suffix == ".parquet":
             return "lists" if lists.matches(path) else "parquet"
-    raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
+    raise TraceError(
+        f"the format cannot be recognised: name one of {', '.join(FORMATS)}", file=path
+    )
 
 
 def _detect_folder(path: Path) -> str:
@@ -163,6 +167,5 @@ def _detect_folder(path: Path) -> str:
     if cells.matches(path):
         return "cells"
     raise TraceError(
-        "this folder holds neither .pcapng, .pcap nor .cell files (A-B.cell, or A-B: load B of "
-        "page A)"
+        "this folder has no .pcapng, .pcap or .cell files (A-B.cell or A-B: load B of page A)"
     )

@@ -47,7 +47,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     builder = Builder()
     keyed = _keyed(path)
     if not keyed:
-        raise TraceError("this folder holds no .cell files")
+        raise TraceError("this folder has no .cell files")
     for (key, file), (other, second) in pairwise(keyed):
         if key == other:
             raise TraceError(f"{file.name} and {second.name} are the same load")

@@ -45,8 +45,8 @@ def matches(path: Path) -> bool:
     if not values.any() or not np.isin(values, (-1, 0, 1)).all():
         return False
     validate.doubt(
-        "X holds no numbers but -1, 0 and 1, though as floats: these are read as directions; "
-        "--from wflib takes them for times of 1 s",
+        "X has only the numbers -1, 0 and 1, but as floats: they are read as directions. To "
+        "read them as times of 1 s, use --from wflib",
         path,
     )
     return True

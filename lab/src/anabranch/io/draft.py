@@ -23,7 +23,7 @@ def file(target: Path) -> Iterator[Path]:
     if target.is_dir():
         raise TraceError("is a folder, not a file", file=target)
     if target.exists() and not target.is_file():
-        raise TraceError("is no regular file, and would be replaced by one", file=target)
+        raise TraceError("is not a regular file: choose another name", file=target)
     target = target.resolve()
     handle, name = tempfile.mkstemp(".part", f".{target.name}.", _parent(target))
     draft = Path(name)
@@ -39,7 +39,7 @@ def file(target: Path) -> Iterator[Path]:
 def folder(target: Path) -> Iterator[Path]:
     """As `file`, for a folder. An existing one has to be empty: nothing is overwritten."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise TraceError("exists and is not an empty folder", file=target)
+        raise TraceError("exists and is not an empty folder: choose another name", file=target)
     target = target.resolve()
     draft = Path(tempfile.mkdtemp(".part", f".{target.name}.", _parent(target)))
     try:
@@ -51,5 +51,5 @@ def folder(target: Path) -> Iterator[Path]:
 
 def _parent(target: Path) -> Path:
     if not target.parent.is_dir():
-        raise TraceError("the folder that it should stand in does not exist", file=target)
+        raise TraceError("the folder for it does not exist: create the folder first", file=target)
     return target.parent

@@ -59,7 +59,7 @@ def check_link(link: int) -> None:
     """
     if link not in _SKIPPED:
         raise TraceError(
-            f"link type {link} is not known: there are raw IP, loopback, Ethernet, Linux cooked"
+            f"the link type {link} is unknown: expected raw IP, loopback, Ethernet or Linux cooked"
         )
 
 
@@ -100,10 +100,14 @@ def end(text: str) -> End:
     """
     address, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f"'{text}' is no address with a port: write 192.0.2.1:51820")
+        raise ValueError(
+            f"'{text}' is not an address with a port: expected a form such as 192.0.2.1:51820"
+        )
     bare = address[1:-1] if address[:1] == "[" and address[-1:] == "]" else address
     if (bare == address) == (":" in bare):
-        raise ValueError(f"'{text}' is no address with a port: write [2001:db8::1]:51820")
+        raise ValueError(
+            f"'{text}' is not an address with a port: expected a form such as [2001:db8::1]:51820"
+        )
     return ip_address(bare).packed, int(port)
 
 

@@ -135,7 +135,9 @@ def _check_columns(schema: pa.Schema) -> None:
         if schema.names.count(name) > 1:
             raise TraceError("stands twice", column=name)
         if name not in (*_NEEDED, "run"):
-            raise TraceError(f"is not known: there are {', '.join(_NEEDED)} and run", column=name)
+            raise TraceError(
+                f"is an unknown column; expected {', '.join(_NEEDED)} and run", column=name
+            )
         kind = schema.field(name).type
         if not _suits(name, kind):
             raise TraceError(f"holds {kind}", column=name)

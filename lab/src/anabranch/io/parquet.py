@@ -270,7 +270,7 @@ def _check_columns(schema: pa.Schema) -> None:
         raise TraceError(f"the columns {', '.join(missing)} are missing; the file has {has}")
     for name in schema.names:
         if name not in _KNOWN:
-            raise TraceError(f"is not known: there are {', '.join(_KNOWN)}", column=name)
+            raise TraceError(f"is an unknown column; expected {', '.join(_KNOWN)}", column=name)
     for name, kind in _KNOWN.items():
         if schema.names.count(name) > 1:
             raise TraceError("stands twice", column=name)
@@ -299,7 +299,7 @@ def _facts(found: dict[bytes, bytes]) -> Facts:
     if version is None:
         raise TraceError("not an Anabranch trace: the metadata have no 'anabranch.schema'")
     if version != SCHEMA:
-        raise TraceError(f"schema {version} is not known, only {SCHEMA}")
+        raise TraceError(f"the schema {version} is unknown: this program reads schema {SCHEMA}")
     return Facts(
         size=texts.get("anabranch.size", "ip-packet"),
         paths=_parsed("anabranch.paths", texts, lambda text: tuple(map(str, json.loads(text))))

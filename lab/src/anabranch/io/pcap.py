@@ -14,8 +14,8 @@ class CutError(TraceError):
     """A capture ends within a packet: what is before it is whole."""
 
     def __init__(self, what: str, at: int, size: int) -> None:
-        super().__init__(f"{what} at byte {at} is damaged or cut off")
-        self.missing = f"{what} at byte {at} is cut off: its last {size - at} bytes are not read"
+        super().__init__(f"{what} at byte {at} is damaged or incomplete")
+        self.missing = f"{what} at byte {at} is incomplete: the last {size - at} bytes are ignored"
 
 
 _MAGICS = {
@@ -59,7 +59,7 @@ def records(data: bytes) -> Iterator[Record]:
     """
     order, tick = _MAGICS[data[:4]]
     if len(data) < _FILE_HEADER:
-        raise TraceError("the file's header is cut off")
+        raise TraceError("the header of the file is incomplete")
     link = struct.unpack_from(f"{order}I", data, 20)[0] & 0xFFFF
     check_link(link)
     at = _FILE_HEADER

@@ -84,10 +84,10 @@ def write(traces: Traces, path: Path) -> None:
             packets, or a path cannot be named.
     """
     if len(traces) != 1:
-        raise TraceError(f"captures hold one load, not {len(traces)}")
+        raise TraceError(f"a capture can have only one load, not {len(traces)}")
     validate.filled(traces, "captures")
     if traces.facts.size != "ip-packet" or (abs(traces.sizes) < _HEADERS).any():
-        raise TraceError("captures hold IP packets of 28 bytes or more", column="size")
+        raise TraceError("a capture can have only IP packets of 28 bytes or more", column="size")
     whole = np.full(traces.sizes.size, WHOLE, np.int16)
     # What is not split came by one path, the first.
     paths = np.maximum(whole if traces.paths is None else traces.paths, 0)
@@ -187,7 +187,7 @@ def _records(data: bytes) -> Iterator[Record]:
             elif kind == _SIMPLE_PACKET:
                 raise TraceError(f"the packet at byte {at} has no time (Simple Packet Block)")
         except (struct.error, IndexError) as error:
-            raise TraceError(f"the block at byte {at} is damaged or cut off") from error
+            raise TraceError(f"the block at byte {at} is damaged or incomplete") from error
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
@@ -203,7 +203,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
         if len(head) < 8 or at + length > len(data):
             raise CutError("the block", at, len(data))
         if length < 12 or length % 4:
-            raise TraceError(f"the block at byte {at} is damaged or cut off")
+            raise TraceError(f"the block at byte {at} is damaged or incomplete")
         yield kind, data[at + 8 : at + length - 4], at
         at += length
 
@@ -226,7 +226,8 @@ def _packet(kind: int, body: bytes, order: str, interfaces: list[_Interface], at
     _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
     if number >= len(interfaces):
         raise TraceError(
-            f"the packet at byte {at} is of interface {number}, which is not described"
+            f"the packet at byte {at} names the interface {number}, which the file does not "
+            "describe"
         )
     if len(body) < 20 + kept:
         raise IndexError

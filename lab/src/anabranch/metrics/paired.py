@@ -49,7 +49,7 @@ def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> 
     ours, theirs = _common(first, second)
     page = first.page[ours]
     if (page != second.page[theirs]).any():
-        raise PairError("their loads are of different pages: are the data the same?")
+        raise PairError("their loads are of different pages: compare results of the same data")
     right = np.stack([first.right[ours], second.right[theirs]], axis=1)
     pages, counts = _by_page(page, right)
     weights = draws(np.random.default_rng(seed), pages.size, resamples)
@@ -74,7 +74,7 @@ def _common(first: Outcomes, second: Outcomes) -> tuple[NDArray[np.intp], NDArra
         _names(first), _names(second), assume_unique=True, return_indices=True
     )
     if not ours.size:
-        raise PairError("they have no load in common")
+        raise PairError("the results have no load in common")
     return ours, theirs
 
 
@@ -82,7 +82,10 @@ def _names(outcomes: Outcomes) -> NDArray[np.void]:
     names = np.empty(len(outcomes), [("run", np.int32), ("load", np.int64)])
     names["run"], names["load"] = outcomes.run, outcomes.load
     if np.unique(names).size != names.size:
-        raise PairError("several predictions of one load: only one each can be compared")
+        raise PairError(
+            "a result has several predictions of one load: compare results with one prediction "
+            "per load"
+        )
     return names
 
 

@@ -117,22 +117,22 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])
     if pages == 0:
-        return "There are no unmonitored pages: nothing is known of false positives."
+        return "There are no unmonitored pages, so the false-positive rate is unknown."
     step, bound = 1 / pages, 1 - 0.05 ** (1 / pages)
     tested = f"{loads} loads"
     if most is not None and most > loads:
-        tested += f" where fewest loads test, at most {most}"
+        tested += f" in the result with the fewest loads, {most} in the one with the most"
     fineness = (
-        f"The false-positive rate rests on {pages} unmonitored pages ({tested}): a page "
-        f"always mistaken moves it by {step:.1%} and, with r = {r:g}, weighs like {r * step:.0%} "
-        "of the monitored loads. "
+        f"The false-positive rate is estimated from {pages} unmonitored pages ({tested}). One "
+        f"page that is always mistaken for a monitored page raises it by {step:.1%}; with r = "
+        f"{r:g} that weighs as much as {r * step:.0%} of the monitored loads. "
     )
     if not unseen:
-        return f"{fineness}These pages train, too, so that nothing is known of others."
+        return f"{fineness}These pages also train, so the rate for other pages is unknown."
     return (
-        f"{fineness}Even if none were mistaken, up to {bound:.1%} of other pages may be (95 % "
-        f"confidence): such a test cannot prove an r-precision above {1 / (1 + r * bound):.0%} "
-        "where the recall is 100 %, and less where it is less."
+        f"{fineness}Even if no page were mistaken, up to {bound:.1%} of other pages could be (95 "
+        "% confidence). So this test cannot prove an r-precision above "
+        f"{1 / (1 + r * bound):.0%} at a recall of 100 %, and less at a lower recall."
     )
 
 

@@ -44,8 +44,8 @@ def formula(data: Data, measure: str) -> Found:
         for far, row in zip(apart, rows, strict=True)
     ]
     verdict, why = _each(good, "settings")
-    text = f"at most {max(apart):.4f} from what is drawn, {len(rows)} settings"
-    return Found(text, verdict, why, (f"at most {max(apart):.4f} from what is drawn",))
+    text = f"at most {max(apart):.4f} from the drawn value, {len(rows)} settings"
+    return Found(text, verdict, why, (f"at most {max(apart):.4f} from the drawn value",))
 
 
 def negligible(data: Data, legs: int) -> Found:

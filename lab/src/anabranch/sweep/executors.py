@@ -94,7 +94,7 @@ EXECUTORS = {"local": local, "ray": ray}
 def require(name: str) -> None:
     """Refuses an executor that there is not, or that is not installed."""
     if name not in EXECUTORS:
-        raise SettingError(f"executor: local or ray, not '{name}'")
+        raise SettingError(f"executor: '{name}' is unknown: expected local or ray")
     if name == "ray":
         _ray()
 
@@ -128,8 +128,8 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
                     yield running.pop(future), future.result()
         except BrokenProcessPool as error:
             raise SettingError(
-                "jobs: a process was killed, perhaps for want of memory: give fewer; what is done "
-                "is kept"
+                "jobs: a process was killed, perhaps because memory ran out: give fewer jobs, "
+                "and run the sweep again; completed units are kept"
             ) from error
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -166,8 +166,8 @@ def _on_cluster(
         raise SettingError(f"executor: a node cannot run the lab: {reason}") from error
     except framework.exceptions.RayError as error:
         raise SettingError(
-            f"executor: Ray lost a unit ({type(error).__name__}), perhaps for want of memory; "
-            "what is done is kept"
+            f"executor: Ray lost a unit ({type(error).__name__}), perhaps because memory ran "
+            "out: run the sweep again; completed units are kept"
         ) from error
 
 
@@ -175,7 +175,7 @@ def _connect(framework: Any) -> None:
     try:
         framework.init(log_to_driver=False, include_dashboard=False)
     except (OSError, RuntimeError, ValueError, framework.exceptions.RayError) as error:
-        raise SettingError(f"executor: no Ray to work on: {error}") from error
+        raise SettingError(f"executor: cannot connect to Ray: {error}") from error
 
 
 def _nodes(framework: Any) -> list[dict[str, float]]:

@@ -118,14 +118,14 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
     if not isinstance(runs, list):
         raise SettingError("runs: write each as [[runs]]")
     if not runs:
-        raise SettingError("runs: an empty list asks for nothing")
+        raise SettingError("runs: the list is empty: give at least one run")
     for number, run in enumerate(runs):
         named = {"name": f"run {number}"} | ({} if data is None else {"data": str(data.absolute())})
         settings = named | dict(common) | dict(_table(run, "runs"))
         _known("setting", settings, (*_OWN, *_SETTINGS))
         for name in ("every", "delays"):
             if name in run and "schedule" not in settings:
-                raise SettingError(f"{name}: nothing is split without a schedule")
+                raise SettingError(f"{name}: it needs a schedule: give one, or leave it out")
         for chosen in _expanded(settings):
             yield _unit(chosen, attacks, folder)
 
@@ -134,18 +134,18 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     name, data, form = (settings.pop(key, None) for key in ("name", "data", "form"))
     unmonitored_y = settings.pop("unmonitored_y", None)
     if data is None:
-        raise SettingError("a run without data: name them in [common], or by --data")
+        raise SettingError("a run names no data: name them in [common] or with --data")
     for key, value in (("name", name), ("data", data)):
         if not isinstance(value, str):
-            raise SettingError(f"{key}: {value!r} is no text")
+            raise SettingError(f"{key}: {value!r} is not a text")
     if form is not None and form not in io.FORMATS:
         raise SettingError(unknown("form", str(form), io.FORMATS))
     if unmonitored_y is not None and not isinstance(unmonitored_y, int):
-        raise SettingError(f"unmonitored_y: {unmonitored_y!r} is no whole number")
+        raise SettingError(f"unmonitored_y: {unmonitored_y!r} is not a whole number")
     attack = settings.get("attack", Spec.__dataclass_fields__["attack"].default)
     own = settings.pop("parameters", {})
     if not isinstance(own, Mapping):
-        raise SettingError(f"parameters: {own!r} is no table")
+        raise SettingError(f"parameters: {own!r} is not a table")
     training = _training(settings, folder)
     shared = attacks.get(ALIASES.get(attack, attack), {}) if isinstance(attack, str) else {}
     known = {"attack": name_of(attack, folder)} if isinstance(attack, str) else {}
@@ -172,7 +172,7 @@ def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for key, value in settings.items():
         listed = isinstance(value, list) and key not in _LISTS
         if listed and not value:
-            raise SettingError(f"{key}: an empty list asks for nothing")
+            raise SettingError(f"{key}: the list is empty: give at least one value")
         options.append([(key, part) for part in (value if listed else [value])])
     for chosen in product(*options):
         yield dict(chosen)
@@ -180,7 +180,7 @@ def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _table(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SettingError(f"{name}: is no table")
+        raise SettingError(f"{name}: is not a table")
     return value
 
 

@@ -73,7 +73,7 @@ def sweep(
         MissingExtraError: if the executor or an attack needs a library that is not installed.
     """
     if jobs is not None and jobs < 1:
-        raise SettingError(f"jobs: {jobs} is too few, give at least 1")
+        raise SettingError(f"jobs: {jobs} is too few: give at least 1")
     executors.require(executor)
     for attack in {unit.spec.attack for unit in units}:
         require(attack)

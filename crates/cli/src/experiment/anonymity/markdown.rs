@@ -10,7 +10,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     let claims = words::claim_rows(subject.claims);
     text +=
         &part("The paper's claims", &words::CLAIM_HEAD, claims.iter().map(<[String; 4]>::as_slice));
-    text += "\nWhen a claim is said to hold:\n\n";
+    text += "\nWhen a claim holds:\n\n";
     for claim in subject.claims {
         text += &format!("* {}: {}.\n", claim.said, claim.rule);
     }
@@ -38,11 +38,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     let rows = words::sharing_rows(&summary.fingerprints, |row| &row.own);
     text += &part("Guard fingerprints", &words::SHARING_HEAD, rows.iter().map(Vec::as_slice));
     let rows = words::sharing_rows(&summary.fingerprints, |row| &row.fixed);
-    text += &part(
-        "Sets that are given out instead",
-        &words::SHARING_HEAD,
-        rows.iter().map(Vec::as_slice),
-    );
+    text += &part("Fixed sets of guards", &words::SHARING_HEAD, rows.iter().map(Vec::as_slice));
     text
 }
 

@@ -29,33 +29,36 @@ const PAGE: &str = "anonymity.html";
 const PICTURE: &str = "year.svg";
 
 /// Compute what hostile relays learn about clients with several paths, from consensuses of the Tor
-/// network: "Analysis of Multi-path Onion Routing", section 6.
+/// network ("Analysis of Multi-path Onion Routing", section 6).
 ///
-/// For each consensus: the probability that a circuit is compromised, and how many clients share a
-/// set of guards. For the first one a year of all adversaries (random relays, the heaviest, few or
-/// many added ones, with and without churn); for the others the first adversary. Then the paper's
-/// claims one by one. Nothing is sent; it needs neither root nor a network.
+/// A consensus is the list of all relays at a time. For each one the experiment computes the
+/// probability that a circuit is compromised, and how many clients share a set of guards (the first
+/// relays of circuits). It simulates a year of clients: for the first consensus against all
+/// adversaries (random relays, the heaviest relays, few or many added relays, with and without
+/// churn), for the others against random relays. Then it checks the claims of the paper. It sends
+/// nothing, and needs neither root nor a network.
 ///
-/// FOLDER gets units.jsonl (each part as it completes), anonymity.parquet, year.svg and
-/// anonymity.html. The same command continues where it was stopped. `anabranch anonymity` computes
-/// single parts.
+/// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
+/// anonymity.html. Run the same command again to continue an experiment that was stopped. To
+/// compute a single part, use `anabranch anonymity`.
 #[derive(Args)]
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
-    /// Read this unpacked consensus: a document of the directory protocol or a table
-    /// (docs/formats.md); repeat for more, the one whose year is simulated completely first.
+    /// Read this unpacked consensus: a document of Tor's directory protocol or a table
+    /// (docs/formats.md). Repeat for more; the year of the first one is simulated against all
+    /// adversaries.
     #[arg(long, value_name = "FILE", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
-    /// Simulate N clients of a year, for each number of entries and each draw of the adversary; a
-    /// tenth for further consensuses, a fiftieth where each draw has its own clients [default:
-    /// 500000].
+    /// Simulate a year of N clients, for each number of entries and each draw of the adversary
+    /// [default: 500000]. Further consensuses have a tenth of them; adversaries whose draws need
+    /// separate clients have a fiftieth.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
-    /// Draw the adversary N times [default: 50].
+    /// Draw the relays of each adversary N times [default: 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     draws: Option<u16>,
-    /// Compare the sets of guards of N clients.
+    /// Count how many of N clients share a set of guards.
     #[arg(
         long,
         value_name = "N",
@@ -63,10 +66,10 @@ pub(crate) struct AnonymityArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000_000)
     )]
     fingerprints: u32,
-    /// Take a minute or two: 10,000 clients, 10 draws.
+    /// Compute less, in a minute or two: 10,000 clients, 10 draws.
     #[arg(long, conflicts_with_all = ["clients", "draws"])]
     short: bool,
-    /// Use N threads; results do not depend on them [default: one for each processor].
+    /// Use N threads [default: one per processor]. Results do not depend on N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -114,7 +117,7 @@ impl AnonymityArgs {
         let mut names = BTreeSet::new();
         match all.iter().find(|one| !names.insert(one.name.clone())) {
             Some(twice) => Err(Failure::misuse(format!(
-                "two of the files hold the same consensus, {}: leave one out",
+                "--consensus: two files hold the same consensus, {}; remove one of them",
                 twice.name
             ))),
             None => Ok(all),

@@ -46,12 +46,12 @@ fn in_short(subject: &Subject<'_>) -> Markup {
             h2 id="short" { "The paper's claims" }
             (figures::table(
                 "claims",
-                "What the paper says, and what came out",
+                "The paper's claims and our results",
                 &words::CLAIM_HEAD,
                 rows.iter().map(<[String; 4]>::as_slice),
             ))
             details {
-                summary { "When a claim is said to hold" }
+                summary { "When a claim holds" }
                 ul { @for claim in subject.claims { li { (claim.said) ": " (claim.rule) "." } } }
             }
         }
@@ -65,10 +65,10 @@ fn year(table: &YearTable) -> Markup {
             p {
                 "Consensus of "
                 (table.listing.name) ", " (table.listing.entries)
-                " entries with weight. The adversary has a tenth of the entry "
-                "weight, relays by lot. Lines are means over "
-                (table.draws) " draws of it, bands hold nine tenths of them. COMB: 60 % of "
-                "clients with one entry, 20 % with two, 20 % with three."
+                " possible entries. The adversary has random relays with a tenth of the weight of \
+                 entries. Lines are means over "
+                (table.draws) " draws of the adversary, bands contain nine tenths of the draws. \
+                               COMB: 60 % of clients have one entry, 20 % two, 20 % three."
             }
             ul.legend {
                 @for (row, place) in table.rows.iter().zip(0i16..) {
@@ -121,10 +121,9 @@ fn adversaries(subject: &Subject<'_>) -> Markup {
                 variants.iter().map(Vec::as_slice),
             ))
             p {
-                "Where each draw has clients of its own, the band holds what so many clients "
-                "differ by chance too. Where relays are added "
-                "and none goes, draws differ by their clients alone; the heaviest relays leave "
-                "nothing to lot."
+                "If each draw has its own clients, the band also contains the random differences \
+                 between clients. If relays are added and none is replaced, draws differ only in \
+                 their clients. The heaviest relays are the same in each draw."
             }
         }
     }
@@ -137,9 +136,9 @@ fn circuits(tables: &[PathTable]) -> Markup {
         section aria-labelledby="circuits" {
             h2 id="circuits" { "Circuits (section 6.1)" }
             p {
-                "The chance that one entry at least and the exit are hostile: each dot a "
-                "consensus, with the 95 % interval over the draws of "
-                "the adversary; the tick is the formula with the shares that it really had."
+                "The probability that at least one entry and the exit are hostile. Each dot is a \
+                 consensus, with the 95 % interval over the draws of the adversary. The tick is \
+                 the formula for the shares that the drawn adversary has."
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
@@ -150,7 +149,7 @@ fn circuits(tables: &[PathTable]) -> Markup {
             @for legs in 1..=most.unwrap_or(0) { (chances(tables, legs)) }
             (axis(&percents(MOST)))
             @let head = words::PATH_HEAD.map(str::to_owned);
-            (figures::numbers("Circuits: formula and drawn", &head, &rows))
+            (figures::numbers("Circuits: by formula and by drawing", &head, &rows))
         }
     }
 }
@@ -212,20 +211,20 @@ fn fingerprints(tables: &[FingerprintTable]) -> Markup {
         section aria-labelledby="fingerprints" {
             h2 id="fingerprints" { "Guard fingerprints (section 6.2)" }
             p {
-                "Clients whose set of guards nobody else has: each dot a consensus, where a client "
-                "with one leg uses one guard."
+                "Clients whose set of guards no other client has. Each dot is a consensus in which \
+                 a client with one leg uses one guard."
             }
             @for legs in 1..=3 { (unique(tables, legs)) }
             (axis(&percents(1.0)))
-            (figures::numbers("Guards that clients draw themselves", &head, &own))
-            @let given = "Sets that are given out instead: guards divided by lot, each client takes \
-                a set by its weight";
+            (figures::numbers("Each client draws its guards", &head, &own))
+            @let given = "Fixed sets: guards are divided into random sets, and each client gets a \
+                          set, drawn by weight";
             (figures::numbers(given, &head, &fixed))
             p {
-                "Formula: clients over C(guards, in use). Over sets: clients for each set that "
-                "somebody has. Over clients: how many a client "
-                "sees with its set, itself included (Σn²/N). Effective: N / 2^H, H the entropy "
-                "of sets. Mean over populations (5 % to 95 %)."
+                "Formula: clients divided by C(guards, in use). Over sets: mean number of clients \
+                 per used set. Over clients: mean number of clients with a client's set, itself \
+                 included (Σn²/N). Effective: N / 2^H, where H is the entropy of sets. Means over \
+                 populations (5 % to 95 %)."
             }
         }
     }
@@ -241,7 +240,7 @@ fn unique(tables: &[FingerprintTable], legs: usize) -> Markup {
     };
     let shapes: String = rows.map(|row| row.own.unique.mean).enumerate().map(dot).collect();
     let name = if legs == 1 { "one entry".to_owned() } else { format!("{legs} entries") };
-    let title = format!("{name}: share of clients with a set of their own");
+    let title = format!("{name}: share of clients whose set no other client has");
     lane(2, &name, "", &drawing("first", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
 }
 
@@ -250,21 +249,21 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was computed" }
             p {
-                "Clients take guards and paths by this program's own code. A client whose "
-                "circuits have m legs uses the first m primary guards, "
-                "or more where the consensus says so ("
-                code { "guard-n-primary-guards-to-use" } ": 2 since 2022); such consensuses have rows "
-                "for one guard in use too, as the paper has it. All clients begin on the same "
-                "day, build circuits all the time, and no guard is "
-                "ever unreachable."
+                "Clients choose guards and paths with this program's own code. A client whose \
+                 circuits have m legs uses the first m primary guards, or more if the consensus \
+                 says so ("
+                code { "guard-n-primary-guards-to-use" } ": 2 since 2022). Such consensuses also \
+                                                          have rows for one guard in use, as in \
+                                                          the paper. All clients start on the same \
+                                                          day and build circuits all the time; no \
+                                                          guard is ever unreachable."
             }
             p {
-                "Exit policies and families count where the consensus' file has them; elsewhere "
-                "weights and /16s alone, and the flag Exit for "
-                "all ports: tables say so. A year and fingerprints depend on weights alone. "
-                "Hostile relays are relays by lot, with the families "
-                "and /16s that those have. MORE, which changes circuits with each packet, is not "
-                "analysed."
+                "Exit policies and families are used if the consensus file has them. Otherwise \
+                 only weights and /16 networks count, and relays with the flag Exit count as exits \
+                 to all ports; the tables mark this. A year and fingerprints depend on weights \
+                 alone. Hostile relays are random relays and keep their families and /16 networks. \
+                 MORE, which changes circuits with each packet, is not analysed."
             }
             p { (words::origin(subject.header)) }
         }

@@ -30,10 +30,16 @@ pub(super) struct Kind {
 
 /// The four readings of Figure 5.
 pub(super) const KINDS: [Kind; 4] = [
-    Kind { name: "Model 1, until the day: one entry was hostile", of: |at| at.any_ever },
-    Kind { name: "Model 2, until the day: all entries of a circuit were", of: |at| at.all_ever },
-    Kind { name: "Model 1, on the day: one entry is hostile", of: |at| at.any_now },
-    Kind { name: "Model 2, on the day: all entries of a circuit are", of: |at| at.all_now },
+    Kind { name: "Model 1, by this day: one entry was hostile", of: |at| at.any_ever },
+    Kind {
+        name: "Model 2, by this day: all entries of a circuit were hostile",
+        of: |at| at.all_ever,
+    },
+    Kind { name: "Model 1, on this day: one entry is hostile", of: |at| at.any_now },
+    Kind {
+        name: "Model 2, on this day: all entries of a circuit are hostile",
+        of: |at| at.all_now,
+    },
 ];
 
 /// The days that tables have; figures have all.
@@ -60,8 +66,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
     format!(
-        "{count} consensuses, the first of {first}; {} clients and {} draws of the adversary for its \
-         year, {} clients for guard fingerprints; seed {}",
+        "{count} consensuses; the first one is of {first}, and its year has {} clients and {} \
+         draws of the adversary; {} clients for guard fingerprints; seed {}",
         number("clients"),
         number("draws"),
         number("fingerprints"),
@@ -258,7 +264,7 @@ fn formula(value: f64) -> String {
 /// The results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
-        let ours = if claim.ours.is_empty() { "nothing yet" } else { &claim.ours };
+        let ours = if claim.ours.is_empty() { "not analysed yet" } else { &claim.ours };
         format!("{}: {} — {}\n  {ours}\n", claim.said, claim.paper, claim.verdict.words())
     };
     subject.claims.iter().map(line).collect()

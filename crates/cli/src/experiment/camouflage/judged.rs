@@ -8,16 +8,17 @@ use super::words::{Subject, times, title};
 
 /// Of the bars.
 pub(super) const BAR_HEAD: [&str; 7] =
-    ["bar", "way", "may be", "is", "here", "rounds", "through Tor, over Tor alone"];
+    ["bar", "connection", "limit", "measured", "verdict", "rounds", "through Tor, over Tor alone"];
 
 /// What is held against the bars.
 pub(super) fn held() -> &'static str {
-    "What ours may cost: downloads of 1 MB without Tor inside, medians of the rounds' medians \
-     (with intervals of 95 %, by ranks, of six rounds and more); beside it the same through Tor \
-     over Tor alone in the same round. Goodput is from the connection's begin, so that the \
-     making of the link counts. The stream is through Tor, and judged as the claim below. A bar \
-     is missed where anything was cut or failed, and cannot be judged of fewer than five \
-     rounds."
+    "The bars are limits of what our profiles may cost. They are judged on downloads of 1 MB \
+     without Tor: the table has medians of the medians of rounds (with intervals of 95 %, by \
+     ranks, from six rounds on), and in the last column the same download through Tor divided by \
+     Tor alone in the same round. Goodput is measured from the start of the connection, so it \
+     includes the time to open the link. The stream goes through Tor, and is judged like the claim \
+     below. A bar is missed if any download was aborted or failed. With fewer than five rounds it \
+     cannot be judged."
 }
 
 /// The bars as rows, those that are missed first; heads are [`BAR_HEAD`].
@@ -32,7 +33,7 @@ fn bar_row(one: &Held) -> Vec<String> {
         Bar::Goodput => ("goodput, kB/s", 0),
         Bar::Down => ("bytes down / payload", 3),
         Bar::Up => ("bytes up / payload", 3),
-        Bar::Flat => ("stream of 50 kB/s, off its least round trip's", 3),
+        Bar::Flat => ("stream of 50 kB/s, difference from the shortest round trip", 3),
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
@@ -59,7 +60,9 @@ fn bar_verdict(one: &Held) -> String {
     let spare = one.spare() * 100.0;
     match (one.is_met, one.cut) {
         (None, _) => "cannot be judged: too few rounds".to_owned(),
-        (Some(_), cut) if cut > 0 => format!("missed: {cut} were cut or failed"),
+        (Some(_), cut) if cut > 0 => {
+            format!("missed: {cut} downloads or streams were aborted or failed")
+        }
         (Some(true), _) => format!("met, {spare:.1} % to spare"),
         (Some(false), _) => format!("missed by {:.1} %", -spare),
     }
@@ -67,32 +70,35 @@ fn bar_verdict(one: &Held) -> String {
 
 /// Of the claims.
 pub(super) const CLAIM_HEAD: [&str; 6] =
-    ["claim of the paper", "its number", "judged of", "holds if", "found", "here"];
+    ["claim of the paper", "its number", "judged on", "holds if", "measured", "verdict"];
 
 fn claim(claim: Claim) -> (&'static str, &'static str) {
     match claim {
-        Claim::LeanDown => ("the chopper alone costs hardly more than Tor: down", "1.008 × Tor's"),
-        Claim::LeanUp => ("the chopper alone costs hardly more than Tor: up", "1.031 × Tor's"),
-        Claim::Quick => ("the chopper alone is as quick as Tor", "553 of 573 kB/s"),
+        Claim::LeanDown => ("the chopper alone costs little more than Tor: down", "1.008 × Tor's"),
+        Claim::LeanUp => ("the chopper alone costs little more than Tor: up", "1.031 × Tor's"),
+        Claim::Quick => ("the chopper alone is as fast as Tor", "553 of 573 kB/s"),
         Claim::HeavyDown => ("HTTP costs many times the bytes: down", "12 × direct"),
         Claim::HeavyUp => ("HTTP costs many times the bytes: up", "41 × direct"),
         Claim::Slow => ("HTTP is slow", "27 of 573 kB/s"),
-        Claim::Flat => ("a stream's bandwidth does not depend on the round trip", "flat to 450 ms"),
-        Claim::Breaks => ("HTTP does not hold 50 kB/s from 200 ms on", "44 to 23 kB/s from 250"),
+        Claim::Flat => {
+            ("the bandwidth of a stream does not depend on the round-trip time", "flat to 450 ms")
+        }
+        Claim::Breaks => ("HTTP does not sustain 50 kB/s from 200 ms on", "44 to 23 kB/s from 250"),
     }
 }
 
 /// What the claims rest on.
 pub(super) fn judged() -> &'static str {
-    "A claim is judged by an interval of 95 %: it holds, or does not, if the whole interval is \
-     on one side of its bound, and is open otherwise. Bounds are ours: the paper gives numbers \
-     without intervals. Of many times as many bytes the bound is about half of the paper's \
-     factor. Downloads are compared round by round: the ratio of both ways' medians in it \
-     (medians by ranks); an interval takes six rounds. Flat: how far the median at the worst \
-     round trip is from that at the shortest one, as their intervals allow; it is not flat where \
-     a stream was cut. Held: the share of 50 kB/s that comes in a second, at all round trips \
-     from 200 ms on. Where a claim of HTTP's price fails for ours, ours is cheaper. That \
-     http-opaque is flat is not a claim of the paper's but what is wanted of ours."
+    "A claim is judged with an interval of 95 %. It holds, or does not hold, if the whole interval \
+     is on one side of its bound; otherwise it cannot be judged. The bounds are ours, because the \
+     paper gives numbers without intervals. For a claim of many times the bytes, the bound is \
+     about half of the paper's factor. Downloads are compared round by round, by the ratio of the \
+     medians of both connections (medians by ranks); an interval needs six rounds. Flat: the \
+     difference of the medians at the worst and at the shortest round trip, within their \
+     intervals; a stream that was aborted is not flat. Sustained: the share of 50 kB/s that \
+     arrives in a second, at all round trips from 200 ms on. If a claim about the price of HTTP \
+     fails for our profile, our profile is cheaper. That http-opaque is flat is not a claim of the \
+     paper; it is a target for our profile."
 }
 
 /// The claims as rows; heads are [`CLAIM_HEAD`].
@@ -123,7 +129,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 fn found(one: &Judged) -> String {
     let median = one.median.map(|median| value(median, 3));
     let interval = one.found.map(|interval| span(interval, 3));
-    let cut = (one.cut > 0).then(|| format!("({} were cut)", one.cut));
+    let cut = (one.cut > 0).then(|| format!("({} were aborted)", one.cut));
     let all = [median, interval, cut, Some(format!("(of {})", one.rounds))];
     all.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

@@ -28,37 +28,41 @@ const STREAMS: &str = "camouflage-streams.parquet";
 const PAGE: &str = "camouflage.html";
 const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 
-/// Measure what camouflage costs through Tor: Weinberg et al. (CCS 2012), Table 3, Figures 6 and 7.
+/// Measure what camouflage costs through Tor (Weinberg et al., CCS 2012, Table 3, Figures 6 and 7).
 ///
-/// A client behind a line of .7 Mbit/s up, 5.6 down and 85 ms round-trip time; beyond it, without
-/// limits, a bridge, a private network of C tor and a web server. Downloads of 100 kB to 1 MB, and
-/// streams of 50, 150 and 300 kB/s for 20 s at 100 to 450 ms: directly, through Tor alone, and
-/// through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`; and over these
-/// without Tor inside. It counts the IP packets on the client's line.
+/// The client's line has 0.7 Mbit/s up, 5.6 Mbit/s down and a round-trip time of 85 ms. Beyond it,
+/// without limits, are a bridge, a private network of C tor and a web server. The client makes
+/// downloads of 100 kB to 1 MB, and streams of 50, 150 and 300 kB/s for 20 s at round-trip times of
+/// 100 to 450 ms: directly, through Tor alone, and through Tor over obfs4proxy, webtunnel and each
+/// profile of `anabranch pt`. The profiles are also measured without Tor. The experiment counts the
+/// IP packets on the client's line.
 ///
-/// FOLDER gets units.jsonl (each measurement as it completes), camouflage.parquet,
-/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. The same command
-/// continues where it was stopped. It needs root and C tor (package tor); other transports are
-/// measured if installed.
+/// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
+/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same command
+/// again to continue an experiment that was stopped. It needs root and C tor (package tor); other
+/// transports are measured if installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
     #[command(flatten)]
     common: Common,
-    /// Use these ways: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of `anabranch
-    /// pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
+    /// Measure these connections: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of
+    /// `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
     /// http-text-short, http-image, http-site, embed [default: all whose programs are installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Measure N rounds of downloads: four of 1 MB and one of each other length by each way.
+    /// Measure N rounds of downloads. A round has four downloads of 1 MB and one of each other
+    /// length over each connection of --arms.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
-    /// Measure N rounds of four downloads of 1 MB by each of our profiles, without Tor.
+    /// Measure N rounds of downloads without Tor. A round has four downloads of 1 MB with each
+    /// profile of `anabranch pt`.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
-    /// Measure N rounds of streams.
+    /// Measure N rounds of streams. A round has one stream for each rate of --rates and each
+    /// round-trip time of --rtts.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = number(0..=1000))]
     stream_rounds: u32,
-    /// Use these round-trip times of the streams, in ms.
+    /// Measure streams at these round-trip times, in ms.
     #[arg(
         long,
         value_name = "MS,...",
@@ -67,7 +71,7 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(2..=2000)
     )]
     rtts: Vec<u32>,
-    /// Use these rates of the streams, in kB/s.
+    /// Measure streams of these rates, in kB/s.
     #[arg(
         long,
         value_name = "KB,...",
@@ -76,21 +80,22 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(1..=600)
     )]
     rates: Vec<u32>,
-    /// Run each stream for SECONDS.
+    /// Run each stream for N seconds.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = number(1..=600))]
     seconds: u32,
-    /// Cut a download after SECONDS.
+    /// Abort a download after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = number(1..=3600))]
     cut: u32,
-    /// Use this folder of JPEGs for http-image, which is left out without it.
+    /// Let http-image hide its data in the JPEGs of this folder; without it http-image is not
+    /// measured.
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Use this folder of covers for http-site, as `anabranch pt crawl` writes it; without it
-    /// http-site is left out.
+    /// Let http-site hide its data in the files of this folder, which `anabranch pt crawl` writes;
+    /// without it http-site is not measured.
     #[arg(long, value_name = "DIR")]
     covers: Option<PathBuf>,
-    /// Take about twenty minutes: two rounds of downloads and one of streams at 100 and 450 ms,
-    /// through Tor alone, nosteg and http-opaque, and directly.
+    /// Measure less, in about twenty minutes: two rounds of downloads and one of streams at 100 and
+    /// 450 ms, over direct, tor, nosteg and http-opaque.
     #[arg(long, conflicts_with_all = ["arms", "rounds", "bare_rounds", "stream_rounds", "rtts"])]
     short: bool,
 }
@@ -183,18 +188,18 @@ impl CamouflageArgs {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
             return match bare {
-                Some((arm, option)) => Err(Failure::misuse(format!("{arm} wants {option}"))),
+                Some((arm, option)) => Err(Failure::misuse(format!("--arms {arm} needs {option}"))),
                 None => Ok(self.arms.clone()),
             };
         }
         let mut arms = Arm::ALL.to_vec();
         arms.retain(|&arm| {
             let reason = match self.lacks(arm) {
-                Some(option) => Some(format!("there are no {option}")),
+                Some(option) => Some(format!("{option} is not given")),
                 None => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
             };
             if let (Some(reason), false) = (&reason, self.short) {
-                eprintln!("{arm} is left out: {reason}");
+                eprintln!("{arm} is not measured: {reason}");
             }
             reason.is_none()
         });

@@ -9,8 +9,8 @@ use crate::html;
 use crate::html::figures;
 
 /// What Figure 7 shows.
-const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: \
-                      means of rounds; what was cut has 0. Dashed: the paper's.";
+const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: means \
+                      of rounds; aborted downloads count as 0. Dashed: the paper's values.";
 
 /// The whole page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
@@ -27,8 +27,8 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
             }
             main {
                 section aria-labelledby="bars" {
-                    h2 id="bars" { "What ours may cost" }
-                    (figures::table("bars", "Is it met here?", &judged::BAR_HEAD, bars))
+                    h2 id="bars" { "What our profiles may cost" }
+                    (figures::table("bars", "Limits of our profiles, and what was measured", &judged::BAR_HEAD, bars))
                     p { (judged::held()) }
                 }
                 section aria-labelledby="claims" {

@@ -43,10 +43,10 @@ pub(super) fn title(arm: Arm) -> &'static str {
 /// What was measured, in a sentence without its full stop.
 pub(super) fn what() -> String {
     format!(
-        "A client behind a line of {UP_KBIT} kbit/s up and {DOWN_KBIT} down with {RTT} ms there \
-         and back and a queue of {QUEUE_KB} kB each way; beyond it, on one host without limits, \
-         a bridge and relays of C tor's and a web server; bytes are of IP packets on the \
-         client's line"
+        "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
+         of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. Beyond it, on one host \
+         without limits, are a bridge and relays of C tor and a web server. Bytes are those of IP \
+         packets on the client's line"
     )
 }
 
@@ -58,31 +58,33 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
     };
     let [downloads, bare, streams] = [What::Downloads, What::Bare, What::Streams].map(rounds);
     let hid = |what: &str, arm: &str| match subject.header[what][0].as_u64() {
-        Some(files) => format!(" {arm} hid in {files} files."),
+        Some(files) => format!(" {arm} hid its data in {files} files."),
         None => String::new(),
     };
     let files = hid("pictures", "http-image") + &hid("covers", "http-site");
     format!(
-        "Rounds of downloads: {downloads}, each with four of 1 MB and one of each other length \
-         by each way; of four of 1 MB by ours without Tor inside: {bare}; of streams: {streams}, \
-         {} s each. A full run has 8, 8 and 6. Ways of a round share the order of lengths and \
-         rates, and follow each other in an order by seed.{files}",
+        "Rounds of downloads: {downloads}, each with four downloads of 1 MB and one of each other \
+         length over each connection. Rounds of four downloads of 1 MB over our profiles without \
+         Tor: {bare}. Rounds of streams: {streams}, {} s each. A full measurement has 8, 8 and 6 \
+         rounds. All connections of a round share the order of lengths and rates; the order of the \
+         connections depends on the seed.{files}",
         subject.header["seconds"]
     )
 }
 
 /// How a measurement is made.
 pub(super) fn method() -> String {
-    "For each measurement a bridge and a client of C tor's start with nothing kept; the client \
-     knows the bridge alone, and its circuits go on by one middle relay and one exit, all of C \
-     tor's. The authority is ours. Nothing counts before a first byte has been fetched: the link \
-     is up. A download begins when the line has been quiet for half a second; what crosses it \
-     until .3 s after the last byte is its cost, C tor's own padding and upkeep included. \
-     Goodput is its length by the time from the SOCKS request to the last byte. Of a stream, \
-     what crosses the line is read each second from its first byte on. Payload is random, and \
-     every byte is compared. Without Tor inside, `anabranch pt client` and `server` carry a \
-     connection to the web server, each download by a link of its own; webtunnel's bridge is \
-     behind nginx with TLS. HTTP profiles have no site behind them: nobody visits."
+    "For each measurement a bridge and a client of C tor start with empty data folders. The client \
+     knows only the bridge; its circuits continue over one middle relay and one exit. All of them \
+     are C tor; the authority is ours. Counting starts after a first byte has been fetched, when \
+     the link is open. A download starts when the line has been idle for half a second. Its cost \
+     is all bytes on the line until 0.3 s after the last byte, including C tor's own padding and \
+     maintenance. Goodput is the length divided by the time from the SOCKS request to the last \
+     byte. For a stream, the bytes on the line are read each second from its first byte on. \
+     Payload is random, and every byte is compared. Without Tor, `anabranch pt client` and \
+     `anabranch pt server` carry a connection to the web server, with one link for each download. \
+     The bridge of webtunnel is behind nginx with TLS. HTTP profiles have no web site behind them, \
+     so there are no other visitors."
         .to_owned()
 }
 
@@ -90,7 +92,7 @@ pub(super) fn method() -> String {
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
-        "At most {} of the machine's CPUs were in use in a measurement, by whomever. {}",
+        "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
         percent(busiest),
         disturbance(subject.records.iter().map(|record| record.machine))
     )
@@ -108,7 +110,7 @@ pub(super) fn times(factor: Option<f64>) -> String {
 
 /// Of Table 3.
 pub(super) const TABLE_HEAD: [&str; 12] = [
-    "way",
+    "connection",
     "downloads",
     "to the server, B",
     "× direct",
@@ -119,7 +121,7 @@ pub(super) const TABLE_HEAD: [&str; 12] = [
     "up / payload",
     "first byte, s",
     "kB/s",
-    "of Tor's, beside",
+    "share of Tor alone",
 ];
 
 /// Table 3 as rows; heads are [`TABLE_HEAD`].
@@ -155,18 +157,19 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// What Table 3 is.
 pub(super) fn table_3() -> &'static str {
-    "Downloads of 1,000,000 B; those of one round share programs and minutes, and count as one \
-     value. Bytes: of downloads that ended, means of the rounds' means with 95 % intervals \
-     (Student's t). First byte, goodput and its ratio to Tor alone in the same round: medians of \
-     the rounds' medians, with intervals (95 %, by ranks) of six rounds and more; a download \
-     that was cut or failed counts as the worst there is. The paper's HTTP stands beside each of \
-     ours; its 41 × and 12 × compare with a direct download's own bytes."
+    "Downloads of 1,000,000 B. Those of one round use the same programs within minutes, and count \
+     as one value. Bytes: means of the means of rounds, over downloads that completed, with 95 % \
+     intervals (Student's t). First byte, goodput and its ratio to Tor alone in the same round: \
+     medians of the medians of rounds, with intervals (95 %, by ranks) from six rounds on. A \
+     download that was aborted or failed counts as the worst value. Each of our HTTP profiles is \
+     compared with the paper's HTTP; the paper's 41 × and 12 × compare with the bytes of a direct \
+     download."
 }
 
 /// The heads of Figure 7's table.
 pub(super) fn curve_head() -> Vec<String> {
     let lengths = LENGTHS.map(|bytes| format!("{} kB", bytes / 1_000));
-    std::iter::once("way".to_owned()).chain(lengths).collect()
+    std::iter::once("connection".to_owned()).chain(lengths).collect()
 }
 
 /// Figure 7 as rows, the paper's behind ours.
@@ -202,7 +205,7 @@ pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
 /// The heads of Figure 6's table.
 pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
     let rtts = rtts(subject).into_iter().map(|rtt| format!("{rtt} ms"));
-    ["way", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
+    ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
 /// Figure 6 as rows, the paper's behind ours.
@@ -231,10 +234,10 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// What Figure 6 is.
 pub(super) fn figure_6() -> &'static str {
-    "What comes to the client on the wire in a second, kB/s: median (hinges) over all seconds \
-     of all rounds; behind it the median share of the stream that comes in its second. The paper \
-     does not say which way its bandwidth is counted, and its levels lie some 70 kB/s above 1.07 \
-     times the stream: flatness can be compared, levels cannot."
+    "Bytes that arrive at the client's line in a second, kB/s: median (hinges) over all seconds of \
+     all rounds, and after it the median share of the stream that arrives in its second. The paper \
+     does not say in which direction it counts bandwidth, and its values are about 70 kB/s above \
+     1.07 times the stream. Flatness can be compared with the paper; absolute values cannot."
 }
 
 /// A measurement in a few words.
@@ -242,7 +245,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     let failed = match record.error.is_empty() {
         true => String::new(),
-        false => format!("; not all ended: {}", record.error),
+        false => format!("; not all completed: {}", record.error),
     };
     if record.what == What::Streams {
         let held = record.streams.iter().map(|one| {

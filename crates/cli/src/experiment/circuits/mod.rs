@@ -17,56 +17,63 @@ use crate::failure::Failure;
 const TABLE: &str = "circuits.parquet";
 const PAGE: &str = "circuits.html";
 
-/// Measure the gain of several circuits for one stream in a small network: de la Cadena et al.
-/// (DBSec 2019), Table 1.
+/// Measure how much faster one stream is over several Tor circuits, in a small network (de la
+/// Cadena et al., DBSec 2019, Table 1).
 ///
-/// Seven relays, four web servers, 30 clients that load the network and one that measures: time to
-/// the first byte, to the last one of 320 KiB and of 1 MiB, and the CPU of every relay. Compared
-/// are Tor's one circuit, Conflux, Conflux 2013, mTor and our own design over two and three
-/// circuits, and stock tor without and with Conflux; on loopback, as in the paper, and with lines
-/// of different rates and delays in front of the guards.
+/// The network has seven relays, four web servers, 30 clients that load it, and one client that
+/// measures: the time to the first byte, to the last byte of 320 KiB and of 1 MiB, and the CPU time
+/// of every relay. It compares Tor's one circuit with Conflux, Conflux 2013, mTor and our own
+/// design over two and three circuits, and with C tor, with and without Conflux. It measures on
+/// loopback, as in the paper, and with lines of different rates and delays in front of the guards
+/// (the first relays of circuits).
 ///
-/// FOLDER gets units.jsonl (each network as it completes), circuits.parquet and circuits.html. The
-/// same command continues where it was stopped. It needs root, and C tor (package tor).
+/// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
+/// Run the same command again to continue an experiment that was stopped. It needs root, and C tor
+/// (package tor).
 #[derive(Args)]
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these: tor, conflux, conflux-2013, conflux-2013-turns (round robin), mtor,
-    /// mtor-turns, anabranch (our own), anabranch-turns, merged (at a middle), merged-batches,
-    /// stock (C tor), stock-conflux [default: all].
+    /// Compare these designs: tor, conflux, conflux-2013, mtor, anabranch (our own);
+    /// conflux-2013-turns, mtor-turns, anabranch-turns (the same with round robin); merged,
+    /// merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux (C tor
+    /// with Conflux) [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
-    /// Use N circuits, where a design uses several; C tor uses two.
+    /// Use N circuits for each stream, in designs that use several. C tor always uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
-    /// Measure here: loopback, lines (of different rates and delays before the guards), line (equal
-    /// lines of 20 Mbit/s, loaded to --levels) [default: loopback,lines].
+    /// Measure on these networks: loopback, lines (lines of different rates and delays in front of
+    /// the guards), line (equal lines of 20 Mbit/s, loaded to --levels) [default: loopback,lines].
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
     places: Vec<Place>,
-    /// Start N networks for each design [default: 10].
+    /// Measure each design in N separate networks [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Repeat N times in each network, every other time with optimistic data [default: 20].
+    /// Repeat each download N times in a network [default: 20]. Every other repetition uses
+    /// optimistic data: the request leaves before the connection is confirmed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Download N MiB in bulk; the paper has 1, and other sizes are not compared with it.
+    /// Set the size of the bulk download to N MiB. The paper has 1; other sizes are not compared
+    /// with the paper.
     #[arg(long, value_name = "MIB", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bulk: u32,
-    /// Load the network with N clients.
+    /// Load the network with N clients in addition to the client that measures.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
     clients: u32,
-    /// Pause SECONDS between two pages, on average: on loopback, with lines.
+    /// Let the loading clients pause for SECONDS on average between two pages. The first value is
+    /// for loopback, the second for lines.
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
-    /// Let the loading clients use: spread (circuits of all guards and middles), employed (those of
-    /// the client that measures, as in the paper).
+    /// Choose the circuits of the loading clients: spread (over all guards and middle relays),
+    /// employed (the circuits of the client that measures, as in the paper).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// Load a line of --places line to N per cent of its rate, as far as one circuit carries it.
+    /// With --places line, load each line to N per cent of its rate, as far as one circuit can.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
-    /// Take a quarter of an hour: two networks of six repetitions, loopback, two circuits.
+    /// Measure less, in about a quarter of an hour: two networks with six repetitions each,
+    /// loopback, two circuits.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }
@@ -116,8 +123,9 @@ impl CircuitsArgs {
         let designs: &[Design] = if self.designs.is_empty() { &Design::ALL } else { &self.designs };
         let (rounds, repetitions) = if self.short { (2, 6) } else { (10, 20) };
         let pauses = <[f64; 2]>::try_from(&*self.pauses);
-        let pauses =
-            pauses.map_err(|_| Failure::misuse("--pauses takes two numbers, such as 6,12"))?;
+        let pauses = pauses.map_err(|_| {
+            Failure::misuse("--pauses: expected two numbers of seconds, such as 6,12")
+        })?;
         Ok(Settings {
             designs: designs.to_vec(),
             legs: if self.short { vec![2] } else { self.legs.clone() },

@@ -73,7 +73,8 @@ fn times(
         figure {
             figcaption {
                 h3 { (what) }
-                p { "Seconds to the last byte: a bar for the mean, a line for its 95 % interval, a dot for the paper's, of another machine." }
+                p { "Seconds to the last byte. The bar is the mean, the line its 95 % interval, \
+                     the dot the paper's value, which is from another machine." }
             }
             div.way data-way=(name) {
                 @for cell in cells {
@@ -110,18 +111,25 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
-                "Each network is started anew: our authority, three relays that are first on all circuits, three in the middle and one exit, "
-                "with one thread each, of Anabranch or of C tor. All clients are of the design that is measured; those that load the network "
-                "fetch a page, pause (exponentially, " (subject.header["pauses"][0]) " s in the mean on loopback, "
-                (subject.header["pauses"][1]) " s with lines), and so on. Times are a program's: from its SOCKS request on; with optimistic data "
-                "its HTTP request leaves with that. Every byte is compared with what the server sends. The paper's first bytes may be of fresh "
-                "circuits; these are of circuits in use."
+                "Each network is started from scratch: our authority, three guards, three middle \
+                 relays and one exit, with one thread each, all Anabranch or all C tor. All \
+                 clients use the measured design. Clients that load the network fetch a page, \
+                 pause (exponentially, " (subject.header["pauses"][0]) " s on average on loopback, "
+                (subject.header["pauses"][1]) " s with lines), and repeat. Times start at a \
+                                               program's SOCKS request; with optimistic data the \
+                                               HTTP request leaves together with the SOCKS \
+                                               request. Every byte is compared with what the \
+                                               server sends. The paper may have measured first \
+                                               bytes on new circuits; here the circuits are in use."
             }
             p {
-                "Conflux deals what is fetched by the exit's own choice (" code { "lowrtt" } "), Conflux 2013 and mTor as published or round robin. CPU "
-                "in ms for each MB is of all guards, or all middles, together, for all that the network carried. The paper shows the load of "
-                "one relay of each kind, the shares of a core are the mean of our three. Clients that load all guards share the network's load with \
-                one circuit each, too; with " code { "--load employed" } " they use the circuits of the client that measures."
+                "With Conflux the exit chooses the circuit of each cell (" code { "lowrtt" } "); \
+                    Conflux 2013 and mTor choose as published, or round robin. CPU in ms per MB is \
+                    of all guards, or all middles, together, for all bytes that the network \
+                    carried. The paper shows the load of one relay of each kind; our shares of a \
+                    core are the mean of three. By default loading clients with one circuit each \
+                    are spread over all guards, too; with " code { "--load employed" } " loading \
+                        clients use the circuits of the client that measures."
             }
             p { (words::machine(subject)) }
             p { (origin(subject.header)) }

@@ -70,9 +70,11 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
-        "Seven relays, four web servers, a client that measures and {} that load the network: pages of 320 KiB and downloads of {} MiB by \
-         one circuit or several, on loopback, behind three guards with lines of {} (round trip), and behind three with equal lines of \
-         {} Mbit/s and {} ms, which the clients load to a share of one line's rate. Loading clients use {} circuits",
+        "Seven relays, four web servers, a client that measures and {} clients that load the \
+         network: pages of 320 KiB and downloads of {} MiB over one circuit or several. They are \
+         measured on loopback, behind three guards with lines of {} (round trip), and behind three \
+         guards with equal lines of {} Mbit/s and {} ms, which the clients load to a share of the \
+         rate of one line. Loading clients use {} circuits",
         subject.header["clients"],
         subject.bulk(),
         lines.join(", "),
@@ -88,8 +90,8 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = busiest.fold(0.0, f64::max);
     let over = subject.records.iter().filter(|record| record.busy > BUSY).count();
     format!(
-        "Its busiest design kept {} of the machine busy in the mean; {over} of {} networks were measured with more than {} in use: there \
-         the machine is measured too.",
+        "The busiest design used {} of the machine's CPUs on average. {over} of {} networks were \
+         measured with more than {} in use; their times partly measure the machine.",
         percent(busiest),
         subject.records.len(),
         percent(BUSY)
@@ -105,19 +107,22 @@ pub(super) const HEAD: [&str; 6] =
 
 /// What the verdicts judge.
 pub(super) fn judged() -> String {
-    "Each ratio is to Tor's one circuit in the same place, at the same load and in the same round, with the half width of its 95 % interval \
-     over rounds (Student's t); ratios of entries and of the exit to middles are within a design. A claim holds, or does not, if the whole \
-     interval says so; both are alike if the whole interval is within 10 % of 1. CPU is for each byte that the network carried: of one \
-     guard and one middle that the circuits use, which only a load on these circuits can show, and of the exit."
+    "Each ratio compares with Tor's one circuit in the same network, at the same load and in the \
+     same round; it has the half width of its 95 % interval over rounds (Student's t). Ratios of \
+     entries and of the exit to middles are within a design. A claim holds, or does not hold, if \
+     the whole interval does; the two are alike if the whole interval is within 10 % of 1. CPU is \
+     per byte that the network carried: of one guard and one middle that the circuits use, and of \
+     the exit. Only a load on these same circuits can show the CPU of one guard and one middle."
         .to_owned()
 }
 
 /// How narrow the intervals are.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
-        "Means over rounds with half widths of their 95 % intervals; {} of the times are as narrow \
-         as the paper's (10 % of the mean); over repetitions, as the paper seems to count, {} would \
-         be. A round is a network of its own, whose repetitions share circuits.",
+        "Means over rounds with half widths of their 95 % intervals. {} of the intervals of times \
+         are as narrow as the paper's (10 % of the mean). Over repetitions, as the paper seems to \
+         count, {} would be as narrow. Each round has its own network, and its repetitions share \
+         circuits.",
         percent(narrow(subject.cells)),
         percent(narrow_by_repetitions(subject.records))
     )

@@ -17,26 +17,26 @@ use crate::failure::Failure;
 const TABLE: &str = "circumvention.parquet";
 const PAGE: &str = "circumvention.html";
 
-/// Measure what it costs to evade a censor by sending only the handshake through a VPN: CoMPS,
-/// section 3.3, Figure 4.
+/// Measure what it costs to evade a censor by sending only the handshake through a VPN (CoMPS,
+/// section 3.3, Figure 4).
 ///
 /// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked
 /// host. One file is fetched from unmodified QUIC servers in four ways: without censor and
-/// splitter, directly through the censor, completely through a VPN (wireguard-go, far and slow),
-/// and with `anabranch split --handshake vpn`. From OpenSSL's TLS server it is fetched without
-/// censor, directly, and through the VPN. The report has which fetches succeed, the time to the
-/// first byte, and the share of bytes on the direct path.
+/// splitter; through the censor; completely through a VPN (wireguard-go, far and slow); and with
+/// `anabranch split --handshake vpn`. From OpenSSL's TLS server it is fetched in the first three
+/// ways. The report shows which fetches succeed, the time to the first byte, and the share of bytes
+/// on the direct path.
 ///
-/// FOLDER gets units.jsonl (each measurement as it completes), circumvention.parquet and
-/// circumvention.html. The same command continues where it was stopped. It needs root, nftables,
-/// and what `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (one line per completed measurement), circumvention.parquet and
+/// circumvention.html. Run the same command again to continue an experiment that was stopped. It
+/// needs root, nftables, and what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct CircumventionArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Fetch from these: quic-go, quinn, ngtcp2, aioquic, and tls (OpenSSL over TCP).
+    /// Fetch from these servers: quic-go, quinn, ngtcp2, aioquic, tls (OpenSSL over TCP).
     #[arg(
         long,
         value_name = "NAME,...",
@@ -44,16 +44,16 @@ pub(crate) struct CircumventionArgs {
         default_value = "quic-go,quinn,ngtcp2,tls"
     )]
     peers: Vec<Server>,
-    /// Repeat each way to each server N times [default: 10].
+    /// Repeat each fetch N times [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Set the size of a QUIC server's file.
+    /// Fetch a file of N bytes from QUIC servers.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     bytes: u64,
-    /// Take three minutes: three repetitions.
+    /// Measure less, in about three minutes: three repetitions.
     #[arg(long, conflicts_with = "repetitions")]
     short: bool,
-    /// Cut a fetch after this time.
+    /// Abort a fetch after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = patience)]
     patience: f64,
 }

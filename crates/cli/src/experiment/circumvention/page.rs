@@ -51,7 +51,8 @@ fn section(subject: &Subject<'_>, server: Server) -> Markup {
             figure {
                 figcaption {
                     h3 { "Time to the first byte" }
-                    p { "From the client's first packet on; each dot a fetch, the line the median. Straight into the censor: " (straight(subject, server)) }
+                    p { "Measured from the client's first packet. Each dot is a fetch, the line is \
+                         the median. Through the censor: " (straight(subject, server)) }
                 }
                 div.way data-way="first" { (first_bytes(subject, server)) }
             }
@@ -63,7 +64,7 @@ fn section(subject: &Subject<'_>, server: Server) -> Markup {
 fn straight(subject: &Subject<'_>, server: Server) -> String {
     match find(subject.cells, server, Access::Direct) {
         None => "not measured.".to_owned(),
-        Some(cell) => format!("{} of {} came through.", cell.through, cell.count),
+        Some(cell) => format!("{} of {} fetches succeeded.", cell.through, cell.count),
     }
 }
 
@@ -113,8 +114,9 @@ fn shares(subject: &Subject<'_>, server: Server) -> Markup {
     html! {
         figure {
             figcaption {
-                h3 { "Who carried the bytes" }
-                p { "With the handshake by the VPN: the median share of the bytes of both directions; the VPN's own headers count as its." }
+                h3 { "Which path carried the bytes" }
+                p { "With the handshake through the VPN: the median share of the bytes of both \
+                     directions. The VPN's own headers count as bytes of the VPN." }
             }
             div.way data-way="shares" {
                 div.lane {
@@ -128,7 +130,7 @@ fn shares(subject: &Subject<'_>, server: Server) -> Markup {
 
 fn numbers(subject: &Subject<'_>) -> Markup {
     let rows = words::cell_rows(subject.cells);
-    let title = "All ways: median (least–most) of what came through";
+    let title = "All fetches: median (least–most) of those that succeeded";
     figures::numbers(title, &words::CELL_HEAD.map(str::to_owned), &rows)
 }
 
@@ -138,17 +140,23 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
-                "Each fetch has an emulated network of its own (" code { "anabranch emulate" } "). All that the client sends passes the "
-                "border, where a censor cuts connections that ask for " code { (BLOCKED) } " or a name below it, over TCP and QUIC: it derives "
-                "the keys of QUIC's first packets as anybody on the way can. Straight, the server is " (straight) " ms away (round trip, "
-                (rate) " Mbit/s); by the VPN (wireguard-go at both ends, up before the fetch, address translation at its exit) " (around)
-                " ms at " (slow) " Mbit/s. QUIC is fetched by quic-go's client, TLS by OpenSSL's, whose time includes its start."
+                "Each fetch has an emulated network of its own (" code { "anabranch emulate" } "). \
+                    All packets of the client pass a border, where a censor cuts connections that \
+                    ask for " code { (BLOCKED) } " or a name below it, over TCP and QUIC. It \
+                                                  derives the keys of QUIC's first packets, as any \
+                                                  observer on the path can. On the direct path the \
+                                                  server is " (straight) " ms away (round trip, "
+                (rate) " Mbit/s). Through the VPN (wireguard-go at both ends, connected before the \
+                        fetch, address translation at its exit) it is " (around)
+                " ms at " (slow) " Mbit/s. quic-go's client fetches over QUIC, OpenSSL's client \
+                                  over TLS; the times of OpenSSL's client include its start."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }
             p {
-                "A censor that looks at more than names (addresses, the form of traffic, connections that begin without a handshake) is not "
-                "measured; what it would see is in " code { "docs/results/circumvention.md" } "."
+                "A censor that looks at more than names (addresses, the form of traffic, \
+                 connections that begin without a handshake) is not measured. What such a censor \
+                 would see is in " code { "docs/results/circumvention.md" } "."
             }
         }
     }

@@ -36,9 +36,9 @@ pub(super) fn title(server: Server) -> &'static str {
 pub(super) fn way(access: Access) -> &'static str {
     match access {
         Access::Open => "without censor",
-        Access::Direct => "into the censor",
-        Access::Vpn => "all by the VPN",
-        Access::Handshake => "handshake by the VPN",
+        Access::Direct => "through the censor",
+        Access::Vpn => "all through the VPN",
+        Access::Handshake => "handshake through the VPN",
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn outcome(record: &Reached) -> String {
             record.first_byte * 1e3,
             percent(record.direct_share())
         ),
-        false => format!("nothing comes through: {} packets cut", record.censored),
+        false => format!("nothing arrived: the censor dropped {} packets", record.censored),
     }
 }
 
@@ -82,16 +82,24 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
 }
 
 /// Of the verdicts.
-pub(super) const HEAD: [&str; 6] =
-    ["", "blocked", "gets through", "direct path", "first byte later, ms", "than by VPN, ms"];
+pub(super) const HEAD: [&str; 6] = [
+    "",
+    "blocked",
+    "gets through",
+    "direct path",
+    "first byte later than without censor, ms",
+    "first byte later than through the VPN, ms",
+];
 
 /// What the verdicts judge.
 pub(super) fn judged() -> String {
     format!(
-        "Blocked: without censor every fetch comes, straight into it none does, and each time it dropped packets. Gets through: with \
-         its handshake by the VPN every fetch comes, each with at least {:.0} % of the bytes by the direct path, whose share stands \
-         beside it. Later: against the fetch without censor and splitter, and against the one by the VPN alone, of the same repetition; \
-         median (least–most).",
+        "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
+         and the censor dropped packets each time. Gets through: every fetch with its handshake \
+         through the VPN succeeds, each with at least {:.0} % of the bytes on the direct path; the \
+         next column has that share. Later: compared with the fetch without censor and splitter, \
+         and with the fetch completely through the VPN, of the same repetition; median \
+         (least–most).",
         WANTED * 100.0
     )
 }
@@ -125,8 +133,8 @@ pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
 /// Of the cells.
 pub(super) const CELL_HEAD: [&str; 8] = [
     "server",
-    "way",
-    "came through",
+    "fetch",
+    "succeeded",
     "first byte, ms",
     "Mbit/s",
     "direct path, %",
@@ -138,7 +146,8 @@ pub(super) const CELL_HEAD: [&str; 8] = [
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
-        "{} fetches of {bytes} bytes (by TLS, of a short page), {} repetitions, interleaved, seed {}",
+        "{} fetches of {bytes} bytes (with TLS, of a short page), {} repetitions, interleaved, \
+         seed {}",
         subject.records.len(),
         subject.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
         subject.header["seed"]
@@ -160,7 +169,7 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     let mut text = table(&rows);
     for verdict in subject.verdicts.iter().filter(|verdict| verdict.added.is_some()) {
         text += &format!(
-            "\n{}: the first byte comes {} ms later than without censor.",
+            "\n{}: the first byte arrives {} ms later than without the censor.",
             title(verdict.server),
             millis(verdict.added)
         );

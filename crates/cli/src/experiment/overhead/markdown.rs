@@ -49,8 +49,8 @@ fn part(cells: &[Cell], net: Net, paths: usize) -> String {
         return String::new();
     }
     let mut text = format!("\n### {paths} paths, {}\n\n", words::network(net));
-    text += "Mbit/s, median (least–most), and the share of the unsplit median; *n/m*: only n of m runs count, the share is theirs if \
-             there are any.\n\n";
+    text += "Mbit/s, median (least–most), and the share of the median without splitting. *n/m*: \
+             only n of m downloads count, and the share is of these, if there are any.\n\n";
     let names = systems.iter().map(|&system| words::title(system).to_owned());
     let head: Vec<String> = [String::from("switching")].into_iter().chain(names).collect();
     let mut every: Vec<u32> = cells

@@ -17,24 +17,25 @@ use crate::failure::Failure;
 const TABLE: &str = "overhead.parquet";
 const PAGE: &str = "overhead.html";
 
-/// Measure what splitting costs in throughput: CoMPS, section 6, Figure 8.
+/// Measure what splitting costs in throughput (CoMPS, section 6, Figure 8).
 ///
-/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s, weighted
-/// random, at each switching interval and without switching: WireGuard (wireguard-go at both ends,
-/// one TCP connection with cubic), Mosh (a file of 10 MB, shown again and again), and QUIC servers,
-/// all unmodified. Each download lasts ten seconds; one that stalls counts with what arrived.
-/// Repetitions are interleaved, in a seeded order.
+/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s. The
+/// schedule is weighted random; each switching interval is compared with no switching. Downloads go
+/// through unmodified programs: WireGuard (wireguard-go at both ends, one TCP connection with
+/// cubic), Mosh (a file of 10 MB, shown again and again), and QUIC servers. Each download lasts ten
+/// seconds; if it stalls, the bytes that arrived count. Repetitions are interleaved, in a seeded
+/// order.
 ///
-/// FOLDER gets units.jsonl (each measurement as it completes), overhead.parquet and overhead.html.
-/// The same command continues where it was stopped. It needs root, and the peers that
-/// `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (one line per completed measurement), overhead.parquet and
+/// overhead.html. Run the same command again to continue an experiment that was stopped. It needs
+/// root, and the programs that `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct OverheadArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Measure these: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic.
+    /// Measure these programs: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -42,27 +43,29 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Use these switching intervals in milliseconds, and `never`, with which the others are
-    /// compared.
+    /// Measure these switching intervals, in milliseconds; `never` is the measurement without
+    /// switching, with which the others are compared [default: all of the paper, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
-    /// Use these numbers of paths.
+    /// Measure with these numbers of paths: 2, 3 [default: both].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=3))]
     paths: Vec<u8>,
-    /// Use these networks: equal (20 ms on each path), unequal (20, 35 and 60 ms).
+    /// Measure on these networks, named after the round-trip times of their paths: equal (20 ms on
+    /// each path), unequal (20, 35 and 60 ms).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "equal,unequal")]
     networks: Vec<Net>,
     /// Repeat each measurement N times [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Let a download last SECONDS [default: 10].
+    /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the paper did: 1 GB (Mosh: a minute) instead of ten seconds, ten repetitions;
-    /// takes days.
+    /// Measure as the paper did: downloads of 1 GB (Mosh: one minute) in place of ten seconds, ten
+    /// repetitions. It takes days.
     #[arg(long)]
     full: bool,
-    /// Take three minutes: 100 ms and never, three paths, one repetition of six seconds.
+    /// Measure less, in about three minutes: switching at 100 ms and never, three paths, one
+    /// repetition of six seconds.
     #[arg(long, conflicts_with = "full")]
     short: bool,
 }
@@ -138,14 +141,14 @@ fn interval(text: &str) -> Result<u32, String> {
     match (text, number) {
         ("never", _) => Ok(0),
         (_, Ok(ms @ 1..=60_000)) => Ok(ms),
-        _ => Err("a number of milliseconds from 1 to 60000, or never".to_owned()),
+        _ => Err("expected a number of milliseconds from 1 to 60000, or never".to_owned()),
     }
 }
 
 fn duration(text: &str) -> Result<f64, String> {
     let seconds: Result<f64, _> = text.parse();
     let valid = seconds.ok().filter(|seconds| (1.0..=3600.0).contains(seconds));
-    valid.ok_or_else(|| "a number of seconds from 1 to 3600".to_owned())
+    valid.ok_or_else(|| "expected a number of seconds from 1 to 3600".to_owned())
 }
 
 #[cfg(test)]

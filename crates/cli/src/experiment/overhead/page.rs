@@ -26,7 +26,8 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 h1 { "What splitting costs" }
                 p.muted {
                     (subject.records.len()) " downloads, " (words::limit(subject.header)) ", through "
-                    code { (command("anabranch split", subject.header)) } " over emulated paths of 100 Mbit/s, beside the paper's figures (CoMPS, section 6)"
+                    code { (command("anabranch split", subject.header)) } " over emulated paths of \
+                        100 Mbit/s, compared with the paper's figures (CoMPS, section 6)"
                 }
             }
             main {
@@ -60,10 +61,11 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
                 figcaption {
                     h3 { "Goodput by switching interval" }
                     p {
-                        "The line is the median as a share of the unsplit median (the fine line is 100 %), each dot a run; small dots do not "
-                        "count"
-                        @if system.kind() == Kind::Quic { ", and the line is broken where none does" }
-                        ". The shaded part is what the paper says remains: "
+                        "The line is the median as a share of the median without splitting (the \
+                         fine line is 100 %). Each dot is a download; small dots do not count"
+                        @if system.kind() == Kind::Quic { ", and the line has a gap where none \
+                                                           counts" }
+                        ". The shaded area is the goodput that remains according to the paper: "
                         @for claim in &said { (claim.words) }
                         "."
                     }
@@ -102,7 +104,7 @@ fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u
     let unsplit = find(subject.cells, system, net, paths, 0).map(|cell| cell.goodput);
     let (remark, base) = match unsplit {
         Some(spread) => (format!("unsplit {} Mbit/s", words::mbits(spread)), spread.median),
-        None => ("the unsplit run is missing".to_owned(), 0.0),
+        None => ("the download without splitting is missing".to_owned(), 0.0),
     };
     let colour = paths as i16 - 2;
     let name = format!("{paths} paths");
@@ -217,18 +219,23 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
-                "Each download has an emulated network of its own (" code { "anabranch emulate" } "): three paths of 100 Mbit/s, queues of "
-                "250 kB, no loss, each with an address of its own at the client. The schedule is weighted random; the chances are a flat "
-                "Dirichlet draw for each repetition, drawn again where a path would be nearly unused, the same for all systems and "
-                "intervals. What never switches takes the paths in turn"
-                @if !splitter(subject.header).is_empty() { ", and none of the further options that the splitter has where it splits" }
+                "Each download has an emulated network of its own (" code { "anabranch emulate" } "): \
+                    three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has its \
+                    own address at the client. The schedule is weighted random. The probabilities \
+                    of the paths are a flat Dirichlet draw for each repetition, the same for all \
+                    systems and intervals; a draw that would leave a path nearly unused is \
+                    repeated. Downloads without switching use the paths in turn"
+                @if !splitter(subject.header).is_empty() { ", without the further options of the \
+                                                            split measurements" }
                 ". Repetitions are interleaved, in a seeded order."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }
             p {
-                "It is an emulation on one machine: what the splitter, both ends and the links take of its CPU is in all figures, and the "
-                "paper's paths were others (virtual machines in two cities). Shares compare, levels do not."
+                "This is an emulation on one machine. The CPU time of the splitter, of both ends \
+                 and of the links affects all figures, and the paper used other paths (virtual \
+                 machines in two cities). Shares can be compared with the paper; absolute values \
+                 cannot."
             }
             @if !missing.is_empty() {
                 h3 { "Not run yet" }

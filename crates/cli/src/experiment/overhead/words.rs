@@ -46,7 +46,7 @@ pub(super) fn every(ms: u32) -> String {
 pub(super) fn outcome(record: &Measured) -> String {
     let mut text = format!("{:.3} Mbit/s", record.goodput());
     if !record.counts() {
-        text += ", does not count (shares of the downlink)";
+        text += ", does not count (the paths shared the downlink too unevenly)";
     }
     if !record.error.is_empty() {
         text += &format!(", broke off: {}", record.error);
@@ -69,7 +69,7 @@ pub(super) fn kept(cell: &Cell) -> String {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
         (None, Some(shares)) if cell.counted.is_none() => {
             let [least, most] = [shares.least, shares.most].map(|share| share * 100.0);
-            format!("none counts (paths carried {least:.0}–{most:.0} %)")
+            format!("no download counts (paths carried {least:.0}–{most:.0} %)")
         }
         _ => "–".to_owned(),
     }
@@ -96,8 +96,8 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     match (verdict.reached, verdict.kept) {
         (Some(true), _) => "yes",
         (Some(false), _) => "no",
-        (None, Some(kept)) if kept.count > 1 => "unclear: some runs do, some do not",
-        (None, Some(_)) => "unclear: one run",
+        (None, Some(kept)) if kept.count > 1 => "unclear: some downloads reach it, some do not",
+        (None, Some(_)) => "unclear: only one download",
         (None, None) => "–",
     }
 }
@@ -122,13 +122,15 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
 }
 
 /// What the target is about.
-pub(super) const TARGET: &str =
-    "Goodput that is left at 100 ms, three paths of 20 ms, as a share of the unsplit median";
+pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
+                                 a share of the median without splitting";
 
 /// When a run counts, and what is made of those that do not.
-pub(super) const COUNTS: &str = "A run counts as split if each path, which has an address of its own, carried 20 to 50 % of the downlink \
-    (of two paths: 30 to 70 %). QUIC's shares of the unsplit goodput are those of runs that count alone: where none does there is \
-    none, and what single paths carried stands in its place";
+pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
+                                 downlink (of two paths: 30 to 70 %); each path has its own \
+                                 address. The QUIC shares of the goodput without splitting use \
+                                 only downloads that count. If none counts, the table has what \
+                                 single paths carried in place of the share";
 
 /// What of the usual plan has no measurement, in short; empty if all has.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
@@ -178,13 +180,15 @@ pub(super) fn limit(header: &Value) -> String {
 pub(super) fn measured_as(kind: Kind) -> &'static str {
     match kind {
         Kind::WireGuard => {
-            "one TCP connection (cubic) in the tunnel, from the server; bytes that its client read"
+            "one TCP connection (cubic) in the tunnel, from the server; the bytes that the client \
+             read"
         }
         Kind::Mosh => {
-            "a file of 10 MB that cat shows again and again; bytes that mosh-client wrote to its terminal. Mosh carries \
-             screens, as many as the round-trip time allows, and not what scrolled by between two of them"
+            "a file of 10 MB that cat shows again and again; the bytes that mosh-client wrote to \
+             its terminal. Mosh sends screens, as many as the round-trip time allows; it does not \
+             send text that scrolled by between two screens"
         }
-        Kind::Quic => "one HTTP response; bytes that quic-go's client read",
+        Kind::Quic => "one HTTP response; the bytes that quic-go's client read",
     }
 }
 

@@ -26,60 +26,62 @@ const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// The folder of the traces of single loads.
 const TRACES: &str = "loads";
 
-/// Load pages of a local web in Chromium, split and undefended, and record what observers see.
+/// Load pages of a local web in Chromium, split and undefended, and record the packets that an
+/// observer of each path sees.
 ///
-/// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both ends)
-/// through `anabranch split` over three emulated paths of 100 Mbit/s (--rate) and 20, 35 and 60 ms.
-/// Its undefended twin is another load over the first path alone. Caddy serves the sites over
-/// HTTP/2 and HTTP/3, with one address for each. All loads are made in a seeded, interleaved order.
-/// A failed load is recorded and repeated at the end, up to three times.
+/// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both
+/// ends). `anabranch split` carries WireGuard over three emulated paths of 100 Mbit/s (--rate) with
+/// round-trip times of 20, 35 and 60 ms. An undefended load uses the first path alone. Caddy serves
+/// the sites over HTTP/2 and HTTP/3, with one address for each. All loads are made in a seeded,
+/// interleaved order. A failed load is recorded and repeated at the end, up to three times.
 ///
-/// FOLDER gets units.jsonl (each attempt as it completes), loads/ (the trace of each load), and, at
-/// the end of each run, split.parquet and undefended.parquet (traces of all loads,
-/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. The same command continues where
-/// it was stopped. It needs root, a local web (`make web`), Chromium, Caddy, and what
-/// `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (one line per attempt) and loads/ (the trace of each load). When the
+/// command ends it also writes split.parquet and undefended.parquet (traces of all loads,
+/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. Run the same command again to
+/// continue an experiment that was stopped. It needs root, a local web (`make web`), Chromium,
+/// Caddy, and what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Use this local web: a folder with sites.toml, as `make web` makes it [default:
-    /// ~/.cache/anabranch/web].
+    /// Load the pages of this local web: a folder with sites.toml, as `make web` creates it
+    /// [default: ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
-    /// Monitor N pages, the first of the list [default: 40].
+    /// Load the first N pages of the list as monitored pages, which an attack learns to recognise
+    /// [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Load N other pages once split and once undefended [default: 300].
+    /// Load N other pages as unmonitored pages, once split and once undefended [default: 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
     /// Load each monitored page N times split and N times undefended [default: 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     loads: Option<u32>,
-    /// Take one minute: 5 monitored pages, twice each, and 4 others.
+    /// Load less, in about one minute: 5 monitored pages, twice each, and 4 others.
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
     /// Run N browsers at once, each in its own network; too many for the machine distort the times.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
-    /// Let the browser use: both (HTTP/3 with one half of the sites, HTTP/2 with the other), h2,
-    /// h3.
+    /// Choose the browser's protocol: both (HTTP/3 with one half of the sites, HTTP/2 with the
+    /// other), h2 (HTTP/2), h3 (HTTP/3).
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
-    /// Split with a far end (anabranch merge) in front of the tunnel's server: no packet shows the
-    /// tunnel's counter.
+    /// Put a far end (anabranch merge) in front of the tunnel's server. It hides the packet counter
+    /// of the tunnel from observers.
     #[arg(long)]
     far_end: bool,
     /// Pass a further argument to the far end, such as --merge=--every=20ms; repeat for more.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
-    /// Set the rate of each path in Mbit/s: with 0.5 a page takes seconds, as over a slow line, and
-    /// is split into as many more runs.
+    /// Set the rate of each path in Mbit/s. With 0.5 a page takes seconds, as over a slow line, and
+    /// the splitter changes paths more often within a page.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
-    /// Cut a page that has no load event after SECONDS.
+    /// Abort a load whose page has no load event after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
 }
@@ -142,13 +144,13 @@ impl Experiment for PagesArgs {
         let all = units.len();
         match (whole, without.len()) {
             (false, count) => Err(Failure::trouble(format!(
-                "stopped with {} of {all} loads done; the same command goes on",
+                "stopped with {} of {all} loads done; run the same command again to continue",
                 all - count
             ))),
             (true, 0) => Ok(()),
             (true, count) => Err(Failure::trouble(format!(
-                "{count} of {all} loads failed {TRIES} times each: {}; why is in {JOURNAL} and on \
-                 the page",
+                "{count} of {all} loads failed {TRIES} times each: {}; read the reasons in \
+                 {JOURNAL} or on the page",
                 without.join(", ")
             ))),
         }
@@ -166,7 +168,9 @@ impl PagesArgs {
         let unmonitored = self.unmonitored.unwrap_or(unmonitored);
         let sites = web.choose(monitored, unmonitored).map_err(Failure::misuse)?;
         if sites.is_empty() {
-            return Err(Failure::misuse("no pages: give --monitored or --unmonitored"));
+            return Err(Failure::misuse(
+                "there are no pages to load: give --monitored or --unmonitored a number above 0",
+            ));
         }
         Ok(Settings {
             sites,
@@ -186,7 +190,7 @@ impl PagesArgs {
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Result<f64, _> = text.parse();
     let valid = rate.ok().filter(|rate| (0.1..=1_000.0).contains(rate));
-    valid.ok_or_else(|| "megabits a second, from 0.1 to 1000".to_owned())
+    valid.ok_or_else(|| "expected megabits per second, from 0.1 to 1000".to_owned())
 }
 
 #[cfg(test)]

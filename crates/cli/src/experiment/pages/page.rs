@@ -48,7 +48,8 @@ fn times(subject: &Subject<'_>) -> Markup {
             figure {
                 figcaption {
                     h3 { "Load times" }
-                    p { "Each page's median, from the fastest undefended page to the slowest; one page above the other." }
+                    p { "The median of each page, ordered from the fastest undefended page to the \
+                         slowest. Each page has the same position in both rows." }
                 }
                 (figure(subject.pages))
                 (numbers(subject.pages))
@@ -123,7 +124,7 @@ fn paths(subject: &Subject<'_>) -> Markup {
     html! {
         section aria-labelledby="paths" {
             h2 id="paths" { "Shares of the paths" }
-            p { "Of the bytes that came to the client split: " (words::path_shares(subject.records)) "." }
+            p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(subject.records)) "." }
             div.lane {
                 div.lane-head { @for (path, rtt) in (0..).zip(RTTS) { (figures::named(path, &format!("p{path}, {rtt} ms"))) } }
                 (drawing("bar", 100.0, "shares of the paths of the downlink", &[], &shapes))
@@ -139,7 +140,8 @@ fn failures(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="failures" {
             h2 id="failures" { "Failures" }
             @if reasons.is_empty() { p { "None." } } @else {
-                p { "Each failed attempt is recorded, and was made again at the end of the plan; the traces hold good attempts only." }
+                p { "Each failed attempt is recorded, and was repeated at the end. The traces have \
+                     successful attempts only." }
                 ul { @for (why, count) in reasons { li { (count) " × " (html::legible(&why)) } } }
             }
         }
@@ -152,9 +154,11 @@ fn conditions(subject: &Subject<'_>) -> Markup {
             h2 id="conditions" { "How it was measured" }
             p {
                 "Headless Chromium with a new profile for each load, through WireGuard (wireguard-go at both ends), through "
-                code { "anabranch split" } " over three emulated paths of " (subject.rate()) " Mbit/s and 20, 35 and 60 ms; undefended by the first of them alone. "
-                "Schedule: " (subject.schedule()) ". Caddy serves the sites, each from an address of its own. What it is and what it is not stands in "
-                code { "DATASHEET.md" } " beside this page."
+                code { "anabranch split" } " over three emulated paths of " (subject.rate()) " \
+                    Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone. "
+                "Schedule: " (subject.schedule()) ". Caddy serves the sites, each from its own \
+                                                   address. What the data set has and lacks is in "
+                code { "DATASHEET.md" } " in the folder of this page."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }

@@ -50,7 +50,7 @@ fn figures(subject: &Subject<'_>) -> String {
         }
     }
     let mut text = format!(
-        "Median over pages of each page's median (least–most page).\n\n{}\n{}\n",
+        "Median over pages of the median of each page (lowest and highest page).\n\n{}\n{}\n",
         markdown_table(&head, rows.iter().map(Vec::as_slice)),
         words::plain(subject)
     );
@@ -80,16 +80,15 @@ fn row(cells: &[&Cell]) -> Option<Vec<String>> {
 fn contents(subject: &Subject<'_>) -> String {
     let monitored = subject.pages.iter().filter(|page| page.monitored).count();
     format!(
-        "{monitored} monitored pages and {} others: {}.\n\n\
-         * `split.parquet`, `undefended.parquet`: traces as `docs/formats.md` has them (schema 1): a row for each packet on each path. `label` \
-         is the site, `run` the repetition; `load` is unique over both files; `time` counts from \
-         the moment at which the browser was told to \
-         open the page.\n\
-         * `loads.parquet`: a row for each attempt, those that failed included, with page, protocol, seed, times, bytes by path and how busy \
-         the machine was. `load` leads to the traces.\n\
-         * `pages.html`: the same in figures.\n\
-         * `units.jsonl`, `loads/`: what the above is made of. `anabranch experiment pages FOLDER` goes on from there.\n\n\
-         The undefended load is not a second view of the split one: all loads are separate.",
+        "{monitored} monitored pages and {} others: {}.\n\n* `split.parquet`, \
+         `undefended.parquet`: traces as in `docs/formats.md` (schema 1): one row per packet on \
+         each path. `label` is the site, `run` the repetition; `load` is unique over both files; \
+         `time` starts when the browser is asked to open the page.\n* `loads.parquet`: one row per \
+         attempt, including failed ones, with page, protocol, seed, times, bytes per path and the \
+         load of the machine. `load` is the load's number in the traces.\n* `pages.html`: the same \
+         as figures.\n* `units.jsonl`, `loads/`: the raw data of all of the above. `anabranch \
+         experiment pages FOLDER` continues from them.\n\nAn undefended load is not the same load \
+         as a split one: all loads are separate.",
         subject.pages.len() - monitored,
         words::loads(&subject.counts()),
     )
@@ -98,28 +97,27 @@ fn contents(subject: &Subject<'_>) -> String {
 fn made(subject: &Subject<'_>) -> String {
     let [first, second, third] = RTTS;
     format!(
-        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by \
-         a manifest (`scripts/web`); list: SHA-256 `{}`. \
-         Caddy serves them, unaltered, over HTTP/2 and HTTP/3, with gzip, each site from an \
-         address, a name and a certificate of its own.\n\
-         * **Browser**: Debian's Chromium, headless, a new process and profile for each load: nothing is cached, no session is resumed. \
-         Window of 1280 by 800. It speaks HTTP/3 from the first packet with sites that have it \
-         (as with an HTTPS record in DNS), HTTP/2 with the \
-         others; a site keeps to its protocol. Protocols: {}.\n\
-         * **End of a load**: half a second after the last request had ended, once the load event was there; ten seconds after the load event where \
-         a page never rests. {} s until the load event at most.\n\
-         * **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420 (1407 with a far end, undefended loads too). It stands before the page is opened; when its keys are due they are renewed \
-         during a load, as in life.\n\
-         * **Splitter**: `anabranch split`, a new process with a seed of its own for each load. Schedule: {}. Undefended: the same program with the first \
-         path alone.\n\
-         * **Far end**: {}.\n\
-         * **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, round-trip times of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. \
-         TCP in the tunnel: cubic.\n\
-         * **Order**: seeded (seed {}), repetition after repetition, split and undefended loads and all pages mixed.\n\
-         * **Failures**: an attempt that failed is recorded and made again at the end, three times in all. Failed: no load event in time, \
-         no answer with status 200 over the right protocol, a request that broke off, a browser, \
-         tunnel or splitter that ended.\n\
-         * {}",
+        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by a \
+         manifest (`scripts/web`); list: SHA-256 `{}`. Caddy serves them unmodified, over HTTP/2 \
+         and HTTP/3, with gzip. Each site has its own address, name and certificate.\n* \
+         **Browser**: Debian's Chromium, headless, a new process and profile for each load: \
+         nothing is cached, no session is resumed. Window of 1280 by 800. It uses HTTP/3 from the \
+         first packet with sites that have it (as with an HTTPS record in DNS), and HTTP/2 with \
+         the others; a site always uses the same protocol. Protocols: {}.\n* **End of a load**: \
+         half a second after the last request ended, but not before the load event. If a page \
+         keeps making requests, the load ends ten seconds after the load event. The load event \
+         must come within {} s.\n* **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420 \
+         (1407 with a far end, undefended loads too). It is connected before the page is opened. \
+         WireGuard renews its keys on its usual schedule, also during a load.\n* **Splitter**: \
+         `anabranch split`, a new process with its own seed for each load. Schedule: {}. \
+         Undefended loads use the same program with the first path alone.\n* **Far end**: {}.\n* \
+         **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, round-trip times \
+         of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. TCP in the tunnel: \
+         cubic.\n* **Order**: seeded (seed {}), one repetition after another; split and undefended \
+         loads of all pages are interleaved.\n* **Failures**: a failed attempt is recorded and \
+         repeated at the end, up to three attempts in all. An attempt fails if there is no load \
+         event in time, no answer with status 200 over the right protocol, an incomplete request, \
+         or if the browser, the tunnel or the splitter exits.\n* {}",
         subject.header["web"].as_str().unwrap_or_default(),
         subject.header["http"].as_str().unwrap_or_default(),
         subject.header["patience"],
@@ -134,15 +132,18 @@ fn made(subject: &Subject<'_>) -> String {
 
 const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far end, what \
                     `docs/spec/far-end.md` makes of it: time, size of the IP packet, direction. \
-                    They were taken where the splitter hands \
-them to a path, at the client: delays of the path come after that for packets to the server, \
-before it for those from there.\n\n\
-No DNS: the browser was told the one address that it needs (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel would \
-add two packets of nearly the same size to each load; one outside would tell the name.\n\n\
-No background traffic of the browser: component updates, safe browsing, synchronisation, metrics and the like are switched off by options, and \
-from the client's host nothing leads anywhere but to the sites. What remains visible beside the \
-page: its icon (`/favicon.ico`, \
-which browsers ask for), WireGuard's own handshakes and keepalives.";
+                    Times are taken at the client, where the splitter sends or receives a packet: \
+                    the path's delay comes after this time for packets to the server, and before it \
+                    for packets from the server.\n\n\
+                    No DNS: the browser gets the one address that it needs as an option \
+                    (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel \
+                    would add two packets of nearly the same size to each load; a resolver outside \
+                    it would reveal the name.\n\n\
+                    No background traffic of the browser: component updates, safe browsing, \
+                    synchronisation, metrics and the like are switched off by options, and the \
+                    client's host has no route except to the sites. Apart from the page, observers \
+                    still see its icon (`/favicon.ico`, which browsers request) and WireGuard's own \
+                    handshakes and keepalives.";
 
 const NOT: &str = "* **No real network**: one machine, user-space links, no cross traffic, no \
                    loss. Packets of a batch share a time.\n\
@@ -176,13 +177,16 @@ mod tests {
         let subject = Subject { header: &json!({}), records: &records, pages: &[] };
         let text = text(&subject);
         for part in [
-            "brought something: 1 by 1, 1 by 2, 1 by 3.",
-            "brought 60.0 % of its downlink (median; quartiles 55.0 % and 80.0 %)",
-            "in 1 of 3 loads 95 % or more",
+            "carried any bytes: 1 over 1, 1 over 2, 1 over 3.",
+            "carried 60.0 % of its downlink (median; quartiles 55.0 % and 80.0 %)",
+            "In 1 of 3 loads it carried 95 % or more",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-        assert!(crate::experiment::pages::page::page(&subject).contains("1 by 1, 1 by 2, 1 by 3."));
+        assert!(
+            crate::experiment::pages::page::page(&subject)
+                .contains("1 over 1, 1 over 2, 1 over 3.")
+        );
     }
 
     #[test]
@@ -197,10 +201,10 @@ mod tests {
         for part in [
             "`abc`",
             "seed 7",
-            "--every 50p; where that leaves it open, the splitter's default, weighted:4",
+            "--every 50p; for all else the splitter's default, weighted:4",
             "20, 35 and 60 ms",
             "No third parties",
-            "**Far end**: none: the tunnel's server is unaltered, and follows the client",
+            "**Far end**: none: the tunnel's server is unmodified, and answers on the path",
         ] {
             assert!(text.contains(part), "{part}");
         }
@@ -213,7 +217,7 @@ mod tests {
         header["far_end"] = json!(["--every", "20ms"]);
         let text = super::text(&Subject { header: &header, records: &[], pages: &[] });
         assert!(
-            text.contains("where it splits, `anabranch merge --every 20ms` stands before"),
+            text.contains("in split loads, `anabranch merge --every 20ms` runs in front"),
             "{text}"
         );
     }

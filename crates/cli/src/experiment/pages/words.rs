@@ -31,7 +31,7 @@ impl Subject<'_> {
     pub(super) fn schedule(&self) -> String {
         let default = self.header["default"].as_str().unwrap_or("not noted");
         let words = splitter(self.header);
-        let words = if words.is_empty() { words } else { words + "; where that leaves it open, " };
+        let words = if words.is_empty() { words } else { words + "; for all else " };
         format!("{words}the splitter's default, {default}")
     }
 
@@ -43,14 +43,16 @@ impl Subject<'_> {
     /// Who splits what the server sends.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
-            return "none: the tunnel's server is unaltered, and follows the client".to_owned();
+            return "none: the tunnel's server is unmodified, and answers on the path of the \
+                    client's latest packet"
+                .to_owned();
         };
         let words = shell::line(words.iter().filter_map(Value::as_str));
         let command = format!("anabranch merge {words}");
         let command = command.trim_end();
         format!(
-            "where it splits, `{command}` stands before the tunnel's server, and splits by a \
-             schedule of its own"
+            "in split loads, `{command}` runs in front of the tunnel's server, and splits with its \
+             own schedule"
         )
     }
 }
@@ -60,7 +62,7 @@ pub(super) fn outcome(load: &Loaded) -> String {
     if load.error.is_empty() {
         format!("{:.2} s, {} kB", load.seconds, grouped(load.bytes() / 1000))
     } else {
-        format!("given up: {}", load.error)
+        format!("failed: {}", load.error)
     }
 }
 
@@ -78,7 +80,8 @@ pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
 pub(super) fn loads(counts: &Counts) -> String {
     let Counts { good: [split, undefended], failed, without } = counts;
     format!(
-        "{split} loads split and {undefended} undefended; {failed} attempts failed, {without} loads have no good attempt"
+        "{split} split loads and {undefended} undefended loads; {failed} attempts failed, and \
+         {without} loads failed in all attempts"
     )
 }
 
@@ -86,7 +89,7 @@ pub(super) fn loads(counts: &Counts) -> String {
 pub(super) fn path_shares(records: &[Loaded]) -> String {
     let told = shares(records).into_iter().zip(RTTS);
     let told: Vec<_> =
-        told.map(|(share, rtt)| format!("{} by the path of {rtt} ms", percent(share))).collect();
+        told.map(|(share, rtt)| format!("{} over the path of {rtt} ms", percent(share))).collect();
     told.join(", ")
 }
 
@@ -96,12 +99,14 @@ pub(super) fn sharing(records: &[Loaded]) -> String {
         return String::new();
     };
     let told: Vec<_> =
-        (1..).zip(by_paths).map(|(paths, loads)| format!("{loads} by {paths}")).collect();
+        (1..).zip(by_paths).map(|(paths, loads)| format!("{loads} over {paths}")).collect();
     let [lower, median, upper] = largest.map(percent);
     format!(
-        "Single loads are shared less evenly than all together: they are short (median {:.2} s until the load event). Loads by the \
-         number of paths that brought something: {}. The path that brought most of a load brought {median} of its downlink (median; \
-         quartiles {lower} and {upper}), in {nearly_one} of {} loads {:.0} % or more: its observer saw those nearly whole.",
+        "Paths share a single load less evenly than all loads together, because loads are short \
+         (median {:.2} s until the load event). Loads by the number of paths that carried any \
+         bytes: {}. The busiest path of a load carried {median} of its downlink (median; quartiles \
+         {lower} and {upper}). In {nearly_one} of {} loads it carried {:.0} % or more, so that its \
+         observer saw nearly the whole load.",
         seconds.median,
         told.join(", "),
         seconds.count,
@@ -123,12 +128,13 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
 /// How disturbed the machine was, and how long loads took.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
-        return "Nothing was loaded yet.".to_owned();
+        return "No page was loaded yet.".to_owned();
     };
     let browsers: BTreeSet<_> = records.iter().map(|record| record.browsers).collect();
     let browsers: Vec<_> = browsers.into_iter().map(|n| n.to_string()).collect();
     format!(
-        "{} A load took {:.1} s ({:.1} s), its browser's start included; browsers at once: {}.",
+        "{} A load took {:.1} s ({:.1} s), including the start of its browser; browsers that ran \
+         at the same time: {}.",
         disturbance(records.iter().map(|record| record.machine)),
         took.median,
         took.most,
@@ -141,10 +147,13 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     let mut text = format!("{}.", loads(&subject.counts()));
     if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {
         let of = between(ratio, 1.0, 2);
-        text += &format!("\nLoad times split by undefended, over pages: {of}.");
+        text += &format!(
+            "\nLoad time of a split load divided by that of an undefended load, over pages: {of}."
+        );
     }
     if subject.counts().good[0] > 0 {
-        text += &format!("\nOf the split downlink: {}.", path_shares(subject.records));
+        text +=
+            &format!("\nShares of the downlink of split loads: {}.", path_shares(subject.records));
         text += &format!("\n{}", sharing(subject.records));
     }
     text

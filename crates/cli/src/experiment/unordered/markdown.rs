@@ -7,8 +7,8 @@ use super::words::{self, Subject};
 /// All results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
-        "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Arms against each other\n\n\
-         {}\n\n{}\n### The paper's claims\n\n{}\n\n{}\n### A link alone\n\n{}\n\n{}",
+        "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Comparison of the \
+         variants\n\n{}\n\n{}\n### The paper's claims\n\n{}\n\n{}\n### A link alone\n\n{}\n\n{}",
         words::what(subject),
         words::machine(subject),
         origin(subject.header),

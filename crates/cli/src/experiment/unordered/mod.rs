@@ -23,41 +23,44 @@ const CELLS: &str = "unordered-cells.parquet";
 const PAGE: &str = "unordered.html";
 const PICTURE: &str = "figure-3.svg";
 
-/// Measure the gain of links on which circuits do not wait for each other: Nowlan, Wolinsky and
-/// Ford (FOCI 2013), Figure 3.
+/// Measure how much faster downloads are when a lost packet of one Tor circuit does not delay the
+/// other circuits of a link (Nowlan, Wolinsky and Ford, FOCI 2013, Figure 3).
 ///
-/// Three relays, one path, and 40 downloads of 10 to 400 KB that start together, each on its own
-/// circuit, over lines of 50 ms of which the last one loses segments. Links are ordered (C tor, our
-/// relays) or unordered (between ours). An unordered link alone is measured too: when its cells
-/// arrive in the order of ten circuits, and when the kernel delivers them.
+/// All circuits use the same three relays. 40 downloads of 10 to 400 KB start together, each on its
+/// own circuit, over lines of 50 ms; the last line loses segments. Links deliver bytes in order (C
+/// tor, our relays) or unordered (between our relays). One unordered link is also measured alone:
+/// it compares when cells arrive in the order of each of ten circuits with when the kernel delivers
+/// them.
 ///
-/// FOLDER gets units.jsonl (each measurement as it completes), unordered.parquet,
-/// unordered-cells.parquet, unordered.html and figure-3.svg. The same command continues where it
-/// was stopped. It needs root; C tor (package tor) is measured if installed.
+/// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
+/// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
+/// an experiment that was stopped. It needs root; C tor (package tor) is measured if installed.
 #[derive(Args)]
 pub(crate) struct UnorderedArgs {
     #[command(flatten)]
     common: Common,
-    /// Measure these: stock (C tor), tls (our relays, ordered), utls (ours, unordered), tls-kist
-    /// and utls-kist (with `relay --circuit-policy kist`), quic (ours, QUIC links between them),
-    /// tls-per-circuit (ours, one link for each circuit), mptcp (ours, two lines in place of the
-    /// last), cells (a link alone) [default: all; without C tor all but stock].
+    /// Measure these variants: stock (C tor), tls (our relays, ordered links), utls (our relays,
+    /// unordered links), tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic
+    /// (our relays, QUIC links), tls-per-circuit (our relays, one link for each circuit), mptcp
+    /// (our relays, two lines in place of the last), cells (one link alone) [default: all; stock
+    /// only if C tor is installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Lose this percentage of segments on the last line.
+    /// Measure with these percentages of lost segments on the last line.
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
-    /// Lose them in this direction: to-exit (as in the paper), from-exit [default: both].
+    /// Lose segments in these directions: to-exit (as in the paper), from-exit [default: both].
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     directions: Vec<Direction>,
-    /// Set the standard deviation of the lines' delay of 50 ms, in ms.
+    /// Measure with these standard deviations of the delay of all lines, in ms; the mean delay is
+    /// 50 ms.
     #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "0,5,10", value_parser = clap::value_parser!(u32).range(0..=50))]
     deviations: Vec<u32>,
-    /// Use this congestion control of the kernel: cubic, bbr [default: both].
+    /// Measure with these TCP congestion controls of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
-    /// Let segments keep their order on lines whose delay has a deviation, or overtake others as
-    /// with netem's normal distribution: kept, reordered.
+    /// Choose the order of segments on lines whose delay has a deviation: kept (segments keep their
+    /// order), reordered (segments overtake others, as with netem's normal distribution).
     #[arg(long, value_name = "ORDER,...", value_delimiter = ',', default_value = "kept")]
     orders: Vec<SegmentOrder>,
     /// Measure N rounds, each with its own seed [default: 10].
@@ -66,13 +69,14 @@ pub(crate) struct UnorderedArgs {
     /// Start N downloads together.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=120))]
     downloads: u32,
-    /// Cut downloads after SECONDS.
+    /// Abort downloads after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
     cut: u32,
-    /// Let a link alone carry cells for SECONDS.
+    /// Measure the single link of `cells` for N seconds.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Take five minutes: two rounds at 5 % loss from the exit, bbr, without deviation, ours only.
+    /// Measure less, in about five minutes: two rounds of tls, utls and cells at 5 % loss from the
+    /// exit, with bbr and without deviation.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
 }

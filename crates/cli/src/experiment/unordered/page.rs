@@ -21,15 +21,18 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             }
             main {
                 section aria-labelledby="figure" {
-                    h2 id="figure" { "Downloads that are done, over time" }
+                    h2 id="figure" { "Completed downloads over time" }
                     figure {
-                        figcaption { p { "The share of all downloads, over seconds, as in Figure 3. Dashed: what the paper says of 5 % loss after 5 s of its time, under 30 % in order and over 50 % unordered." } }
+                        figcaption { p { "The share of all downloads that are done, over seconds, \
+                                          as in Figure 3. Dashed: the paper's shares at 5 % loss \
+                                          after 5 s, under 30 % in order and over 50 % \
+                                          unordered." } }
                         div.scroll { (PreEscaped(picture::figure(subject))) }
                     }
                 }
                 (figures::numbers("The downloads", &owned(&words::CURVE_HEAD), &words::curve_rows(subject)))
                 section aria-labelledby="pairs" {
-                    h2 id="pairs" { "Arms against each other" }
+                    h2 id="pairs" { "Comparison of the variants" }
                     (figures::table("pairings", "Round by round", &words::PAIR_HEAD, pairs.iter().map(Vec::as_slice)))
                     p { (words::compared()) }
                 }

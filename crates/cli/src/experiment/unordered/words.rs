@@ -39,7 +39,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
         Arm::Unordered => "ours, unordered",
         Arm::UnorderedKist => "ours, unordered, kist",
         Arm::Quic => "ours, QUIC",
-        Arm::PerCircuit => "ours, a link a circuit",
+        Arm::PerCircuit => "ours, one link per circuit",
         Arm::Mptcp => "ours, MPTCP, two lines",
         Arm::Cells => "a link alone",
     }
@@ -61,9 +61,9 @@ pub(super) fn line(line: &Line) -> String {
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
     format!(
-        "{} downloads of {} to {} KB that begin together, each by a circuit of its own, all by the \
-         same three relays; three lines of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s, of which \
-         the last, between middle and exit, loses segments",
+        "{} downloads of {} to {} KB start together, each on its own circuit, all over the same \
+         three relays; there are three lines of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s, and \
+         the last one, between middle and exit, loses segments",
         subject.header["downloads"],
         shortest.unwrap_or_default() / 1000,
         longest.unwrap_or_default() / 1000,
@@ -77,16 +77,18 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
         false => " C tor was not measured.",
     };
     format!(
-        "The paper says that the delay is normal with a mean of {DELAY_MS} ms, and not on which \
-         links, with which deviation, by which congestion control, at which rate, or how often. \
-         Here: each of the three lines of the path, both ways; the deviation is in the table, and \
-         segments keep their order unless the table says otherwise; a queue of {QUEUE_MS} ms; both controls, of this kernel. Its \
-         loss is towards the exit, where requests and acknowledgements go; here it is either way. \
-         Its downloads were of popular sites; here a web server on the exit's host sends lengths \
-         in even ratios, by circuits that have been built before, so that times are those of the \
-         downloads alone. Its circuits had windows of 1,000 cells, these have today's congestion \
-         control. Downloads are cut after {} s and then count as not done. Rounds have dice of \
-         their own, which arms share.{stock}",
+        "The paper says that the delay is normal with a mean of {DELAY_MS} ms. It does not say on \
+         which links, with which deviation, with which congestion control, at which rate, or how \
+         often. Here each of the three lines of the path has the delay, in both directions; the \
+         deviation is in the table, and segments keep their order unless the table says otherwise. \
+         Queues hold {QUEUE_MS} ms, and both congestion controls are this kernel's. The paper's \
+         loss is towards the exit, the direction of requests and acknowledgements; here both \
+         directions are measured. The paper downloaded popular sites. Here a web server on the \
+         exit's host sends files whose lengths are spaced in even ratios, over circuits that were \
+         built before, so that times are of the downloads alone. The paper's circuits had windows \
+         of 1,000 cells; these have today's congestion control. Downloads are aborted after {} s \
+         and then count as not done. Each round has its own random seed, which all variants \
+         share.{stock}",
         subject.header["cut"]
     ) + &others(subject)
 }
@@ -95,19 +97,22 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
-        (Arm::Quic, " QUIC links have a CUBIC of their own, whatever the kernel's control is."),
+        (
+            Arm::Quic,
+            " QUIC links use their own CUBIC, whatever the kernel's congestion control is.",
+        ),
         (
             Arm::PerCircuit,
-            " With a link for each circuit as many connections share a line as there are \
-             downloads, so that the loss of one slows down one alone, whose window is then its \
-             own; the client's circuits share its link to the guard. Links are there before the \
-             downloads begin: what they cost in round trips is in no time.",
+            " With one link per circuit, as many connections share a line as there are downloads. \
+             A loss slows down only one of them, and each has its own window. The client's \
+             circuits still share its link to the guard. The links exist before the downloads \
+             start, so no time includes the round trips that open them.",
         ),
         (
             Arm::Mptcp,
-            " By MPTCP the link between middle and exit has two lines, each of which is like the \
-             one that other arms have: twice the rate, and two congestion windows. It answers what \
-             a second path brings, not what another link does on the same.",
+            " With MPTCP the link between middle and exit has two lines, each like the one line of \
+             the other variants: twice the rate, and two congestion windows. This variant measures \
+             the gain of a second path, not the gain of another link on the same path.",
         ),
     ];
     said.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
@@ -116,11 +121,12 @@ fn others(subject: &Subject<'_>) -> String {
 /// What the link alone is.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
-        "An unordered link over the last line alone: {CELL_RATE} cells a second, each in a write \
-         of its own, of {CELL_CIRCUITS} circuits in turn, for {} s. Each cell has three times, all \
-         of the same run: when the kernel has given out the stream up to its end, when its \
-         circuit's turn has come (as uTor delivers it), and when its record was opened. The ratio \
-         is of the means of the second and the first.",
+        "One unordered link over the last line alone carries {CELL_RATE} cells per second, each in \
+         its own write, of {CELL_CIRCUITS} circuits in turn, for {} s. Each cell has three times, \
+         all of the same measurement: when the kernel has delivered the stream up to the end of \
+         the cell; when all earlier cells of its circuit have arrived (as uTor delivers it); and \
+         when its record was opened. The ratio divides the mean of the second by the mean of the \
+         first.",
         subject.header["seconds"]
     )
 }
@@ -129,7 +135,7 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
-        "At most {} of the machine's CPUs were in use in a measurement, by whomever. {}",
+        "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
         percent(busiest),
         disturbance(subject.records.iter().map(|record| record.machine))
     )
@@ -146,7 +152,7 @@ fn median_of(rounds: &[f64]) -> String {
 /// Of the downloads.
 pub(super) const CURVE_HEAD: [&str; 8] = [
     "lines",
-    "arm",
+    "variant",
     "rounds",
     "done",
     "quartiles of those, s",
@@ -177,19 +183,20 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 /// Of the comparison.
 pub(super) const PAIR_HEAD: [&str; 4] = [
     "lines",
-    "arm",
-    "share done when 30 % of ours in order are",
-    "time of a download to that in order",
+    "variant",
+    "share done when 30 % of the in-order downloads are done",
+    "time of a download / its time in order",
 ];
 
 /// What the comparison is.
 pub(super) fn compared() -> String {
     format!(
-        "By the paper, at 5 % loss over {} of unordered downloads are done within {} s and under \
-         {} of ordered ones. That moment depends on all that the paper does not say; so here it is \
-         the one at which {} of ours in order are done. Medians over rounds with their intervals \
-         (95 %, by ranks), each round by the same dice for all arms; of times, the median over the \
-         downloads of a round.",
+        "According to the paper, at 5 % loss over {} of the unordered downloads are done within {} \
+         s, and under {} of the ordered ones. That time depends on settings that the paper does \
+         not give. So here the comparison is made when {} of our in-order downloads are done. The \
+         table has medians over rounds with their intervals (95 %, by ranks); all variants of a \
+         round share its random seed. Ratios of times use the median over the downloads of a \
+         round.",
         percent(paper::UNORDERED),
         paper::MOMENT,
         percent(paper::ORDERED),
@@ -216,10 +223,10 @@ pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper"
 /// The rules by which claims are judged, in words.
 pub(super) fn judged() -> String {
     format!(
-        "Unordered links against ordered ones, both ours, round by round. A claim holds, or does \
-         not, if the whole interval (95 %, by ranks, of six rounds and more) says so. Alike: the \
-         fastest {} of the downloads take the same time within 10 %; the slowest: the {} that take \
-         longest.",
+        "Unordered links are compared with ordered ones, both ours, round by round. A claim holds, \
+         or does not hold, if the whole interval does (95 %, by ranks, with at least six rounds). \
+         Alike: the fastest {} of the downloads take the same time within 10 %. The slowest are \
+         the {} that take longest.",
         percent(paper::ALIKE),
         percent(paper::SLOWEST),
     )
@@ -229,9 +236,9 @@ pub(super) fn judged() -> String {
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let (claim, paper) = match one.claim {
-            Claim::HalfDone => ("done when 30 % in order are", "over 0.50"),
-            Claim::Alike => ("time of the fastest to that in order", "alike"),
-            Claim::Slowest => ("time of the slowest to that in order", "0.60 to 0.70"),
+            Claim::HalfDone => ("share done when 30 % in order are done", "over 0.50"),
+            Claim::Alike => ("time of the fastest / their time in order", "alike"),
+            Claim::Slowest => ("time of the slowest / their time in order", "0.60 to 0.70"),
         };
         let answer = match one.answer {
             Answer::Holds => "holds",
@@ -248,12 +255,12 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
     "rounds",
-    "cells that came",
+    "cells that arrived",
     "early",
     "in order, ms: mean, p90",
     "by circuit",
     "unordered",
-    "by circuit to in order",
+    "by circuit / in order",
 ];
 
 /// Links alone as rows; heads are [`LINK_HEAD`].
