@@ -41,7 +41,7 @@ from anabranch.validate import TraceError, TraceWarning, source
 
 app = typer.Typer(
     name="anabranch-lab",
-    help="What the observer of one path learns of a split session.",
+    help="Measure what the observer of one path learns from a split session.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -50,15 +50,16 @@ Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the
 
 Input = Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")]
 InputForm = Annotated[
-    Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
+    Form | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
 ]
-Label = Annotated[str, typer.Option(help="Label of a capture, which has none.")]
+Label = Annotated[str, typer.Option(help="Label for a capture, because captures have none.")]
 Unmonitored = Annotated[
-    bool, typer.Option("--unmonitored", help="No label of IN is one that an attacker watches for.")
+    bool, typer.Option("--unmonitored", help="Mark all labels of IN as unmonitored.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace a file.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace an older file.")]
 UnmonitoredY = Annotated[
-    int | None, typer.Option("--unmonitored-y", metavar="Y", help="Unmonitored pages in npz.")
+    int | None,
+    typer.Option("--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in npz."),
 ]
 
 
@@ -114,7 +115,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     del version
@@ -125,14 +126,15 @@ def convert(
     source_path: Input,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A file or folder to write.")],
     form: InputForm = None,
-    to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
+    to: Annotated[Form | None, typer.Option(help="Format of OUT, if its name shows none.")] = None,
     label: Label = "",
     unmonitored: Unmonitored = False,
     unmonitored_y: UnmonitoredY = None,
     server: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS:PORT", help="Of captures: its packets; what it is sent goes up."
+            metavar="ADDRESS:PORT",
+            help="Use only packets of this server from captures. Packets to it are the uplink.",
         ),
     ] = None,
     allow_single: Annotated[
@@ -140,7 +142,7 @@ def convert(
     ] = False,
     replace: Replace = False,
 ) -> None:
-    """Converts traces from one format to another, after checking them."""
+    """Check traces and convert them to another format."""
     meaning = io.Meaning(label, not unmonitored, unmonitored_y, _server(server))
     traces = io.read(source_path, form, meaning)
     if not allow_single:
@@ -163,9 +165,9 @@ def _server(text: str | None) -> End | None:
 def inspect(
     source_path: Input,
     form: InputForm = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tells what a file of traces holds, after checking it."""
+    """Check a file of traces and print its contents."""
     facts = _described(io.read(source_path, form))
     if as_json:
         print(json.dumps(facts))
@@ -180,45 +182,56 @@ def inspect(
 def split(
     source_path: Input,
     target: Annotated[
-        Path, typer.Argument(metavar="OUT.parquet", help="With re-splits OUT.0.parquet and so on.")
+        Path,
+        typer.Argument(
+            metavar="OUT.parquet", help="File to write. With --resplits: OUT.0.parquet and so on."
+        ),
     ],
     schedule: Annotated[
         str,
         typer.Option(
-            help="As `anabranch split --schedule`; batched and hywf are papers' own, with "
-            "--mode independent."
+            help="As in `anabranch split --schedule`. batched and hywf are from publications and "
+            "need --mode independent."
         ),
     ] = DEFAULT_SCHEDULE,
     every: Annotated[
         str | None,
-        typer.Option(help="Length of a run: 50p, ~50p, 50-70p, 100ms, ~100ms, 80-120ms, never."),
+        typer.Option(
+            help="Length of a run: 50p (packets), ~50p (mean), 50-70p, 100ms, ~100ms, 80-120ms, "
+            "never."
+        ),
     ] = None,
-    paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
+    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow, follow:20ms: an unaltered server sends where it was last reached from; "
-            "independent: a schedule for each direction, with a far end; together: one for both, "
-            "as no program has it. If not given, follow, or what the schedule needs."
+            help="follow or follow:20ms: an unmodified server answers on the path of the last "
+            "packet; independent: a schedule for each direction (far end); together: one for both, "
+            "which no program has. Default: follow, or the mode that the schedule needs."
         ),
     ] = None,
     draw: Annotated[
         str,
-        typer.Option(help="How long chances are kept: load, session:20 (loads), silence:1s."),
+        typer.Option(
+            help="When new probabilities are drawn: load (for each page load), session:20 (after "
+            "20 loads), silence:1s."
+        ),
     ] = "load",
     delay: Annotated[
         list[str] | None,
-        typer.Option(metavar="S|UP/DOWN", help="Seconds that a path adds, once for each path."),
+        typer.Option(
+            metavar="S|UP/DOWN", help="Additional delay in seconds. Give it once for each path."
+        ),
     ] = None,
-    resplits: Annotated[int, typer.Option(help="How many splits of each load.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     form: InputForm = None,
     replace: Replace = False,
 ) -> None:
-    """Splits traces over paths, as `anabranch split` would have.
+    """Split traces over paths with the scheduler of `anabranch split`.
 
-    The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p),
-    else the splitter's default.
+    Without --every the run length is that of the schedule (batched: 50-70p, hywf: ~20p), or the
+    splitter's default.
     """
     delays = tuple(map(parse_delay, delay or []))
     every = every or published_every(schedule) or DEFAULT_EVERY
@@ -228,7 +241,7 @@ def split(
     plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(
-            "OUT: its name has to end in .parquet; `convert` makes other formats", file=target
+            "OUT: its name must end in .parquet; `convert` makes other formats", file=target
         )
     single = resplits == 1
     targets = [target if single else target.with_suffix(f".{k}.parquet") for k in range(resplits)]

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from anabranch.metrics import Difference, Estimate
     from anabranch.results import Result
 
-File = Annotated[Path, typer.Argument(help="A result, with its predictions beside it.")]
+File = Annotated[Path, typer.Argument(help="A result; its predictions are in the same folder.")]
 
 
 def compare(
     first: File,
     second: File,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the intervals.")
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the interval.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compares the closed-world accuracy of two results on the loads that both tested.
+    """Compare the closed-world accuracy of two results on the loads that both tested.
 
-    The bootstrap draws the same pages for both, so that the interval of the difference is mostly
-    narrower than those of the two: of settings, attacks or designs tested on equal loads, it tells
-    which one is better where their own intervals overlap.
+    The bootstrap uses the same pages for both. So the interval of the difference is usually
+    narrower than those of the two results, and can show which one is better even if their own
+    intervals overlap.
     """
     from anabranch import metrics, results
 
@@ -54,22 +54,23 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
     for result, file in zip(pair, files, strict=True):
         if result.spec.world != "closed":
             raise TraceError(
-                "an open-world result: thresholds of its own decide what it recognises", file=file
+                "an open-world result: it has its own threshold, so it cannot be compared",
+                file=file,
             )
         if not len(result.outcomes):
             raise TraceError("a result without predictions", file=file)
     if pair[0].data != pair[1].data:
-        raise TraceError(f"of other data than {files[0]}", file=files[1])
+        raise TraceError(f"its data are not those of {files[0]}", file=files[1])
 
 
 def _show(found: Difference, pair: tuple[Result, Result]) -> None:
-    table = Table("", "accuracy", "95 % interval by page", "it alone", box=None)
+    table = Table("", "accuracy", "95 % interval by page", "only this one", box=None)
     rows = (("first", found.first, found.only_first), ("second", found.second, found.only_second))
     for name, estimate, alone in rows:
         table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")
     gain = found.gain
     points = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f} points"
-    table.add_row("second less first", f"{100 * gain.value:+.1f} points", points, "")
+    table.add_row("second minus first", f"{100 * gain.value:+.1f} points", points, "")
     for name, result in zip(("first", "second"), pair, strict=True):
         print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
     print(f"{found.loads} loads of {found.pages} pages that both tested")

@@ -109,9 +109,9 @@ def test_a_strangers_file_is_evaluated_beside_ours(data: Path, tmp_path: Path) -
         (line,) = (line for line in lines if line.split()[0] == each.spec.attack and "(" in line)
         assert f"{100 * accuracy['value']:.1f} ({100 * accuracy['low']:.1f}-" in line
     assert kept[0].metrics["accuracy"]["value"] > 0.5, "five times what guessing finds"
-    (first, second) = (line.strip() for line in lines if " less " in line)
-    assert first.startswith("bursts.py:Bursts less k-fp")
-    assert second.startswith("bursts.py:Bursts less size")
+    (first, second) = (line.strip() for line in lines if " minus " in line)
+    assert first.startswith("bursts.py:Bursts minus k-fp")
+    assert second.startswith("bursts.py:Bursts minus size")
     gain = kept[0].metrics["accuracy"]["value"] - kept[1].metrics["accuracy"]["value"]
     assert f"{100 * gain:+.1f}" in first
     shown = json.loads(lab("evaluate", data, *attacks, *options, "--json").stdout)
@@ -306,5 +306,5 @@ def test_settings_of_several_attacks_are_named(data: Path) -> None:
         done = lab("evaluate", data, *both, "--parameter", option)
         assert (done.returncode, done.stdout) == (2, "")
         assert problem in done.stderr
-    assert "one is given twice" in lab("evaluate", data, *both, *both).stderr
+    assert "one attack is given twice" in lab("evaluate", data, *both, *both).stderr
     assert replace(Spec(), attack="x.py:X").attack == "x.py:X", "not looked at before it runs"
