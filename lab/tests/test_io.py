@@ -438,7 +438,7 @@ def test_files_that_are_no_traces_are_told(tmp_path: Path) -> None:
             (tmp_path / name).write_text("")
         with pytest.raises(TraceError, match=problem):
             io.read(tmp_path / name)
-    with pytest.raises(TraceError, match="the folder for it does not exist"):
+    with pytest.raises(TraceError, match="its folder does not exist"):
         io.write(made(1), tmp_path / "none" / "a.parquet")
 
 

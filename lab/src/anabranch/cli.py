@@ -40,7 +40,7 @@ from anabranch.validate import TraceError, TraceWarning, source
 
 app = typer.Typer(
     name="anabranch-lab",
-    help="Measure what an observer of one path learns about a split session.",
+    help="Measure what the observer of one path learns from a split session.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -49,27 +49,16 @@ Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the
 
 Input = Annotated[Path, typer.Argument(metavar="IN", help="File or folder of traces to read.")]
 InputForm = Annotated[
-    Form | None,
-    typer.Option("--from", help="Format of IN. By default the name and content of IN decide."),
+    Form | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
 ]
-Label = Annotated[
-    str, typer.Option(help="Label (name of the page) for a capture, which has none of its own.")
-]
+Label = Annotated[str, typer.Option(help="Label for a capture, because captures have none.")]
 Unmonitored = Annotated[
-    bool,
-    typer.Option(
-        "--unmonitored",
-        help="Mark all loads of IN as unmonitored: pages that the attacker does not look for.",
-    ),
+    bool, typer.Option("--unmonitored", help="Mark all labels of IN as unmonitored.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace OUT if it exists.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace an older file.")]
 UnmonitoredY = Annotated[
     int | None,
-    typer.Option(
-        "--unmonitored-y",
-        metavar="Y",
-        help="Number in y that marks unmonitored pages in an npz file.",
-    ),
+    typer.Option("--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in npz."),
 ]
 
 
@@ -125,10 +114,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
-        ),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     del version
@@ -139,9 +125,7 @@ def convert(
     source_path: Input,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     form: InputForm = None,
-    to: Annotated[
-        Form | None, typer.Option(help="Format of OUT. By default the name of OUT decides.")
-    ] = None,
+    to: Annotated[Form | None, typer.Option(help="Format of OUT, if its name shows none.")] = None,
     label: Label = "",
     unmonitored: Unmonitored = False,
     unmonitored_y: UnmonitoredY = None,
@@ -149,8 +133,7 @@ def convert(
         str | None,
         typer.Option(
             metavar="ADDRESS:PORT",
-            help="Read only the packets from and to this server from captures. Packets to the "
-            "server are the upload.",
+            help="Use only packets of this server from captures. Packets to it are the uplink.",
         ),
     ] = None,
     allow_single: Annotated[
@@ -159,7 +142,7 @@ def convert(
     ] = False,
     replace: Replace = False,
 ) -> None:
-    """Converts traces from one format to another, after checking them."""
+    """Check traces and convert them to another format."""
     meaning = io.Meaning(label, not unmonitored, unmonitored_y, _server(server))
     traces = io.read(source_path, form, meaning)
     if not allow_single:
@@ -184,7 +167,7 @@ def inspect(
     form: InputForm = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tells what a file of traces holds, after checking it."""
+    """Check a file of traces and print its contents."""
     facts = _described(io.read(source_path, form))
     if as_json:
         print(json.dumps(facts))
@@ -201,56 +184,54 @@ def split(
     target: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT.parquet",
-            help="File to write. With --resplits above 1: OUT.0.parquet, OUT.1.parquet and so on.",
+            metavar="OUT.parquet", help="File to write. With --resplits: OUT.0.parquet and so on."
         ),
     ],
     schedule: Annotated[
         str,
         typer.Option(
-            help="Schedule, as for `anabranch split --schedule`. batched and hywf are schedules "
-            "of papers; they need --mode independent."
+            help="As in `anabranch split --schedule`. batched and hywf are from publications and "
+            "need --mode independent."
         ),
     ] = DEFAULT_SCHEDULE,
     every: Annotated[
         str | None,
         typer.Option(
-            help="Change the path after this many packets or this much time: 50p, ~50p, 50-70p, "
-            "100ms, ~100ms, 80-120ms, never."
+            help="Length of a run: 50p (packets), ~50p (mean), 50-70p, 100ms, ~100ms, 80-120ms, "
+            "never."
         ),
     ] = None,
     paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="How the server's packets are split. follow, follow:20ms: an unmodified server "
-            "answers on the path of the client's latest packet; independent: a far end "
-            "splits with its own schedule; together: one schedule for both directions, "
-            "which no program does. By default follow, or the mode that the schedule needs."
+            help="follow or follow:20ms: an unmodified server answers on the path of the last "
+            "packet; independent: a schedule for each direction (far end); together: one for both, "
+            "which no program has. Default: follow, or the mode that the schedule needs."
         ),
     ] = None,
     draw: Annotated[
         str,
         typer.Option(
-            help="Draw the probabilities of the paths again after: load (each load), session:20 "
-            "(20 loads), silence:1s (1 s without packets)."
+            help="When new probabilities are drawn: load (for each page load), session:20 (after "
+            "20 loads), silence:1s."
         ),
     ] = "load",
     delay: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="S|UP/DOWN", help="Delay of a path in seconds; give it once for each path."
+            metavar="S|UP/DOWN", help="Additional delay in seconds. Give it once for each path."
         ),
     ] = None,
-    resplits: Annotated[int, typer.Option(help="Number of times that each load is split.")] = 1,
+    resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     form: InputForm = None,
     replace: Replace = False,
 ) -> None:
-    """Splits traces over paths, as `anabranch split` would have.
+    """Split traces over paths with the scheduler of `anabranch split`.
 
-    The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p),
-    else the splitter's default.
+    Without --every the run length is that of the schedule (batched: 50-70p, hywf: ~20p), or the
+    splitter's default.
     """
     delays = tuple(map(parse_delay, delay or []))
     every = every or published_every(schedule) or DEFAULT_EVERY
@@ -258,7 +239,7 @@ def split(
     plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(
-            "OUT: the name must end in .parquet; use `convert` for other formats", file=target
+            "OUT: its name must end in .parquet; `convert` makes other formats", file=target
         )
     single = resplits == 1
     targets = [target if single else target.with_suffix(f".{k}.parquet") for k in range(resplits)]

@@ -54,97 +54,115 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     data: Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")],
     form: Annotated[
-        str | None, typer.Option("--from", help="Format of IN, if it does not show.")
+        str | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
     ] = None,
     unmonitored_y: Annotated[
         int | None,
-        typer.Option("--unmonitored-y", metavar="Y", help="Unmonitored pages in npz."),
+        typer.Option(
+            "--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in an npz file."
+        ),
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="As `split` has it; without one, traces stay whole.")
+        str | None, typer.Option(help="Schedule, as in `split`. Without it traces stay unsplit.")
     ] = None,
-    every: Annotated[str | None, typer.Option(help="Length of a run, as `split` has it.")] = None,
-    paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
+    every: Annotated[str | None, typer.Option(help="Length of a run, as in `split`.")] = None,
+    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow, follow:20ms: an unaltered server; independent: a far end; together: no "
-            "program. If not given, follow, or what the schedule or --path-defence needs."
+            help="follow or follow:20ms: an unmodified server; independent: a far end; together: "
+            "one schedule for both directions, which no program has. Default: follow, or the mode "
+            "that the schedule or --path-defence needs."
         ),
     ] = None,
     draw: Annotated[
-        str, typer.Option(help="Chances for each load, session:20 (loads) or silence:1s.")
+        str,
+        typer.Option(
+            help="When new probabilities are drawn: load (for each page load), session:20 (after "
+            "20 loads) or silence:1s."
+        ),
     ] = "load",
     delay: Annotated[
-        list[str] | None, typer.Option(metavar="S|UP/DOWN", help="As `split` has it.")
+        list[str] | None,
+        typer.Option(metavar="S|UP/DOWN", help="Delay of each path, as in `split`."),
     ] = None,
     defence: Annotated[
         str | None,
-        typer.Option(help="Padding before the split, as `defend` has it."),
+        typer.Option(help="Padding before the split, as in `defend`."),
     ] = None,
     path_defence: Annotated[
-        str | None, typer.Option(help="Padding of each path by itself, behind the split.")
+        str | None, typer.Option(help="Padding of each path, after the split.")
     ] = None,
     observer: Annotated[
         str,
         typer.Option(
-            help="random, largest, any (one on each path; a load is lost if one names it), merged "
-            "(all paths) or merged:K; each maybe +counter, the first two maybe +earlier (with "
-            "--draw session:N)."
+            help="What the attack sees: random (one path), largest (the path with most packets), "
+            "any (an attack on each path; one that names the page is enough), merged (all paths) "
+            "or merged:K (K paths). Append +counter for an unencrypted counter, and to the first "
+            "two +earlier for earlier loads (with --draw session:N)."
         ),
     ] = "random",
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, minirocket (in "
-            "results: rocket), forest or size; FILE.py:Class; or a name of an installed package. "
-            "Given several times, the first is compared with each other one, load by load. k-fp "
-            "if not given."
+            help="Attack: k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, minirocket (in "
+            "results: rocket), forest or size; FILE.py:Class; or a name from an installed package. "
+            "Repeat it to compare the first attack with each other one on the same loads. "
+            "Default: k-fp."
         ),
     ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[ATTACK.]NAME=VALUE", help="Of the attack; of which one, if there are several."
+            metavar="[ATTACK.]NAME=VALUE",
+            help="Parameter of the attack. With several attacks, name the attack.",
         ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="honest, or paper: what the CoMPS evaluation did.")
+        str, typer.Option(help="honest; or paper: as in the CoMPS paper.")
     ] = "honest",
-    folds: Annotated[int, typer.Option(help="Of the paper's protocol, 1 to 10.")] = 1,
-    world: Annotated[str, typer.Option(help="closed or open.")] = "closed",
-    pages: Annotated[int | None, typer.Option(help="Pages used.")] = None,
-    monitored: Annotated[int | None, typer.Option(help="Of these monitored, if open.")] = None,
-    loads: Annotated[int | None, typer.Option(help="Loads a page that train.")] = None,
-    validation_loads: Annotated[int | None, typer.Option(help="Loads a page that choose.")] = None,
-    test_loads: Annotated[int | None, typer.Option(help="Loads a page that test.")] = None,
-    test_run: Annotated[int | None, typer.Option(help="The run that tests.")] = None,
-    validation_run: Annotated[int | None, typer.Option(help="The run that chooses.")] = None,
-    resplits: Annotated[int, typer.Option(help="Splits of each training load.")] = 1,
-    merged: Annotated[bool, typer.Option("--merged", help="Whole traces train too.")] = False,
+    folds: Annotated[int, typer.Option(help="Folds of the paper's protocol, 1 to 10.")] = 1,
+    world: Annotated[str, typer.Option(help="closed (all pages known) or open.")] = "closed",
+    pages: Annotated[int | None, typer.Option(help="Number of pages. Default: all.")] = None,
+    monitored: Annotated[
+        int | None, typer.Option(help="Monitored pages, in an open world.")
+    ] = None,
+    loads: Annotated[int | None, typer.Option(help="Training loads of each page.")] = None,
+    validation_loads: Annotated[
+        int | None, typer.Option(help="Validation loads of each page.")
+    ] = None,
+    test_loads: Annotated[int | None, typer.Option(help="Test loads of each page.")] = None,
+    test_run: Annotated[int | None, typer.Option(help="Run for the test.")] = None,
+    validation_run: Annotated[int | None, typer.Option(help="Run for validation.")] = None,
+    resplits: Annotated[int, typer.Option(help="Number of splits of each training load.")] = 1,
+    merged: Annotated[bool, typer.Option("--merged", help="Train on unsplit traces too.")] = False,
     train_on: Annotated[
         str | None,
         typer.Option(
             metavar="unsplit|FILE",
-            help="An attacker who does not know: trained on whole loads, or on other traces of the "
-            "same pages, and tested on IN.",
+            help="Train an attack that does not know of the split: on unsplit loads, or on the "
+            "traces of FILE of the same pages. Test it on IN.",
         ),
     ] = None,
-    r: Annotated[float, typer.Option(help="Unmonitored loads to a monitored one.")] = 20.0,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+    r: Annotated[float, typer.Option(help="Unmonitored loads for each monitored one.")] = 20.0,
+    bootstrap: Annotated[int, typer.Option(help="Number of resamples for the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Keeps the result; predictions in FILE.parquet. Of several attacks FILE.0.json "
-            "and so on.",
+            help="Write the result to FILE.json and the predictions to FILE.parquet. With several "
+            "attacks: FILE.0.json and so on.",
         ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Let --out replace a result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let --out replace an older result.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as one JSON object.")
+    ] = False,
 ) -> None:
-    """Trains an attack on what an observer sees, and measures what it finds out."""
+    """Train an attack on the packets that an observer sees, and print how many loads it names."""
     settings = {key: value for key, value in locals().items() if key not in _NOT_SETTINGS}
     with one_line():
         from anabranch import evaluate as lab
@@ -217,7 +235,7 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
     given = _parameters(parameters)
     names = [name_of(each) for each in attacks]
     if len(set(names)) < len(names):
-        raise TraceError("--attack: one is given twice")
+        raise TraceError("--attack: one attack is given twice")
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in given.items():
         of, dot, short = key.rpartition(".")
@@ -247,30 +265,35 @@ def _several(found: list[Result]) -> dict[str, Any]:
 
 
 def sweep(
-    listing: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to evaluate.")],
+    listing: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="List of evaluations.")],
     data: Annotated[
         Path | None,
-        typer.Option(metavar="IN", help="Traces of the runs that do not say, from this folder."),
+        typer.Option(
+            metavar="IN", help="Traces for entries that name none; relative to the current folder."
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Of results; SPEC.results if not given."),
+        typer.Option("--out", metavar="FOLDER", help="Folder for results. Default: SPEC.results."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Units at a time, memory allowing; one a processor if not given."),
+        typer.Option(
+            help="Evaluations at a time, as far as memory allows. Default: one for each processor."
+        ),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local (processes of this machine) or ray (a cluster).")
+        str, typer.Option(help="local: processes of this machine; ray: a cluster.")
     ] = "local",
     known: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.jsonl", help="What `report --numbers` kept: these are not done again."
+            metavar="FILE.jsonl",
+            help="Skip evaluations whose numbers `report --numbers` has written to this file.",
         ),
     ] = None,
 ) -> None:
-    """Evaluates all that a file lists; started again, it goes on where it was stopped."""
+    """Run all evaluations of a list. Started again, it continues where it stopped."""
     with one_line():
         from anabranch import results
         from anabranch import sweep as lab
@@ -332,7 +355,7 @@ def one_line() -> Iterator[None]:
     except ERRORS as error:
         raise TraceError(str(error)) from error
     except MemoryError as error:
-        raise TraceError(f"there is not enough memory for that: {error}") from error
+        raise TraceError(f"not enough memory: {error}") from error
 
 
 def _delays(texts: list[str]) -> list[Any]:
@@ -368,15 +391,15 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
     rows = out.with_suffix(".parquet")
     with source(out):
         if not out.parent.is_dir():
-            raise TraceError("the folder that it should stand in does not exist")
+            raise TraceError("its folder does not exist")
         for file in (out, rows):
             if file.is_dir() or not os.access(out.parent, os.W_OK):
-                raise TraceError("nothing can be written there", file=file)
+                raise TraceError("cannot be written", file=file)
             io.refuse_source(file, data, form)
         if rows.exists() and not out.exists():
-            raise TraceError("--out: predictions would replace a file not theirs", file=rows)
+            raise TraceError("--out: predictions would replace a file of another kind", file=rows)
         if out.exists() and not replace:
-            raise TraceError("--out: it exists: choose another place, or add --replace", file=out)
+            raise TraceError("--out: it exists: choose another name, or add --replace", file=out)
 
 
 class _EachMinute:

@@ -18,28 +18,23 @@ if TYPE_CHECKING:
     from anabranch.metrics import Difference, Estimate
     from anabranch.results import Result
 
-File = Annotated[
-    Path,
-    typer.Argument(help="File of a result; its file of predictions must be in the same folder."),
-]
+File = Annotated[Path, typer.Argument(help="A result; its predictions are in the same folder.")]
 
 
 def compare(
     first: File,
     second: File,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the intervals.")
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the interval.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap resamples.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as one JSON object.")
-    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compares the closed-world accuracy of two results on the loads that both tested.
+    """Compare the closed-world accuracy of two results on the loads that both tested.
 
-    The bootstrap draws the same pages for both, so that the interval of the difference is mostly
-    narrower than those of the two: of settings, attacks or designs tested on equal loads, it tells
-    which one is better where their own intervals overlap.
+    The bootstrap uses the same pages for both. So the interval of the difference is usually
+    narrower than those of the two results, and can show which one is better even if their own
+    intervals overlap.
     """
     from anabranch import metrics, results
 
@@ -59,8 +54,7 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
     for result, file in zip(pair, files, strict=True):
         if result.spec.world != "closed":
             raise TraceError(
-                "an open-world result cannot be compared, because its thresholds decide "
-                "what it recognises: give closed-world results",
+                "an open-world result: it has its own threshold, so it cannot be compared",
                 file=file,
             )
         if not len(result.outcomes):
@@ -68,10 +62,7 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
                 "a result without predictions cannot be compared: evaluate it again", file=file
             )
     if pair[0].data != pair[1].data:
-        raise TraceError(
-            f"it is a result of other data than {files[0]}: give results of the same data",
-            file=files[1],
-        )
+        raise TraceError(f"its data are not those of {files[0]}", file=files[1])
 
 
 def _show(found: Difference, pair: tuple[Result, Result]) -> None:

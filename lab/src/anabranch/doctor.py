@@ -52,32 +52,27 @@ class Estimate:
 def doctor(
     listing: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="SPEC.toml", help="List of a sweep (.toml), whose time and memory to estimate."
-        ),
+        typer.Argument(metavar="SPEC.toml", help="Predict memory and time of this sweep."),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="IN", help="Folder of traces for entries of the list that name no data."
+            metavar="IN", help="Traces for entries that name none; relative to the current folder."
         ),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(min=0.0, max=3600.0, help="Approximate time for which each attack is tried."),
+        float, typer.Option(min=0.0, max=3600.0, help="Try each attack for about this time.")
     ] = 20.0,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Number of units that run at the same time. By default one per processor."
-        ),
+        typer.Option(min=1, help="Evaluations at a time. Default: one for each processor."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tells what is installed, what is missing, and what a sweep would need in memory and time.
+    """Print what is installed and what is missing, and predict memory and time of a sweep.
 
-    Times come from trials of each attack on few loads; they and the real ones have been within a
-    factor of 3. Nothing is kept.
+    The prediction comes from a trial of each attack on few loads. Measured times were within a
+    factor of 3 of it. Nothing is stored.
     """
     found = installed() | {"machine": machine()}
     if listing is not None:
@@ -140,7 +135,9 @@ def _advice(platforms: set[str]) -> str | None:
     if pinned:
         return f"JAX_PLATFORMS={pinned} is set: unset it to let JAX use other devices"
     if shutil.which("nvidia-smi"):
-        return "this JAX has no plugin for the NVIDIA GPU: pip install 'jax[cuda12]'"
+        return (
+            "this JAX has no plugin for the NVIDIA GPU of this machine: pip install 'jax[cuda12]'"
+        )
     return None
 
 
@@ -240,20 +237,20 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_sweep(told: dict[str, Any]) -> None:
-    table = Table("unit", "memory", "time", "from trials of", box=None)
+    table = Table("evaluation", "memory", "time", "from trials of", box=None)
     for each in told["units"]:
         time = "-" if each["seconds"] is None else duration(each["seconds"])
         table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
     Console(highlight=False).print(table)
-    print(f"all units one after another: {duration(told['seconds'])}", end="; ")
-    print(f"{told['at_once']} at a time, as many as fit in memory, at best: "
+    print(f"one at a time: {duration(told['seconds'])}", end="; ")
+    print(f"{told['at_once']} at a time, if memory allows, at best: "
           f"{duration(told['seconds_at_best'])}")  # fmt: skip
     print(
-        f"Times are estimates with a factor of {told['factor']:g} (MiniRocket: 5, because one of "
-        "three trials took five times as long as estimated), on a machine as busy as now. Each "
-        "attack was tried on few loads; its time was scaled by samples, and for networks also "
-        "by epochs (a network that stops early takes less). Memory is an upper bound, by "
-        "packets and samples; the memory of an attack from another package is unknown."
+        f"Times are right within a factor of {told['factor']:g} (MiniRocket: 5, because one of "
+        "three trials took five times as long as predicted), on a machine as busy as now. Each "
+        "attack was tried on few loads. The prediction grows with the samples, and for neural "
+        "networks with the epochs (one that stops early takes less). Memory is an upper limit by "
+        "packets and samples; the memory of an attack from another package is not known."
     )
 
 

@@ -50,16 +50,16 @@ def show_several(found: Sequence[Result]) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     _show_pairs(found)
     if found[0].spec.world == "closed":
-        print(f"guessing among {found[0].facts['pages']} pages has an accuracy of "
+        print(f"guessing one of {found[0].facts['pages']} pages is right for "
               f"{1 / found[0].facts['pages']:.1%}")  # fmt: skip
 
 
 def _show_pairs(found: Sequence[Result]) -> None:
     compared = pairs(found)
     if not compared:
-        print("not compared load by load: that needs closed-world results of the honest protocol")
+        print("only closed-world results of the honest protocol are compared load by load")
         return
-    table = Table("on equal loads", "points", "95 % interval by page", "it alone", box=None)
+    table = Table("on equal loads", "points", "95 % interval by page", "only this one", box=None)
     for first, other, each in compared:
         gain = each.gain
         table.add_row(
@@ -112,10 +112,10 @@ def show(result: Result) -> None:
     Console().print(table)
     if result.spec.world == "closed":
         pages = result.facts["pages"]
-        print(f"guessing among {pages} pages has an accuracy of {1 / pages:.1%}")
+        print(f"guessing one of {pages} pages is right for {1 / pages:.1%}")
     unseen = result.metrics["unseen"]
     print(f"{len(result.outcomes)} predictions, {unseen} of them without any packet", end="; ")
-    print(f"took {result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of CPU time")
+    print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of processor time")
     for fold in result.facts["folds"]:
         if fold["overhead"] is not None:
             print(_cost(fold["overhead"]))

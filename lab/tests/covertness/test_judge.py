@@ -73,15 +73,15 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert areas["nosteg", "all", "site", 100] is None
     assert all(each.rate is None for each in found.told)  # 96 negatives
     said = page.findings(found)
-    assert said[0].startswith("**nosteg: caught.** Area one connection, ")
-    assert "; 100 connections, too few; totals of a session, " in said[0]
-    (hit,) = (line for line in said if line.startswith("nosteg: 'fully encrypted' hits "))
-    assert hit.endswith(" of 48, as expected.")
-    assert "No fixed detector hits a connection of the browser." in said
+    assert said[0].startswith("**nosteg: recognised.** Area for one connection ")
+    assert "; 100 connections too few; totals of a session " in said[0]
+    (hit,) = (line for line in said if line.startswith("nosteg: 'fully encrypted' matches "))
+    assert hit.endswith(" of 48, as it must.")
+    assert "No fixed detector matches a connection of the browser." in said
     text = page.document(found, "a command")
-    assert text.index("What is caught") < text.index("Controls") < text.index("Fixed detectors")
+    assert text.index("Recognised classes") < text.index("Controls") < text.index("Fixed detectors")
     assert "| nosteg | 100 connections | 48/96 | too few |" in text
-    assert "| fewer than 10,000 negatives |" in text
+    assert "| too few negatives (needs 10,000) |" in text
 
 
 def test_requests_are_of_the_browser_as_one_and_of_every_other_class_in_clear(
@@ -121,23 +121,23 @@ def test_a_set_up_that_leaks_and_a_broken_detector_are_said_first(tmp_path: Path
         manifest.read(folder(tmp_path, {"real-a": False, "real-b": True, "obfs4": False}))
     )
     said = page.findings(judge.judge(groups, 50, 1))
-    assert said[0].startswith("**The set-up leaks**")
+    assert said[0].startswith("**The measurement has a fault**")
     broken = [line for line in said if line.startswith("**The detector 'fully encrypted' is")]
     assert len(broken) == 1
     assert "0 of 48 connections of obfs4" in broken[0]
-    assert said.index(broken[0]) < min(said.index(line) for line in said if "caught." in line)
+    assert said.index(broken[0]) < min(said.index(line) for line in said if "recognised." in line)
     assert any(line.startswith("**False alarms**: real-b: 'fully") for line in said)
-    assert not any("not distinguished from itself" in line for line in said)
+    assert not any("No forest distinguishes" in line for line in said)
 
 
 @pytest.mark.parametrize(
     ("area", "said"),
     [
-        (Estimate(0.7, 0.51, 0.8), "**The set-up leaks**"),
+        (Estimate(0.7, 0.51, 0.8), "**The measurement has a fault**"),
         (Estimate(0.3, 0.2, 0.49), "**The control fails**"),
         (
             Estimate(0.6, 0.5, 0.7),
-            "The browser is not distinguished from itself: 0.5 lies within each of",
+            "No forest distinguishes the browser from itself: .5 lies within each of",
         ),
     ],
 )
@@ -153,8 +153,8 @@ def test_tls_that_is_not_found_within_tls_is_a_broken_detector(tmp_path: Path) -
     at = folder(tmp_path, REAL | {"webtunnel": True})
     said = page.findings(judge.judge(judge.collect(manifest.read(at)), 20, 1))
     (broken,) = (line for line in said if line.startswith("**The detector 'TLS in TLS' is"))
-    assert "it hits 0 of 48 connections of webtunnel" in broken
-    assert said.index(broken) < min(said.index(line) for line in said if "caught." in line)
+    assert "it matches 0 of 48 connections of webtunnel" in broken
+    assert said.index(broken) < min(said.index(line) for line in said if "recognised." in line)
 
 
 def test_names_do_not_break_a_row(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_names_do_not_break_a_row(tmp_path: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| http-a")]
     assert len(rows) > 10
     assert all(row.startswith(r"| http-a\|b\*c |") for row in rows)
-    assert r"**http-a\|b\*c: caught.**" in text
+    assert r"**http-a\|b\*c: recognised.**" in text
     assert "first packets of HTTP: **missed**" in text
 
 

@@ -93,4 +93,4 @@ def test_the_page_has_a_row_of_each_class_or_says_that_there_is_none() -> None:
     assert rows == [f"| http-a | 1 / 2 / 3 / 1,234 / 5,678{rest}", f"| http-a | –{rest}"]
     assert "No class has" not in text
     text = page.document(Judgement({}, [], [], [], []), "a command")
-    assert "\n## Requests\n\nNo class has requests of HTTP in clear.\n" in text
+    assert "\n## Requests\n\nNo class has unencrypted HTTP requests.\n" in text

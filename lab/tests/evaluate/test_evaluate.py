@@ -320,7 +320,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     done = lab("evaluate", data, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "accuracy" in done.stdout
-    assert "guessing among 10 pages has an accuracy of 10.0%" in done.stdout
+    assert "guessing one of 10 pages is right for 10.0%" in done.stdout
     kept = results.load(out)
     assert kept.spec.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
@@ -414,9 +414,9 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     for name, problem in [
         ("no/out.json", "does not exist"),
         ("out.txt", "ends in .json"),
-        ("folder.json", "nothing can be written there"),
+        ("folder.json", "cannot be written"),
         (f"{'x' * 300}.json", "File name too long"),
-        ("rows.json", "rows.parquet: nothing can be written there"),
+        ("rows.json", "rows.parquet: cannot be written"),
         ("lost.json", "lost.parquet: --out: predictions would replace a file"),
     ]:
         assert problem in told(data, "--out", tmp_path / name)

@@ -306,5 +306,5 @@ def test_settings_of_several_attacks_are_named(data: Path) -> None:
         done = lab("evaluate", data, *both, "--parameter", option)
         assert (done.returncode, done.stdout) == (2, "")
         assert problem in done.stderr
-    assert "one is given twice" in lab("evaluate", data, *both, *both).stderr
+    assert "one attack is given twice" in lab("evaluate", data, *both, *both).stderr
     assert replace(Spec(), attack="x.py:X").attack == "x.py:X", "not looked at before it runs"

@@ -38,7 +38,7 @@ def test_results_are_found_by_their_settings(folder: Path) -> None:
 def test_intervals_are_said_to_hold_for_the_trainings_that_there_are(tmp_path: Path) -> None:
     one, two = result(0.9), result(0.9, seed=1)
     for number, (results, said) in enumerate(
-        [([two], "by another training: all that is here has seed 1"), ([one, two], "see the seeds")]
+        [([two], "another training (all results have seed 1)"), ([one, two], "compare the seeds")]
     ):
         found = Collection.read([save_all(results, tmp_path / f"{number}")])
         assert any(said in text for text in said_of(found))
@@ -105,9 +105,9 @@ def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
         assert not Setting.of(other).like(comparison.WR)
     late = Setting.of(Spec(**WR | {"mode": "follow:60ms", "draw": "session:20"}))
     assert not late.like(comparison.WR)
-    assert str(late) == "WR 50p × 3 (the server follows 60ms late; chances for 20 loads)"
-    assert str(Setting.of(Spec(**WR | {"mode": "follow", "draw": "silence:1s"}))) == (
-        "WR 50p × 3 (the server follows; chances anew after 1s)"
+    assert str(late) == "WR 50p × 3 (the server follows 60ms late; probabilities kept for 20 loads)"
+    assert str(Setting.of(Spec(mode="follow", draw="silence:1s", **WR))) == (
+        "WR 50p × 3 (the server follows; new probabilities after 1s)"
     )
 
 
@@ -199,7 +199,7 @@ def test_competing_designs_stand_together(folder: Path) -> None:
 
 def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> None:
     found = Collection.read([folder])
-    honest = "By the honest protocol: The false-positive rate is estimated from 5 unmonitored pages"
+    honest = "With the honest protocol: The false-positive rate rests on 5 unmonitored pages"
     assert any(text.startswith(honest) for text in said_of(found))
 
 
@@ -223,7 +223,7 @@ def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:
     behind = save_all([result(0.2, **WR), result(0.5, attack="rf", **WR)], tmp_path / "b")
     told = [
         any(
-            "k-FP does better than RF on 1 of 1" in text
+            "k-FP recognises more than RF on 1 of 1" in text
             for text in said_of(Collection.read([each]))
         )
         for each in (ahead, behind)
@@ -236,25 +236,25 @@ def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
     said = said_of(Collection.read([one], paper=True))
     assert any("RF was not run on any defended setting" in text for text in said)
     assert any("1 of 10 defended settings measured, 9 not run" in text for text in said)
-    assert any("Undefended, RF was not run" in text for text in said)
-    assert not any("floor of 95 % that tells" in text for text in said)
+    assert any("RF was not run without a defence" in text for text in said)
+    assert not any("that we expect of a working attack" in text for text in said)
     given = said_of(Collection.read([one]))
-    assert any("1 of 1 defended settings measured. With" in text for text in given)
+    assert any("1 of 1 defended settings measured. Settings" in text for text in given)
     assert not any("not run" in text for text in given)
 
 
 def test_a_setting_is_below_a_limit_only_with_its_whole_interval(tmp_path: Path) -> None:
     results_of_one = [result(0.02, **WR), result(0.4, seed=1, **WR)]
     found = Collection.read([save_all(results_of_one, tmp_path / "a")])
-    (said,) = (text for text in said_of(found) if text.startswith("k-FP, one path at random:"))
+    (said,) = (text for text in said_of(found) if text.startswith("k-FP, a random path:"))
     assert "below 10 %: none; below 20 %: none" in said
     assert "seed 1" in said  # the strongest of both
 
 
 def test_the_floor_is_judged_in_a_full_design_alone(tmp_path: Path) -> None:
     cases = [
-        (result(1.0, attack="rf"), "that tells a working attack is reached"),
-        (result(0.5, attack="rf"), "is NOT reached"),
+        (result(1.0, attack="rf"), "It reaches the 95 % that we expect of a working attack"),
+        (result(0.5, attack="rf"), "does NOT reach"),
         (result(1.0, attack="rf", loads=40), "was not run"),
     ]
     for number, (found, expected) in enumerate(cases):
@@ -293,7 +293,7 @@ def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
         result(0.2, **reduced, **WR),
     ]
     told = said_of(Collection.read([save_all(found, tmp_path)]))
-    (said,) = (text for text in told if "these recognise less than" in text)
+    (said,) = (text for text in told if "these attacks recognise less than" in text)
     assert "30 epochs" in said
     assert "9 epochs" not in said
 
@@ -315,8 +315,8 @@ def test_a_number_and_its_twin_with_the_counter_stand_side_by_side(tmp_path: Pat
     ]
     setting = "WR:4 100 ms × 3"
     assert rows == [
-        [setting, "forest", "the largest path", [bare], [counted]],
-        [setting, "forest", "one path at random", [at_random], NOT_RUN],
+        [setting, "forest", "the fullest path", [bare], [counted]],
+        [setting, "forest", "a random path", [at_random], NOT_RUN],
     ]
     rests, only = counter.findings(collection)
     assert "RFC 9001" in rests
@@ -331,9 +331,9 @@ def test_a_sweep_of_another_observer_has_its_tables_by_that_one(tmp_path: Path) 
     found = Collection.read([save_all(fullest, tmp_path / "a")])
     assert found.rule == "largest"
     table = beyond.closed_world(found)
-    assert table.note.startswith("Observer: the largest path; honest protocol")
+    assert table.note.startswith("Observer: the fullest path; honest protocol")
     assert table.rows
-    assert any(text.startswith("k-FP, the largest path: 1 of 1") for text in said_of(found))
+    assert any(text.startswith("k-FP, the fullest path: 1 of 1") for text in said_of(found))
     mixed = Collection.read([save_all([*fullest, result(0.1, **WR)], tmp_path / "b")])
     assert mixed.rule == "random"
 

@@ -45,7 +45,7 @@ def test_the_page_holds_the_numbers_of_the_results(folder: Path, tmp_path: Path)
                 value, low, high = (f"{100 * rate:.1f}" for rate in rates if rate is not None)
                 assert re.search(rf"{value} %\s+{low}–{high}", text), (file, name)
                 assert f"{value} % ({low}–{high})" in tables, (file, name)
-    for word in ("simulated", "machine time", "24.0 s of processors", "some.results --out out"):
+    for word in ("simulated", "machine time", "24.0 s of processor time", "some.results --out out"):
         assert word in text
         assert word.replace("_", r"\_") in tables
 
@@ -159,8 +159,8 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([empty, other], "empty: holds no results"),
         ([other], "x.json: not a result of format"),
         ([torn], "0000.parquet: not a readable file of predictions"),
-        ([tmp_path / "one", "--numbers", tmp_path / "one" / "0000.json"], "to end in .jsonl"),
-        ([tmp_path / "one", "--markdown", tmp_path / "a.txt"], "a.txt: --markdown: its name has"),
+        ([tmp_path / "one", "--numbers", tmp_path / "one" / "0000.json"], "must end in .jsonl"),
+        ([tmp_path / "one", "--markdown", tmp_path / "a.txt"], "a.txt: --markdown: its name must"),
         ([tmp_path / "none.jsonl"], "none.jsonl: No such file"),
         ([tmp_path / "no.jsonl"], "no.jsonl: holds no results"),
         ([tmp_path / "json.jsonl"], "json.jsonl: line 1: not a result"),
@@ -188,12 +188,12 @@ def test_what_cannot_be_written_is_named_and_nothing_is(built: page.Page, tmp_pa
     out = tmp_path / "out"
     before = sorted(tmp_path.rglob("*"))
     for folder, target, problem in [
-        (tmp_path / "no" / "out", None, "out: the folder that it should stand in"),
+        (tmp_path / "no" / "out", None, "out: its folder does not exist"),
         (tmp_path / "file", None, "file: is a file"),
         (tmp_path / "taken", None, r"report\.html: is a folder"),
         (Path("/proc/report"), None, "/proc/report: "),  # not even root makes anything there
         (out, by_hand, r"doc\.md: has no place for a report"),
-        (out, tmp_path / "no" / "doc.md", r"doc\.md: the folder"),
+        (out, tmp_path / "no" / "doc.md", r"doc\.md: its folder"),
         (out, out / "figure-7.svg", r"figure-7\.svg: two parts of the report"),
     ]:
         with pytest.raises(TraceError, match=problem):

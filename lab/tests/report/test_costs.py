@@ -114,11 +114,10 @@ def test_ours_is_below_where_its_whole_interval_is(
     (row,) = table.rows
     assert row[-1].text == verdict
     (said,) = list(costs.findings(collected(found, tmp_path / "b")))[2:]
-    less = "the best split is recognised less than 1 of 1 defence of padding and shaping"
-    none = "no split is recognised less than 1 defence of padding and shaping"
-    assert (less if verdict == costs.BELOW else none) in said
+    beaten = "recognised less than 1 of" if verdict == costs.BELOW else "less than none of"
+    assert f"{beaten} 1 defence" in said
     beside = f"FRONT {100 * theirs:.1f} % ({100 * theirs - 3:.1f}–{100 * theirs + 3:.1f})"
-    assert (f"{verdict.capitalize()}: {beside} beside UR 50 ms × 3" in said) == (
+    assert (f"{verdict.capitalize()}: {beside}, compared with UR 50 ms × 3" in said) == (
         verdict != costs.BELOW
     )
     assert ("(FRONT)" in said) == (verdict == costs.BELOW)
@@ -197,7 +196,7 @@ def test_what_most_settings_were_attacked_by_judges(tmp_path: Path) -> None:
     assert found_by == {"UR 20 ms × 3": ("rf", 0), "UR 50 ms × 3": ("rocket", 1)}
     assert sorted(map(str, panel.left)) == ["UR 100 ms × 3", "maybenot:interspace"]
     *_, said = costs.findings(collected(found, tmp_path / "b"))
-    assert "Not judged by all of these: " in said
+    assert "Not tested with all of these attacks: " in said
     assert "UR 100 ms × 3" in said
     front, _ = costs.tables([panel])
     (row,) = (each for each in front.rows if each[1].text == "UR 20 ms × 3")

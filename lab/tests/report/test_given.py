@@ -63,7 +63,7 @@ def test_every_result_that_is_given_is_shown(tmp_path: Path) -> None:
     assert len(tables["open-world"].rows) == sum(each.spec.world == "open" for each in found)
     assert {"figure-open-world", "figure-open-world-paper"} <= {each.key for each in made.figures}
     (drawn,) = (each.svg for each in made.figures if each.key == "figure-open-world")
-    assert "the largest path" in drawn
+    assert "the fullest path" in drawn
     third = [" ".join(cell.text for cell in row) for row in tables["table-3"].rows]
     assert len(third) == 2, "what both have, from either"
     assert all("DF" in row for row in third)
@@ -123,7 +123,7 @@ def test_accuracy_is_drawn_with_its_interval(tmp_path: Path) -> None:
     (dots,) = axes.containers
     assert dots[0].get_xdata().tolist() == pytest.approx(values)
     labels = [text.get_text() for text in axes.get_yticklabels()]
-    assert labels[1].startswith("RF: WR 50p × 3, one path")
+    assert labels[1].startswith("RF: WR 50p × 3, a random path")
     again = plot.accuracy(found[:1], axes, label=lambda each: each.spec.attack, color="red")
     assert again is axes
     cast("Figure", axes.figure).savefig(tmp_path / "a.pdf")
@@ -173,7 +173,7 @@ def test_each_number_stands_beside_what_the_size_tells(tmp_path: Path) -> None:
     table = of_key(built([*found, elsewhere], tmp_path / "a"), "sizes")
     assert table is not None
     (row,) = table.rows
-    setting = ["WR:4 100 ms × 2", "MiniRocket + LDA", "the largest path"]
+    setting = ["WR:4 100 ms × 2", "MiniRocket + LDA", "the fullest path"]
     assert [cell.text for cell in row[:3]] == setting
     texts = [[value.text for value in cell.values] for cell in row[3:]]
     wanted = [percent(each.metrics["accuracy"]["value"]) for each in (*found[:2], elsewhere)]
@@ -214,15 +214,15 @@ def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     text = " ".join(plain_text(out / "report.html").split())
     assert "--planned sweep.toml" in text
-    assert "2 of 4 planned evaluations are done; not run: WR:4 20 ms × 2." in text
-    assert "Least: WR:4 100 ms × 2 by MiniRocket + LDA" in text
+    assert "2 of 4 planned evaluations are complete; not run: WR:4 20 ms × 2." in text
+    assert "Lowest: WR:4 100 ms × 2, MiniRocket + LDA" in text
     # The twin: all that is planned is there.
     other = {**FOUR, "every": "20ms"}
     more = [result(0.3, **other, **seen, attack=name) for name in ("rocket", "size")]
     save_all([*found, *more], folder)
     assert lab(folder, "--out", out, "--planned", sweep).returncode == 0
     text = " ".join(plain_text(out / "report.html").split())
-    assert "4 of 4 planned evaluations are done." in text
+    assert "4 of 4 planned evaluations are complete." in text
     assert "; not run" not in text
     (tmp_path / "bad.toml").write_text("[common]\nattacks = 3\n")
     failed = lab(folder, "--out", out, "--planned", tmp_path / "bad.toml")

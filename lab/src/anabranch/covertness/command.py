@@ -1,4 +1,4 @@
-"""`anabranch-lab covertness`: how well a transport's connections are told from a browser's."""
+"""`anabranch-lab covertness`: how well classifiers distinguish a transport from a browser."""
 
 from __future__ import annotations
 
@@ -19,53 +19,36 @@ if TYPE_CHECKING:
 def covertness(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Folder with captures, and with manifest.jsonl, which lists them.",
-        ),
+        typer.Argument(metavar="FOLDER", help="Captures, and manifest.jsonl, which lists them."),
     ],
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown",
-            metavar="FILE.md",
-            help="Write the page into FILE.md, between its two comment lines.",
+            "--markdown", metavar="FILE.md", help="Write the page between marks in FILE.md."
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write all numbers to this file as JSON; an existing file is replaced.",
-        ),
+        Path | None, typer.Option(metavar="FILE.json", help="Write all numbers. Replaces the file.")
     ] = None,
     bootstrap: Annotated[
-        int,
-        typer.Option(
-            min=1, max=MOST_RESAMPLES, help="Number of resamples of the sites, for the intervals."
-        ),
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples of the sites.")
     ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     detectors: Annotated[
-        bool,
-        typer.Option(
-            "--detectors",
-            help="Run only the fixed detectors. They need no captures of the browser.",
-        ),
+        bool, typer.Option("--detectors", help="Run only the fixed detectors, without a browser.")
     ] = False,
 ) -> None:
-    """Judges captures of a transport beside a browser's: fixed detectors, distances, a forest.
+    """Test whether captures of a transport can be distinguished from a browser's.
 
-    The classes real-a and real-b are the browser's, made twice alike: if they are told from each
-    other, the set-up leaks. docs/guide/camouflage.md says how captures are made.
+    The tests are fixed detectors, distances and a random forest. The classes real-a and real-b are
+    two equal sets of the browser's captures: if the forest distinguishes them, the measurement
+    itself has a fault. docs/guide/camouflage.md describes how captures are made.
     """
     for option, file, ending in (("markdown", document, ".md"), ("out", out, ".json")):
         if file is not None and file.suffix != ending:
-            raise TraceError(f"--{option}: the name must end in {ending}", file=file)
+            raise TraceError(f"--{option}: its name must end in {ending}", file=file)
     if detectors and document is not None:
-        raise TraceError(
-            "--detectors and --markdown exclude each other: the fixed detectors alone make no page"
-        )
+        raise TraceError("--detectors: it makes no page; leave out --markdown")
     from anabranch.commands import one_line, progress
     from anabranch.covertness import judge, manifest, page
 

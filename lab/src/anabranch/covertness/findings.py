@@ -27,12 +27,12 @@ def caught(found: Judgement) -> Iterator[str]:
             if (each.features, each.apart, each.after) == ("all", "site", 1)
             and each.name not in REAL]  # fmt: skip
     for each in sorted(rows, key=lambda row: -_value(row.area)):
-        parts = [f"one connection, {estimate(each.area)}", *_later(found, each.name)]
-        yield f"**{escaped(each.name)}: {_word(each.area)}.** Area {'; '.join(parts)}."
+        parts = [f"one connection {estimate(each.area)}", *_later(found, each.name)]
+        yield f"**{escaped(each.name)}: {_word(each.area)}.** Area for {'; '.join(parts)}."
     for hit in found.hits:
         if hit.name not in REAL and hit.hits and not _must(hit):
             yield (
-                f"{escaped(hit.name)}: the detector '{hit.detector}' hits {hit.hits:,} of "
+                f"{escaped(hit.name)}: the detector '{hit.detector}' matches {hit.hits:,} of "
                 f"{hit.connections:,} connections."
             )
 
@@ -43,24 +43,24 @@ def controls(found: Judgement) -> Iterator[str]:
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
         yield (
-            f"**The control fails**: {len(below)} of {len(own)} intervals of the browser "
-            f"compared with itself lie below 0.5, such as {estimate(below[0].area)}. A forest "
-            "gains nothing from that, but sessions differ by more than the intervals show, also "
-            "those of other classes."
+            f"**The control fails**: of {len(own)} intervals for the browser compared with itself, "
+            f"{len(below)} lie below .5, for example {estimate(below[0].area)}. This gives no "
+            "forest an advantage. But sessions, also those of other classes, vary more than the "
+            "intervals show."
         )
     if own and not below and not any(map(_leaky, own)):
         yield (
-            f"The browser is not distinguished from itself: 0.5 lies within each of {len(own)} "
-            f"intervals; with one connection the area is {estimate(_first(own))}."
+            f"No forest distinguishes the browser from itself: .5 lies within each of {len(own)} "
+            f"intervals; for one connection the area is {estimate(_first(own))}."
         )
     for hit in found.hits:
-        said = f"'{hit.detector}' hits {hit.hits:,} of {hit.connections:,}"
+        said = f"'{hit.detector}' matches {hit.hits:,} of {hit.connections:,}"
         if _must(hit) and _share(hit) >= LEAST_HIT:
-            yield f"{escaped(hit.name)}: {said}, as expected."
+            yield f"{escaped(hit.name)}: {said}, as it must."
         elif hit.name in REAL and hit.hits:
             yield f"**False alarms**: {escaped(hit.name)}: {said}."
     if not any(hit.hits for hit in found.hits if hit.name in REAL):
-        yield "No fixed detector hits a connection of the browser."
+        yield "No fixed detector matches a connection of the browser."
 
 
 def bars(found: Judgement) -> Iterator[str]:
@@ -79,7 +79,7 @@ def bars(found: Judgement) -> Iterator[str]:
         word = "missed" if hits else "met" if count >= WANTED else "undecided, too few connections"
         none = f": a rate of at most {statistics.fewest_false(count):.1g}" if not hits else ""
         yield (
-            f"No hit of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
+            f"No match of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
             f"in {count:,}{none}."
         )
 
@@ -102,10 +102,10 @@ def _leaks(found: Judgement) -> Iterator[str]:
     bad = [each for each in own if _leaky(each)]
     for each in bad:
         yield (
-            f"**The set-up leaks**: the browser is distinguished from itself with {seen(each)}, "
-            f"{each.features} features, folds by {each.apart}: area {estimate(each.area)}. The "
-            f"areas of other classes are then too large, unless this is chance ({len(bad)} of "
-            f"{len(own)} intervals lie above 0.5)."
+            f"**The measurement has a fault**: a forest distinguishes the browser from itself with "
+            f"{seen(each)}, {each.features} features, folds by {each.apart}: area "
+            f"{estimate(each.area)}. The same areas of other classes are too high, or this is "
+            f"chance ({len(bad)} of {len(own)} intervals lie above .5)."
         )
 
 
@@ -118,9 +118,9 @@ def _broken(found: Judgement) -> Iterator[str]:
     for hit in found.hits:
         if _must(hit) and _share(hit) < LEAST_HIT:
             yield (
-                f"**The detector '{hit.detector}' is broken**: it hits {hit.hits:,} of "
-                f"{hit.connections:,} connections of {escaped(hit.name)}, but should hit "
-                f"{100 * LEAST_HIT:.0f} %. Few hits in other classes prove nothing then."
+                f"**The detector '{hit.detector}' is broken**: it matches {hit.hits:,} of "
+                f"{hit.connections:,} connections of {escaped(hit.name)}, and must match "
+                f"{100 * LEAST_HIT:.0f} %. Few matches in other classes mean nothing."
             )
 
 
@@ -137,17 +137,13 @@ def _later(found: Judgement, name: str) -> Iterator[str]:
     for after in (*AFTER[1:], 0):
         for each in found.told:
             if (each.name, each.after) == (name, after):
-                yield f"{seen(each)}, {estimate(each.area)}"
+                yield f"{seen(each)} {estimate(each.area)}"
 
 
 def _word(area: Estimate | None) -> str:
     if area is None or area.value > BAR:
-        return "caught" if area else "not judged"
-    return (
-        "recognised in part"
-        if area.low > 0.5
-        else "not distinguished from the browser by this forest"
-    )
+        return "recognised" if area else "not judged"
+    return "recognised a little" if area.low > 0.5 else "not distinguished from the browser"
 
 
 def _first(rows: list[Told]) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""A judgement as a page of Markdown: what is caught is said first."""
+"""A judgement as a page of Markdown: recognised classes come first."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FARTHEST = 6
 def document(found: Judgement, command: str) -> str:
     """What stands between the marks, with them."""
     parts = {
-        "What is caught": _list(caught(found)),
+        "Recognised classes": _list(caught(found)),
         "Controls": _list(controls(found)),
-        "Bars": _list(bars(found)),
+        "Goals": _list(bars(found)),
         "Fixed detectors": detectors(found),
         "One connection": _connections(found),
         "One server": _servers(found),
-        "Features that differ most": _features(found),
+        "Features with the largest distance": _features(found),
         "Requests": _requests(found),
         "Captures": _captures(found),
     }
@@ -60,14 +60,14 @@ def _connections(found: Judgement) -> list[str]:
     rows = [[each.name, each.features, each.apart, f"{each.positives:,}/{each.negatives:,}",
              estimate(each.area), _rate(each)]
             for each in found.told if each.after == 1]  # fmt: skip
-    head = ["class", "features", "folds divided by", "connections/real", "area"]
-    return _table([*head, f"caught at a false-positive rate of {statistics.RARE:g}"], rows)
+    head = ["class", "features", "folds by", "connections/real", "area"]
+    return _table([*head, f"recognised at a false-positive rate of {statistics.RARE:g}"], rows)
 
 
 def _rate(each: Told) -> str:
     """The true-positive rate, or how few negatives there are for it."""
     if each.rate is None:
-        return f"fewer than {statistics.NEGATIVES:,} negatives"
+        return f"too few negatives (needs {statistics.NEGATIVES:,})"
     return estimate(each.rate)
 
 
@@ -90,7 +90,7 @@ def _features(found: Judgement) -> list[str]:
 
 def _requests(found: Judgement) -> list[str]:
     if not found.requests:
-        return ["No class has requests of HTTP in clear."]
+        return ["No class has unencrypted HTTP requests."]
     head = ["class", "bytes of a GET: least / 5 % / median / 95 % / most",
             "mean bytes of a connection's heads: least–most", "requests of a connection, mean",
             "POSTs of a session, mean", "kB up, mean", "kB down, mean",
@@ -99,9 +99,11 @@ def _requests(found: Judgement) -> list[str]:
              f"{each.least:,.0f}–{each.most:,.0f}", f"{each.requests:.1f}", f"{each.posts:.1f}",
              f"{each.up / 1000:,.0f}", f"{each.down / 1000:,.0f}",
              f"{each.etags:,} of {each.connections:,}"] for each in found.requests]  # fmt: skip
-    note = "Only classes with HTTP in clear. A head is a request without its body. Means per\n"
-    note += "connection use connections with a request. kB are the payload of a session. Servers\n"
-    note += "send an ETag with files."
+    note = "Classes with unencrypted HTTP. A head is a request without its body. Means are over\n"
+    note += (
+        "connections with a request. kB are those of a session's payload. Servers send an ETag\n"
+    )
+    note += "for files."
     return [*_table(head, rows), "", note]
 
 
@@ -114,8 +116,8 @@ def _captures(found: Judgement) -> list[str]:
                  for flows in group.sessions] for side in (1, -1)]  # fmt: skip
         middle = [f"{np.median(each):.3g}" if each else "–" for each in (count, *sums)]
         rows.append([name, len(count), len(set(group.sites)), f"{sum(count):,.0f}", *middle])
-    note = "Connections and payload are medians per session. Packets of connections that began\n"
-    note += "before a capture, which are ignored: "
+    note = "Medians of a session's connections and payload. Omitted packets, of connections that\n"
+    note += "began before a capture: "
     note += f"{sum(group.headless for group in found.groups.values())}."
     return [*_table(head, rows), "", note]
 

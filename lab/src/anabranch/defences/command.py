@@ -1,4 +1,4 @@
-"""`anabranch-lab defend`: pads traces, and tells what it costs."""
+"""`anabranch-lab defend`: pads traces and prints the cost."""
 
 from __future__ import annotations
 
@@ -36,31 +36,32 @@ def defend(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     defence: Annotated[
         list[str],
-        typer.Option(help="; ".join(each.syntax for each in FAMILIES.values()) + ". In order."),
+        typer.Option(
+            help="Padding: "
+            + "; ".join(each.syntax for each in FAMILIES.values())
+            + ". Repeat it to apply several in order."
+        ),
     ],
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     replica: Annotated[
         int,
-        typer.Option(
-            min=0,
-            max=(1 << 63) - 1,
-            help="Number of the random draw for each load; each number gives other padding.",
-        ),
+        typer.Option(min=0, max=(1 << 63) - 1, help="Number of the random choices for each load."),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     form: Annotated[
-        Form | None,
-        typer.Option("--from", help="Format of IN. By default the name and content of IN decide."),
+        Form | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
     ] = None,
     to: Annotated[
-        Form | None, typer.Option(help="Format of OUT. By default the name of OUT decides.")
+        Form | None, typer.Option(help="Format of OUT, if its name does not show it.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace OUT if it exists.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let OUT replace an older file.")
+    ] = False,
 ) -> None:
-    """Adds padding to traces; tells its cost in bytes and time.
+    """Add padding to traces and print its cost in bytes and time.
 
-    Traces that are split are padded on each path by itself. OUT does not say which packets are
-    padding: an observer is not told either.
+    In split traces each path is padded separately. OUT does not mark padding packets, because an
+    observer cannot distinguish them.
     """
     pipeline = Pipeline([parse(text) for text in defence])
     traces = io.read(source_path, form)

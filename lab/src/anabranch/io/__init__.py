@@ -134,7 +134,7 @@ def refuse_existing(target: Path, *, replace: bool) -> None:
         TraceError: if it is there.
     """
     if target.is_file() and not replace:
-        problem = "it exists: choose another OUT, or add --replace"
+        problem = "it exists: choose another name, or add --replace"
         raise TraceError(problem, file=target)
 
 

@@ -51,5 +51,5 @@ def folder(target: Path) -> Iterator[Path]:
 
 def _parent(target: Path) -> Path:
     if not target.parent.is_dir():
-        raise TraceError("the folder for it does not exist: create the folder first", file=target)
+        raise TraceError("its folder does not exist", file=target)
     return target.parent

@@ -20,7 +20,7 @@ from anabranch.splitting import usual_mode
 
 def _one_path(collection: Collection) -> str:
     if collection.rule == "random":
-        return "An observer of one path, drawn at random for each load; honest protocol; "
+        return "The observer sees one path, chosen at random for each load; honest protocol; "
     return f"Observer: {observer(collection.rule)}; honest protocol; "
 
 
@@ -49,10 +49,10 @@ def closed_world(collection: Collection) -> Table:
         cells = [_accuracies(closed(collection, setting, name)) for name in names]
         rows.append((Cell(str(setting), head=True), *cells))
     note = (
-        f"{_one_path(collection)}95 % intervals by page. Below each number its design; the "
-        "stronger a cell's colour, the more loads are recognised. No counter shows: these are "
-        f"numbers of {MASKED}. “Size alone” is what the packets and bytes seen tell without order "
-        "and time."
+        f"{_one_path(collection)}95 % intervals by page. Below each number is its design. The "
+        "stronger the colour of a cell, the more loads are recognised. The numbers are for "
+        f"packets without a visible counter: {MASKED}. “Size alone” uses only the number of "
+        "packets and bytes, without order and time."
     )
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"
@@ -72,13 +72,13 @@ def open_world(collection: Collection) -> Table:
         (
             Cell(str(entry.setting), head=True),
             Cell(attack(entry.spec.attack)),
-            Cell("all there is" if entry.observer == WHOLE else observer(entry.observer)),
+            Cell("everything" if entry.observer == WHOLE else observer(entry.observer)),
             Cell(f"{entry.spec.protocol}: {entry.design}"),
             *(_estimates([entry], rate) for rate in comparison.RATES),
         )
         for entry in collection.select(world="open")
     )
-    note = "95 % intervals by page. The threshold is the one that the results' protocol chooses."
+    note = "95 % intervals by page. The protocol of each result chooses the threshold."
     header = ("setting", "attack", "observer", "protocol and design", "r-precision", "recall", "F1")
     return Table("open-world", "Open world", note, header, rows)
 
@@ -103,9 +103,9 @@ def observers(collection: Collection) -> Table:
         cells = [_accuracies(entries) for entries in (*found, whole)]
         rows.append((Cell(str(setting), head=True), Cell(attack(name)), *cells))
     note = (
-        "Closed-world accuracy, honest protocol, 95 % intervals by page. All paths together have "
-        "to give about what the unsplit trace gives: the last column. No counter shows: these are "
-        f"numbers of {MASKED}."
+        "Closed-world accuracy, honest protocol, 95 % intervals by page. All paths together should "
+        "give about the same as the unsplit trace in the last column. The numbers are for packets "
+        f"without a visible counter: {MASKED}."
     )
     header = ("setting", "attack", *map(observer, rules), "not split")
     return Table("observers", "Observers", note, header, tuple(rows))
@@ -141,15 +141,16 @@ def protocols(collection: Collection) -> Table:
     rows = [row for pair in both_protocols(collection) for row in _protocol_row(collection, pair)]
     note = (
         "Accuracy in a closed world, r-precision and recall in an open one; 95 % intervals by "
-        "page. The paper's protocol leaves out sub-traces of at most ten packets, takes each path "
-        "as a sample of its own, and lets sub-traces of one load stand in training and in test: "
-        "the last column says of how many of its test samples another part of the same load was "
-        "trained on. It differs in more than that: nine tenths of the loads of all runs train, "
-        "each with all its paths, where the honest one trains on R of them from the runs that "
-        "train; its unmonitored pages train and test; and it takes the most probable class, the "
-        "honest one the threshold with the best F1 on loads and pages that choose."
+        "page. The paper's protocol leaves out sub-traces of at most ten packets, and treats each "
+        "path as a separate sample. Sub-traces of one load may be in training and in test; the "
+        "last column is the share of test samples for which another part of the same load was in "
+        "training. There are further differences. The paper trains on nine tenths of the loads of "
+        "all runs, each with all its paths; the honest protocol trains on R of them from the "
+        "training runs. In the paper unmonitored pages are in training and in test. The paper "
+        "takes the most probable class; the honest protocol takes the threshold with the best F1 "
+        "on separate loads and pages."
     )
-    header = ("setting", "attack", "what", "honest", "the paper's", "of loads trained on")
+    header = ("setting", "attack", "measure", "honest", "the paper's", "share of loads in training")
     return Table("protocols", "Honest protocol and the paper's", note, header, tuple(rows))
 
 
@@ -205,9 +206,9 @@ def shares(collection: Collection) -> Table:
         head = (Cell(str(entry.setting), head=True), Cell(attack(entry.spec.attack)))
         rows.append((*head, Cell(entry.design), *cells))
     note = (
-        f"Closed world. {_one_path(collection)}95 % intervals by page. Loads in quarters by the "
-        "share that the observer sees; below each number the shares of its quarter. Fewer quarters "
-        "where shares are equal."
+        f"Closed world. {_one_path(collection)}95 % intervals by page. Loads are divided into "
+        "quarters by the share that the observer sees. Below each number are the shares of its "
+        "quarter. There are fewer quarters if shares are equal."
     )
     header = ("setting", "attack", "design", *(f"{name} quarter" for name in _QUARTERS))
     return Table("shares", "Accuracy by the share that is seen", note, header, tuple(rows))
@@ -251,13 +252,13 @@ def overheads(collection: Collection) -> Table:
         if not measured and collection.paper:
             rows.append((head, Cell("–"), *(missing() for _ in _COSTS)))
     note = (
-        "For each real byte or second of the test loads, how much is added; where data have no "
-        "sizes, every packet counts alike. Simulated splitting by "
-        "itself adds no bytes, and no time but the delays that a setting names; what live "
-        "splitting costs in throughput is another measurement."
+        "The table shows how much is added for each real byte or second of the test loads. If the "
+        "data have no sizes, every packet counts the same. Simulated splitting itself adds no "
+        "bytes, and only the delays that a setting names. The cost of real splitting in "
+        "throughput is a separate measurement."
     )
     header = ("setting", "loads", *_COSTS.values())
-    return Table("overheads", "What defences cost", note, header, tuple(rows))
+    return Table("overheads", "Cost of defences", note, header, tuple(rows))
 
 
 def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cell]]]:
@@ -279,8 +280,8 @@ def everything(collection: Collection) -> Table:
     """Each result with its main number, its time and the command that makes it again."""
     rows = tuple(_listing(entry) for entry in collection)
     note = (
-        "Main number: accuracy in a closed world, r-precision in an open one. Time: of the "
-        "processor, with that of the clock; training and test on the machine that ran it."
+        "Main number: accuracy in a closed world, r-precision in an open one. Time: processor "
+        "time and time by the clock, for training and test on the machine that ran it."
     )
     header = ("setting", "attack", "observer, world, protocol", "design", "main number", "time",
               "options of `anabranch-lab evaluate DATA`, and file")  # fmt: skip
@@ -290,7 +291,7 @@ def everything(collection: Collection) -> Table:
 def _listing(entry: Entry) -> tuple[Cell, ...]:
     spec, took = entry.spec, entry.result.took
     main = "accuracy" if spec.world == "closed" else "r_precision"
-    seen = "all there is" if entry.observer == WHOLE else observer(entry.observer)
+    seen = "everything" if entry.observer == WHOLE else observer(entry.observer)
     return (
         Cell(str(entry.setting), head=True),
         Cell(attack(spec.attack)),

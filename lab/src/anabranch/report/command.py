@@ -17,50 +17,55 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER|FILE.jsonl...",
-            help="Results of sweeps or evaluations, or the numbers that --numbers kept of them.",
+            help="Folders of results, or files that --numbers has written.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="For report.html and an SVG of each figure.")
+        Path, typer.Option(metavar="DIR", help="Folder for report.html and its figures (SVG).")
     ],
     document: Annotated[
         Path | None,
-        typer.Option("--markdown", metavar="FILE.md", help="The same between marks in FILE.md."),
+        typer.Option(
+            "--markdown", metavar="FILE.md", help="Also write it between marks in FILE.md."
+        ),
     ] = None,
     numbers: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.jsonl", help="The numbers of all: `report` makes the same of them again."
+            metavar="FILE.jsonl",
+            help="Write the numbers of all results to a file. `report` accepts it as input.",
         ),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="A row for each result, with settings.")
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Write one row for each result, with its settings."),
     ] = None,
     latex: Annotated[
-        Path | None, typer.Option(metavar="FILE.tex", help="A table for each world (booktabs).")
+        Path | None,
+        typer.Option(metavar="FILE.tex", help="Write LaTeX tables (booktabs), one for each world."),
     ] = None,
     paper: Annotated[
         bool,
         typer.Option(
-            "--paper", help="All tables and figures of the CoMPS paper; what has no result says so."
+            "--paper",
+            help="Show all tables and figures of the CoMPS paper, also places without a result.",
         ),
     ] = False,
     planned: Annotated[
         Path | None,
         typer.Option(
-            metavar="SWEEP.toml", help="Says which evaluations of this sweep have no result yet."
+            metavar="SWEEP.toml", help="List the evaluations of this sweep without a result."
         ),
     ] = None,
     note: Annotated[
-        str, typer.Option(help="A line to stand at the top, such as the machine.")
+        str, typer.Option(help="Show this line at the top, for example the machine.")
     ] = "",
 ) -> None:
-    """Makes one HTML page, figures, Markdown, CSV and LaTeX of results.
+    """Make an HTML page, figures, Markdown, CSV and LaTeX from results.
 
-    The page needs no network and no scripts. Equal results make equal files. Results are found by
-    their settings, whatever their runs and files are called. The page has what there are results
-    of, beside the CoMPS paper's numbers where it has any of the same; with --paper it has all of
-    the paper's places.
+    The page needs no network and no scripts. Equal results make equal files. Results are identified
+    by their settings, not by their file names. If the CoMPS paper has a number for the same
+    setting, the page shows it next to ours. --paper adds all other places of the paper's tables.
     """
     from anabranch.nets import MissingExtraError
     from anabranch.report import require_matplotlib
@@ -73,7 +78,7 @@ def report(
     )
     for option, file, ending in endings:
         if file is not None and file.suffix != ending:
-            raise TraceError(f"--{option}: its name has to end in {ending}", file=file)
+            raise TraceError(f"--{option}: its name must end in {ending}", file=file)
     try:
         require_matplotlib()
     except MissingExtraError as error:

@@ -1,4 +1,4 @@
-"""The paper's Tables 3 to 6 beside ours."""
+"""The paper's Tables 3 to 6 next to ours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAPERS = tuple(
 )
 """All settings of the paper's simulated evaluation."""
 
-PROTOCOLS = {"honest": "ours", "paper": "ours, by the paper's protocol"}
+PROTOCOLS = {"honest": "ours", "paper": "ours, with the paper's protocol"}
 RATES = ("r_precision", "recall", "f1")
 
 _HEADER = ("setting", "attack", "source", "design", "r-precision", "recall", "F1")
@@ -91,11 +91,11 @@ def _table(
             rows += _rows(collection, source, name, setting)
         groups |= {begin} if len(rows) > begin else set()
     note = (
-        f"Open world, r = 20. {published.name()}: as published, on other data, each sub-trace a "
-        "sample of its own in training and test. Ours: an observer of one path drawn at random "
-        "for each load, and a threshold with the best F1 on other loads and pages; 95 % intervals "
-        "by page. Ours by the paper's protocol: every path a sample, the most probable class, and "
-        "unmonitored pages that train and test."
+        f"Open world, r = 20. {published.name()}: as published, on other data; each sub-trace is a "
+        "separate sample in training and test. Ours: the observer sees one path, chosen at random "
+        "for each load; the threshold has the best F1 on other loads and pages; 95 % intervals by "
+        "page. Ours, with the paper's protocol: every path is a sample, the most probable class "
+        "counts, and unmonitored pages are in training and in test."
     )
     key = source.lower().replace(" ", "-")
     return Table(key, f"{source}: {about}", note, _HEADER, tuple(rows), frozenset(groups))

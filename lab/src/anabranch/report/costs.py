@@ -31,23 +31,23 @@ from anabranch.report.tables import (
 SPLIT, PADDING, NOTHING = "split by us", "padding and shaping", "undefended"
 """Kinds of settings. What is split by us may be padded or delayed as well."""
 
-BELOW, ABOVE, ALIKE, NONE = "below", "above", "not told apart", "nothing at equal cost"
+BELOW, ABOVE, ALIKE, NONE = "below", "above", "no clear difference", "nothing at equal cost"
 """How the best of ours stands to a defence: its whole interval is on one side of the defence's
 whole interval, or they overlap; or none of ours costs as little."""
 
 TIME = (
-    "Time is not what a user waits: it is by how much the last packet of a recorded load is late, "
-    "added up afterwards. TCP hears nothing of a delay there, though a real one slows down by it. "
-    "What a delay does to goodput is measured over real splitters, and stands in "
-    "`docs/results/schedules.md`."
+    "Time is not the time that a user waits. It is the delay of the last packet of a recorded "
+    "load, computed afterwards. The recorded TCP does not react to the delay, but a real one slows "
+    "down. `docs/results/schedules.md` has the effect of a delay on goodput, measured with real "
+    "splitters."
 )
 
 _EQUAL = (
-    "At equal cost is at most as many bytes, as much time and, where both are known, as much delay "
-    "of a packet: how long a shaper holds one is not measured."
+    "“At equal cost” means at most as many bytes, as much time and, if both are known, as much "
+    "delay of a packet. The time for which a shaper holds a packet is not measured."
 )
 
-_PRICES = ("bytes added", "time added", "delay drawn")
+_PRICES = ("bytes added", "time added", "random delay")
 
 _PADS = ("front", "wtf-pad", "decoys")
 """Families that delay no packet."""
@@ -197,15 +197,15 @@ def _fronts(found: Sequence[Panel]) -> Table:
             for point in panel.front()
         ]
     note = (
-        "A setting is here if none of its kind is at least as good in bytes, time, delay and "
-        "recognition, and better in one of them; costs compare as they are shown, a delay where "
-        "both are known. Recognised: closed-world accuracy of the strongest attack of those that "
-        f"judge, honest protocol, full design, 95 % intervals by page. {_judging(found)} The "
-        "fullest path of what is split, all there is of what is not. Other attacks or seeds: the "
-        "strongest result besides, which does not compare, as not every setting has one. Delay: "
-        "what is drawn for a packet by each end, in the mean; in a burst packets wait for those "
-        "before them, at most for the longest delay. How long shapers hold a packet is not "
-        "measured."
+        "The table shows settings that no other setting of their kind beats: none is at least as "
+        "good in bytes, time, delay and recognition, and better in one of them. Costs are compared "
+        "as shown, delays only if both are known. Recognised: closed-world accuracy of the "
+        "strongest attack among the judges, honest protocol, full design, 95 % intervals by page. "
+        f"{_judging(found)} Split loads are seen on the fullest path, unsplit ones completely. "
+        "Other attacks or seeds: the strongest other result; it is not comparable, because not "
+        "every setting has one. Delay: the mean random delay of a packet at each end; in a burst "
+        "packets wait for earlier ones, at most for the longest delay. The time for which shapers "
+        "hold a packet is not measured."
     )
     header = ("data", "setting", "kind", "recognised", "by", *_PRICES, "other attacks or seeds")
     return Table("costs", "Privacy against cost", note, header, tuple(rows), frozenset(groups))
@@ -233,15 +233,15 @@ def _defences(found: Sequence[Panel]) -> Table:
                 )
             )
     note = (
-        "Beside each defence the setting of ours that is recognised least, of those that cost at "
-        "most as much in bytes, in time and, where both are known, in delay. Below: its whole "
-        "interval lies below the whole interval of the defence; above: the other way round; else "
-        "the two are not told apart. The best of many settings is in part the luckiest one. A "
-        "split needs paths that do not tell one another what they see; padding needs one path."
+        "Next to each defence is our setting that is recognised least, among those that cost at "
+        "most as much in bytes, in time and, if both are known, in delay. Below: its whole "
+        "interval is below the whole interval of the defence. Above: the opposite. Otherwise there "
+        "is no clear difference. The best of many settings is partly the best by chance. A split "
+        "needs several paths whose observers do not cooperate; padding needs one path."
     )
     header = ("data", "defence", "recognised", "by", *_PRICES, "on the front",
-              "best of ours", "recognised", "by", *_PRICES, "ours is")  # fmt: skip
-    title = "Padding and shaping, and the best of ours at equal cost"
+              "our best", "recognised", "by", *_PRICES, "ours is")  # fmt: skip
+    title = "Padding and shaping, and our best setting at equal cost"
     return Table("costs-defences", title, note, header, tuple(rows), frozenset(groups))
 
 
@@ -267,8 +267,13 @@ def findings(collection: Collection) -> Iterator[str]:
             for word, those in stand.items()
             if those
         )
-        left = f" Not judged by all of these: {_names(panel.left)}." if panel.left else ""
-        yield (f"{panel.name}, by {_said(panel.judges)}: at equal cost {found_out}.{rest}{left}")
+        left = f" Not tested with all of these attacks: {_names(panel.left)}." if panel.left else ""
+        beaten = f"less than {len(below)} of" if below else "less than none of"
+        yield (
+            f"{panel.name}, attacked by {_said(panel.judges)}: at equal cost our best setting is "
+            f"recognised {beaten} {plural(len(defences), 'defence')} by padding and shaping{names}."
+            f"{rest}{left}"
+        )
 
 
 def _panel(collection: Collection, data: str) -> Panel | None:
@@ -382,7 +387,7 @@ def _milliseconds(delay: tuple[float, float] | None) -> str:
 def _beside(panel: Panel, defence: Point) -> str:
     """A defence and the best of ours, for sentences."""
     both = [each for each in (defence, panel.best(defence)) if each is not None]
-    return " beside ".join(
+    return ", compared with ".join(
         f"{each.setting} {inline(each.entry.estimate('accuracy'))}" for each in both
     )
 

@@ -13,7 +13,7 @@ COUNTER = "+counter"
 """What an observer's name ends with where packets show a counter."""
 
 MASKED = "QUIC, whose packet numbers are masked (RFC 9001, 5.4)"
-SHOWN = "WireGuard and Mosh, whose counters are in clear"
+SHOWN = "WireGuard and Mosh, whose counters are not encrypted"
 
 _SUMMED_UP = ("rf", "k-fp", "rocket", "forest")
 """Attacks that the findings name, one by one; the table has the others."""
@@ -54,23 +54,24 @@ def table(collection: Collection) -> Table:
         )
     note = (
         f"Closed-world accuracy, honest protocol, 95 % intervals by page. Without: {MASKED}. With: "
-        f"{SHOWN}; at each packet seen the observer knows how many packets all paths have carried "
-        "in its direction since the load began. Attacks that have no use for that are left out."
+        f"{SHOWN}; from each packet the observer learns how many packets all paths have carried in "
+        "this direction since the load began. Attacks that cannot use the counter are left out."
     )
     header = ("setting", "attack", "observer", "without the counter", "with it")
-    return Table("counter", "What a counter in clear gives away", note, header, tuple(rows))
+    return Table("counter", "Effect of an unencrypted counter", note, header, tuple(rows))
 
 
 def findings(collection: Collection) -> Iterator[str]:
     """What every other number of the page rests on, and what the counter makes of some."""
     yield (
-        "Every number of this page but those “with the counter” holds where packets show no "
-        f"counter: that is {MASKED}, or a far end that hides it. It does not hold for {SHOWN}: "
-        "from the gaps an observer of one path reads how many packets all paths carry, and when."
+        "All numbers of this page, except those “with the counter”, are for packets without a "
+        f"visible counter: {MASKED}, or a far end that hides the counter. They are not valid for "
+        f"{SHOWN}. From the gaps the observer of one path learns how many packets all paths carry, "
+        "and when."
     )
     known = [(bare, twin) for bare, twin in pairs(collection) if twin is not None]
     if not known and collection.paper:
-        yield "No number with the counter was run."
+        yield "No evaluation with the counter was run."
     for bare, twin in sorted(known, key=_place):
         if bare.spec.attack in _SUMMED_UP and bare.observer == "largest":
             yield (

@@ -59,9 +59,9 @@ def _closed_world(collection: Collection, said: str) -> Figure:
 
     note = (
         f"Share of the loads whose page is recognised; observer: {observer(collection.rule)}; "
-        "honest protocol, bars are 95 % intervals by page. Filled: all pages and loads (full "
-        "design); hollow: a reduced design, a weaker attacker. The designs stand in the table. "
-        "Dotted: chance."
+        "honest protocol; bars are 95 % intervals by page. Filled: all pages and loads (full "
+        "design). Hollow: reduced design, a weaker attack. The table has the designs. Dotted: "
+        "chance."
     )
     chance = {name: _chance(collection, name) for name in names}
     chart = _Chart(names, beyond.closed_settings(collection), fill, _ROW, chance)
@@ -201,7 +201,7 @@ def _shares(collection: Collection, said: str) -> Figure:
         drawing.legend(handles=keys, loc="upper left", ncols=max(1, len(keys)), borderaxespad=0.2)
 
     note = (
-        f"Loads in quarters by the share that is seen; observer: {observer(collection.rule)}; "
+        f"Loads in quarters by the share that the observer sees: {observer(collection.rule)}; "
         "closed world, "
         "honest protocol, bars are 95 % intervals by page. Lines join the quarters of one result; "
         "filled and solid: full design, hollow and broken: a reduced one."

@@ -71,7 +71,7 @@ def _make(folder: Path) -> bool:
         if folder.exists():
             raise TraceError("is a file, not a folder")
         if not folder.parent.is_dir():
-            raise TraceError("the folder that it should stand in does not exist")
+            raise TraceError("its folder does not exist")
         folder.mkdir()
     return True
 

@@ -82,7 +82,7 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
         "What the observer of one path learns",
         tuple(_origin(collection, command, note)),
         (
-            Finding("What these numbers rest on", tuple(counter.findings(collection))),
+            Finding("Conditions of these numbers", tuple(counter.findings(collection))),
             *summary.findings(collection),
             *_sized(collection),
         ),
@@ -94,7 +94,7 @@ def _sized(collection: Collection) -> list[Finding]:
     """Of reports of a sweep that is planned: what there is of it."""
     if not collection.planned:
         return []
-    return [Finding("How far the sweep is", tuple(sizes.findings(collection)))]
+    return [Finding("Progress of the sweep", tuple(sizes.findings(collection)))]
 
 
 def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
@@ -114,12 +114,12 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
             Section("open-section", "Open world",
                     (*summary.resolution(collection), *of("figure-open-world"),
                      beyond.open_world(collection))),
-            Section("paper-section", "Beside the paper", (third, fourth, fifth, sixth)),
+            Section("paper-section", "Comparison with the paper", (third, fourth, fifth, sixth)),
         )  # fmt: skip
     everything = [
         Section("reading", "How to read this", _reading()),
-        Section("counter-section", "A counter in clear", (counter.table(collection),)),
-        Section("sizes-section", "How much of it is size", (sizes.table(collection),)),
+        Section("counter-section", "Unencrypted counter", (counter.table(collection),)),
+        Section("sizes-section", "Effect of the size alone", (sizes.table(collection),)),
         *beside,
         Section(
             "closed-section",
@@ -128,17 +128,17 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         ),
         Section(
             "observers-section",
-            "Who watches",
+            "Observers",
             (*of("figure-observers"), beyond.observers(collection)),
         ),
         Section(
             "shares-section",
-            "How much is seen",
+            "Effect of the share that is seen",
             (*of("figure-shares"), beyond.shares(collection)),
         ),
-        Section("protocols-section", "How it is measured", (beyond.protocols(collection),)),
+        Section("protocols-section", "Evaluation protocols", (beyond.protocols(collection),)),
         *_costs(collection, of("figure-costs")),
-        Section("overheads-section", "What it costs", (beyond.overheads(collection),)),
+        Section("overheads-section", "Cost of defences", (beyond.overheads(collection),)),
         Section("all-section", "All results", (beyond.everything(collection),)),
     ]
     return everything if collection.paper else _given(everything)
@@ -163,41 +163,39 @@ def _given(sections: list[Section]) -> list[Section]:
 
 def _reading() -> tuple[str, ...]:
     return (
-        "RR, UR, WR: round robin, uniform random, weighted random (chances from a fresh Dirichlet "
-        "draw for each load, with parameter 1; WR:4 with 4, which makes them more even). WR 50p × "
-        "3: after each run of 50 packets one of 3 paths is chosen again, by RR the next one, else "
-        "maybe the same; 100 ms: a run of that time; ~ is a random length of that mean. “The "
-        "server follows”: a schedule for the client's packets, in front of an unaltered server. "
-        "“Separate ends”: one for each direction, as with a far end. Without either, both "
-        "directions share one, in the paper's simulation and in no program. TrafficSliver: its "
-        "batched weighted random, weights drawn for each load, runs of 50 to 70 packets; HyWF: a "
-        "chance drawn for each load, runs of 20 packets on average.",
-        "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
-        "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load, of the "
-        "runs that train, of every page. Parameters of the attack that are not as usual stand "
-        "there too; where there is no room for them, † says that there are some. “Restored”: the "
-        "numbers of a result whose file is lost, as a report had printed them. Results of one "
-        "setting in several designs stand together; none is chosen.",
-        "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
-        "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "
-        "world: accuracy is the share of the loads whose page is recognised; a load of which the "
-        "observer sees nothing is a miss.",
-        "Intervals are 95 %, by bootstrap over pages. The honest protocol tests on loads that "
-        "neither trained nor chose; each training predicts a load once. In an open world there are "
-        "two trainings, and rates of monitored loads are the means of both. The paper's protocol "
-        "divides sub-traces.",
+        "RR, UR and WR are round robin, uniform random and weighted random. With WR each load "
+        "draws the paths' probabilities from a Dirichlet distribution with parameter 1; WR:4 has "
+        "parameter 4, which makes them more equal. WR 50p × 3: 3 paths; after each run of 50 "
+        "packets a path is chosen again (with RR the next one, otherwise maybe the same). 100 ms: "
+        "a run of this time. ~: random lengths with this mean. “Separate ends”: each direction has "
+        "its own schedule; otherwise both share one, as in the paper's simulation. TrafficSliver: "
+        "its batched weighted random, with probabilities for each load and runs of 50 to 70 "
+        "packets. HyWF: one probability for each load, runs of 20 packets on average.",
+        "A design describes the training, for instance “40 loads · R 2 · 20 epochs · seed 0”: 40 "
+        "loads of each page, two re-splits of each. “Full” means every training load of every "
+        "page. The design also lists unusual parameters of the attack; where there is no room, † "
+        "means that there are some. “Restored”: the file of the result is lost, and its numbers "
+        "come from a printed report. If one setting has results in several designs, all are shown.",
+        "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20. A wrong positive is a "
+        "monitored page that was taken for another one. Recall is TPR; F1 is the harmonic mean of "
+        "both. Closed world: accuracy is the share of loads whose page is recognised. A load of "
+        "which the observer sees nothing counts as not recognised.",
+        "Intervals are 95 %, by bootstrap over pages. The honest protocol tests on loads that were "
+        "not used for training or for choosing a threshold; each training predicts a load once. In "
+        "an open world there are two trainings, and rates of monitored loads are the means of "
+        "both. The paper's protocol divides loads into sub-traces.",
     )
 
 
 def _origin(collection: Collection, command: str, note: str) -> list[tuple[str, str]]:
     splits = _splitting(collection)
     rows = [("splitting", splits), ("data", _data(collection))]
-    rows += [("divided", "; ".join(_divisions(collection)))]
+    rows += [("division", "; ".join(_divisions(collection)))]
     rows.append(
         (
             "machine time",
-            f"{duration(collection.took('cpu_s'))} of processors for {len(collection)} results "
-            f"({duration(collection.took('wall_s'))} by the clock, one after the other)",
+            f"{duration(collection.took('cpu_s'))} of processor time for {len(collection)} results "
+            f"({duration(collection.took('wall_s'))} by the clock, one at a time)",
         )
     )
     rows += [("note", note)] if note else []
@@ -210,14 +208,14 @@ def _origin(collection: Collection, command: str, note: str) -> list[tuple[str, 
 def _splitting(collection: Collection) -> str:
     recorded = sum(entry.setting.recorded is not None for entry in collection)
     text = (
-        "simulated: recorded loads are divided over paths afterwards by the scheduler that "
-        "`anabranch split` uses. No path has loss, and none delay but where a setting names it."
+        "simulated: the scheduler of `anabranch split` divides recorded loads over paths "
+        "afterwards. Paths have no loss, and no delay unless a setting names it."
     )
     if not recorded:
         return text
     if recorded == len(collection):
         return "as recorded on the paths"
-    return f"{text} {recorded} results are of traces that were split when they were recorded."
+    return f"{text} {recorded} results are for traces that were split while they were recorded."
 
 
 def _data(collection: Collection) -> str:
@@ -242,5 +240,5 @@ def _source_line(collection: Collection) -> str:
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"
     return (
         f"{kind} splitting of {', '.join(names)}; {len(collection)} results, "
-        f"{duration(collection.took())} of processors; anabranch {__version__}"
+        f"{duration(collection.took())} of processor time; anabranch {__version__}"
     )

@@ -179,7 +179,7 @@ def observer(text: str) -> str:
     """An observer for people."""
     place, _, more = text.partition("+")
     rule, _, number = place.partition(":")
-    known = {"random": "one path at random", "largest": "the largest path"}
+    known = {"random": "a random path", "largest": "the fullest path"}
     known |= {"merged": f"{number} paths together" if number else "all paths together"}
     known |= {"any": "any path, each with its own observer"}
     extra = {"counter": ", with the counter", "earlier": ", earlier loads known"}
@@ -235,7 +235,11 @@ def _following(mode: str) -> str:
 
 def _drawn(draw: str) -> str:
     rule, _, much = draw.partition(":")
-    return f"chances for {much} loads" if rule == "session" else f"chances anew after {much}"
+    return (
+        f"probabilities kept for {much} loads"
+        if rule == "session"
+        else f"new probabilities after {much}"
+    )
 
 
 def _padding(text: str) -> str:

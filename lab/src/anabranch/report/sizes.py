@@ -36,21 +36,21 @@ def table(collection: Collection) -> Table:
         (
             Cell(str(setting), head=True),
             Cell(attack(name)),
-            Cell("all there is" if rule == WHOLE else observer(rule)),
+            Cell("everything" if rule == WHOLE else observer(rule)),
             *(cell for place in places for cell in _pair(collection, twins, place, row)),
         )
         for row in wanted(collection)
         for setting, name, rule in (row,)
     ]
     note = (
-        "Closed-world accuracy, honest protocol, 95 % intervals by page; no counter shows. Size "
-        "alone: a forest over packets and bytes of each direction, without order and time. It is "
-        "of the same data, setting, observer and seed, in the design that stands there. What it "
-        "finds the share of a path has not hidden, and no delay can."
+        "Closed-world accuracy, honest protocol, 95 % intervals by page; no visible counter. Size "
+        "alone: a forest that uses only packets and bytes of each direction, without order and "
+        "time. It has the same data, setting, observer and seed, in the design shown. A delay "
+        "cannot hide what it recognises."
     )
     shown = [name for place in places for name in (_name(place, places), "size alone")]
     header = ("setting", "attack", "observer", *shown)
-    return Table("sizes", "What the size alone tells", note, header, tuple(rows))
+    return Table("sizes", "Recognised by the size alone", note, header, tuple(rows))
 
 
 def findings(collection: Collection) -> Iterator[str]:
@@ -63,7 +63,7 @@ def findings(collection: Collection) -> Iterator[str]:
         rest = f"; {NOT_RUN}: {listed(list(names), 6)}" if left else ""
         yield (
             f"{collection.data_name(place, short=True)}: {len(collection.planned) - len(left)} of "
-            f"{len(collection.planned)} planned evaluations are done{rest}."
+            f"{len(collection.planned)} planned evaluations are complete{rest}."
         )
     for place in places:
         found = [entry for entry in _attacks(collection, place) if entry.setting.splits]
@@ -79,9 +79,9 @@ def _ends(data: str, rule: str, found: list[Entry]) -> str:
     ordered = sorted(found, key=_accuracy)
     least, most = ordered[0], ordered[-1]
     said = " ".join(
-        f"{word}: {entry.setting} by {attack(entry.spec.attack)}, "
+        f"{word}: {entry.setting}, {attack(entry.spec.attack)}, "
         f"{inline(entry.estimate('accuracy'))}."
-        for word, entry in (("Least", least), ("Most", most))
+        for word, entry in (("Lowest", least), ("Highest", most))
     )
     of = f"{plural(len(found), 'result')} of split loads"
     return f"{data}, {observer(rule)}, {of}. {said}"

@@ -29,9 +29,9 @@ FLOOR = 0.95
 
 
 _THRESHOLDS = (
-    "Each training's threshold is chosen on a quarter of the unmonitored pages that do not test "
-    "it, and no interval contains that choice: with another quarter, recall and r-precision may be "
-    "others together; the curves show both along all thresholds."
+    "Each training chooses its threshold on a quarter of the unmonitored pages, which are not in "
+    "its test. The intervals do not contain this choice: another quarter may change recall and "
+    "r-precision together. The curves show both for all thresholds."
 )
 
 
@@ -51,20 +51,20 @@ class Finding:
 def findings(collection: Collection) -> list[Finding]:
     """The summary; a matter that nothing was measured of is left out."""
     found = {
-        "What there is": [_coverage(collection)],
+        "Contents of this page": [_coverage(collection)],
         "Do the attacks work?": [*_floor(collection), *_outdone(collection)],
-        "Which settings hide": [
+        "Which settings protect": [
             *(text for name in KEY_ATTACKS for text in _limits(collection, name)),
             *_strongest(collection),
         ],
-        "What a reduced design flatters": _reduced(collection),
-        "Who watches": _observers(collection),
-        "How much is seen": _shares(collection),
-        "Beside the paper": _beside_published(collection),
-        "The protocol": _protocols(collection),
-        "Cost": _overheads(collection),
+        "Effect of reduced training": _reduced(collection),
+        "Observers": _observers(collection),
+        "Effect of the share that is seen": _shares(collection),
+        "Comparison with the paper": _beside_published(collection),
+        "Evaluation protocol": _protocols(collection),
+        "Cost of defences": _overheads(collection),
         "Privacy against cost": costs.findings(collection),
-        "How far numbers carry": [*resolution(collection), _caution(collection)],
+        "Limits of these numbers": [*resolution(collection), _caution(collection)],
     }
     listed = ((topic, tuple(sentences)) for topic, sentences in found.items())
     return [Finding(topic, sentences) for topic, sentences in listed if sentences]
@@ -86,7 +86,7 @@ def resolution(collection: Collection) -> Iterator[str]:
         honest = protocol == "honest"
         text = resolved(fewest.result.metrics, unseen=honest, most=_loads(entries)[-1])
         chosen = f" {_THRESHOLDS}" if honest else ""
-        yield f"By the {protocol} protocol: {text}{chosen}"
+        yield f"With the {protocol} protocol: {text}{chosen}"
 
 
 def _loads(entries: list[Entry]) -> list[int]:
@@ -97,18 +97,17 @@ def _loads(entries: list[Entry]) -> list[int]:
 def _coverage(collection: Collection) -> str:
     split = sum(setting.splits for setting in collection.settings)
     held = (
-        f"This page holds {plural(len(collection), 'evaluation')}: "
-        f"{plural(len(collection.settings), 'setting')}, {split} of which split, and "
+        f"This page contains {plural(len(collection), 'evaluation')}: "
+        f"{plural(len(collection.settings), 'setting')}, {split} of them split, and "
         f"{plural(len(collection.attacks), 'attack')}."
     )
     if not collection.paper:
         return held
     there, all_points = comparison.coverage(collection)
     return (
-        f"{held} Of the {all_points} "
-        f"points that the paper gives in numbers of its splitting, {there} have a result "
-        "of ours by the honest protocol; the others, and every other place without a result, say "
-        "“not run”."
+        f"{held} The paper gives {all_points} "
+        f"numbers for its splitting. For {there} of them we have a result with the honest "
+        "protocol. The others, and every other place without a result, are marked “not run”."
     )
 
 
@@ -120,28 +119,28 @@ def _floor(collection: Collection) -> Iterator[str]:
             if not collection.paper:
                 continue
             yield (
-                f"Undefended, {attack(name)} was not run in a closed world: nothing shows here "
-                "that it was trained well enough to judge defences by."
+                f"{attack(name)} was not run without a defence in a closed world. So nothing here "
+                "shows that its training is good enough to evaluate defences."
             )
         elif not complete:
             yield (
-                f"Undefended, {attack(name)} recognises {_said(_best(entries))}; a full design, "
-                f"for which a floor of {whole(FLOOR)} is set, was not run."
+                f"Without a defence, {attack(name)} recognises {_said(_best(entries))}. A full "
+                f"design, which must reach {whole(FLOOR)}, was not run."
             )
         else:
             best = _best(complete)
-            met = "reached" if best.accuracy >= FLOOR else "NOT reached"
+            met = "reaches" if best.accuracy >= FLOOR else "does NOT reach"
             yield (
-                f"Undefended, {attack(name)} recognises {_said(best)}: the floor of {whole(FLOOR)} "
-                f"that tells a working attack is {met}."
+                f"Without a defence, {attack(name)} recognises {_said(best)}. It {met} the "
+                f"{whole(FLOOR)} that we expect of a working attack."
             )
     below = [entry for entry in _undefended(collection) if entry.accuracy < FLOOR]
     if below:
         said = "; ".join(f"{attack(entry.spec.attack)} {_said(entry)}" for entry in below)
         yield (
-            f"Trained as for most of their splits, these recognise less than {whole(FLOOR)} of "
-            f"undefended loads: {said}. Their numbers compare settings; they do not bound what "
-            "these attacks can do."
+            f"With the training of most of their results, these attacks recognise less than "
+            f"{whole(FLOOR)} of undefended loads: {said}. Their numbers compare settings. They are "
+            "no upper bound for these attacks."
         )
 
 
@@ -175,9 +174,9 @@ def _outdone(collection: Collection) -> Iterator[str]:
     worse = [str(setting) for setting, outdone in pairs if outdone]
     if worse:
         yield (
-            f"k-FP does better than RF on {len(worse)} of {plural(len(pairs), 'defended setting')} "
-            f"that both were run on ({listed(worse, 6)}): there, RF in its design is not the "
-            "attack to judge by."
+            f"k-FP recognises more than RF on {len(worse)} of "
+            f"{plural(len(pairs), 'defended setting')} on which both were run "
+            f"({listed(worse, 6)}). There RF, with its training, is not the strongest attack."
         )
 
 
@@ -195,16 +194,16 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
         said = f"{len(below)} ({listed(list(map(str, below)), 6)})" if below else "none"
         parts.append(f"below {whole(limit)}: {said}")
     reduced = sum(not entry.full for entry in best.values())
-    weak = f" {reduced} of them by a reduced design alone." if reduced else ""
+    weak = f" {reduced} of them only with reduced training." if reduced else ""
     ordered = sorted(best.values(), key=lambda entry: entry.accuracy)
-    ends = f"Least: {ordered[0].setting}, {_said(ordered[0])}."
+    ends = f"Lowest: {ordered[0].setting}, {_said(ordered[0])}."
     if len(ordered) > 1:
-        ends += f" Most: {ordered[-1].setting}, {_said(ordered[-1])}."
+        ends += f" Highest: {ordered[-1].setting}, {_said(ordered[-1])}."
     unknown = len(rows) - len(best)
     yield (
         f"{attack(name)}, {observer(collection.rule)}: {len(best)} of {len(rows)} defended "
-        f"settings measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
-        f"{'; '.join(parts)}.{weak} {ends}"
+        f"settings measured{f', {unknown} not run' if unknown else ''}. Settings whose whole "
+        f"interval is {'; '.join(parts)}.{weak} {ends}"
     )
 
 
@@ -221,15 +220,15 @@ def _strongest(collection: Collection) -> Iterator[str]:
         rows += 1
         if max(map(_high, found)) < LIMITS[1]:
             best = _best(found)
-            weak = "" if best.full else ", in a reduced design"
+            weak = "" if best.full else ", with reduced training"
             strongest = f"strongest {attack(best.spec.attack)}{weak}"
             held.append(f"{setting} ({attacks} attacks, {strongest})")
     if rows:
         yield (
-            f"{plural(rows, 'defended setting')} met two or more attacks. The strongest "
-            f"of them stays below {whole(LIMITS[1])} with its whole interval on {len(held)}"
-            f"{f': {listed(held)}' if held else ''}. An attack that was not run on a setting, or "
-            "in full, may do better there."
+            f"{plural(rows, 'defended setting')} were tested with two or more attacks. On "
+            f"{len(held)} of them the whole interval of the strongest attack is below "
+            f"{whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. Other attacks, or a full "
+            "training, may recognise more."
         )
 
 
@@ -247,15 +246,15 @@ def _reduced(collection: Collection) -> Iterator[str]:
                 gaps.append(f"{both} ({setting}, {attack(name)})")
     if gaps:
         yield (
-            f"Where the reduced design of most splits and a full one were both run, the reduced "
-            f"one recognises {listed(gaps)}. Elsewhere a number of a reduced design flatters the "
-            "defence by so much that is not known."
+            f"Some settings were run with reduced and with full training. There the reduced "
+            f"training recognises {listed(gaps)}. For other settings it is not known how much a "
+            "reduced training underestimates the attack."
         )
     elif any(not entry.full for entry in collection):
         yield (
-            "Reduced designs train on fewer loads, so that their attackers are weaker: what they "
-            "say flatters the defence. No setting was run in both designs, so by how much is not "
-            "known here."
+            "Reduced designs train on fewer loads, so these attacks are weaker and the defence "
+            "looks better. No setting was run with both trainings, so the difference is not known "
+            "here."
         )
 
 
@@ -289,10 +288,10 @@ def _shares(collection: Collection) -> Iterator[str]:
                 first, last = parts[0], parts[-1]
                 seen = [whole(part["mean_share"]) for part in (first, last)]
                 yield (
-                    f"{attack(name)}, {setting} [{best.short}]: of the loads that the "
-                    f"observer sees least of ({seen[0]} of the packets on average) "
-                    f"{inline(first['accuracy'])} are recognised, of those that it sees most of "
-                    f"({seen[1]}) {inline(last['accuracy'])}."
+                    f"{attack(name)}, {setting} [{best.short}]: recognised are "
+                    f"{inline(first['accuracy'])} of the loads of which the observer sees least "
+                    f"({seen[0]} of the packets on average), and {inline(last['accuracy'])} of "
+                    f"those of which it sees most ({seen[1]})."
                 )
 
 
@@ -307,9 +306,9 @@ def _beside_published(collection: Collection) -> Iterator[str]:
             continue
         parts = [_open(collection, setting, name) for name in names]
         yield (
-            f"Open world, {setting}: the paper has DF at r-precision {percent(point.r_precision)} "
-            f"and recall {percent(point.recall)}. Here {'; '.join(parts)}. The data are others: "
-            "the order of settings compares, the level does not."
+            f"Open world, {setting}: in the paper, DF has r-precision "
+            f"{percent(point.r_precision)} and recall {percent(point.recall)}. Here "
+            f"{'; '.join(parts)}. The data differ: compare the order of settings, not the values."
         )
 
 
@@ -323,7 +322,7 @@ def _open(collection: Collection, setting: Setting, name: str) -> str:
         ]
         for each in (setting, UNDEFENDED)
     )
-    before = f" (undefended {' or '.join(whole) or 'not run'})" if split else ""
+    before = f" (undefended: {' or '.join(whole) or 'not run'})" if split else ""
     return f"{attack(name)} {' or '.join(split) or 'not run'}{before}"
 
 
@@ -339,14 +338,14 @@ def _protocols(collection: Collection) -> Iterator[str]:
             other = honest.get(entry.short)
             if other is None:
                 yield (
-                    f"{attack(name)}, {setting}, has a result by the paper's protocol "
-                    f"({_said(entry)}), and none by the honest one in that design."
+                    f"{attack(name)}, {setting}, has a result with the paper's protocol "
+                    f"({_said(entry)}), and none with the honest one in this design."
                 )
                 continue
             yield (
                 f"{attack(name)}, {setting} [{entry.short}]: "
-                f"{inline(other.estimate('accuracy'))} by the honest protocol, "
-                f"{inline(entry.estimate('accuracy'))} by the paper's."
+                f"{inline(other.estimate('accuracy'))} with the honest protocol, "
+                f"{inline(entry.estimate('accuracy'))} with the paper's."
             )
 
 
@@ -359,17 +358,17 @@ def _overheads(collection: Collection) -> Iterator[str]:
                 seen.add(padding)
                 yield (
                     f"{entry.setting} adds {percent(cost['bandwidth'])} bytes and "
-                    f"{percent(cost['time'])} time to the test loads (table “What defences cost”)."
+                    f"{percent(cost['time'])} time to the test loads (table “Cost of defences”)."
                 )
 
 
 def _caution(collection: Collection) -> str:
     seeds = {entry.spec.seed for entry in collection}
-    other = "see the seeds" if len(seeds) > 1 else f"all that is here has seed {min(seeds)}"
+    other = "compare the seeds" if len(seeds) > 1 else f"all results have seed {min(seeds)}"
     return (
-        "An interval tells how the number may change on other pages of the kind, not on other "
-        f"networks, and not by another training: {other}. Each is a 95 % interval by itself, "
-        "so of many some miss; and the least of many numbers is in part the luckiest one."
+        "An interval covers other pages of the same kind. It does not cover other networks, or "
+        f"another training ({other}). Each is a 95 % interval by itself, so some of many do not "
+        "contain the true value. The lowest of many numbers is partly low by chance."
     )
 
 

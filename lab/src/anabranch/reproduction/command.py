@@ -15,7 +15,8 @@ from anabranch.validate import TraceError, source
 
 def reproduction(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Folder of pages and data: docs/results.")
+        Path,
+        typer.Argument(metavar="RESULTS", help="Folder of results pages and data: docs/results."),
     ],
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Write the page to FILE.")
@@ -23,8 +24,8 @@ def reproduction(
 ) -> None:
     """List every table, figure and claim of the four papers with our number and its verdict.
 
-    Fails where a row has neither a verdict nor a reason, or a results page does not have the number
-    that its data give.
+    Fails if a row has neither a verdict nor a reason, or if a results page has another number than
+    its data.
     """
     data = Data(results)
     try:
