@@ -732,8 +732,8 @@ def type_names(repository: Repository) -> Iterator[str]:
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, doctests,
     import_circles, sizes, fuzz_targets, forbidden_words, plain_words, comment_width,
-    document_width, short_documents, invariants, screenshot, named_places, one_scheduler, default_schedule,
-    one_version, type_names, host_names,
+    document_width, short_documents, invariants, screenshot, named_places, one_scheduler,
+    default_schedule, one_version, type_names, host_names,
 )  # fmt: skip
 
 
