@@ -402,6 +402,23 @@ def hash_maps(repository: Repository) -> Iterator[str]:
                 yield f"{name}: switches the core's fence off"
 
 
+_FENCE = re.compile(r"^\s*//[/!] ?```(.*)$", re.MULTILINE)
+_RUN = {"", "rust", "no_run", "should_panic", "compile_fail"}
+
+
+def doctests(repository: Repository) -> Iterator[str]:
+    """A crate of which Cargo is told that it has no doctests has none: they would not run."""
+    for manifest, about in repository.of("Cargo.toml"):
+        if tomllib.loads(about).get("lib", {}).get("doctest", True):
+            continue
+        folder = f"{manifest.removesuffix('Cargo.toml')}src/"
+        for name, text in repository.of(".rs", folder):
+            # Each second one closes what the one before it opened.
+            opened = _FENCE.findall(text)[::2]
+            if any(word.split(",")[0].strip() in _RUN for word in opened):
+                yield f"{name}: a doctest, and {manifest} says that there is none"
+
+
 def import_circles(repository: Repository) -> Iterator[str]:
     """In a crate no files import each other in a circle, but for a facade and its parts."""
     crates = {name.split("/")[1] for name, _ in repository.of("/Cargo.toml", "crates/")}
@@ -714,10 +731,10 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 
 GUARDS: tuple[Guard, ...] = (
-    fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, import_circles,
-    sizes, fuzz_targets, forbidden_words, plain_words, comment_width, document_width,
-    short_documents, invariants, screenshot, named_places, one_scheduler, default_schedule,
-    one_version, type_names, host_names,
+    fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, doctests,
+    import_circles, sizes, fuzz_targets, forbidden_words, plain_words, comment_width,
+    document_width, short_documents, invariants, screenshot, named_places, one_scheduler,
+    default_schedule, one_version, type_names, host_names,
 )  # fmt: skip
 
 

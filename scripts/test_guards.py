@@ -101,6 +101,18 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.short_documents, {"README.md": short, "docs/long.md": long})
         self.assert_told(guards.short_documents, {"README.md": long}, "README.md: 701 words")
 
+    def test_doctests(self) -> None:
+        none = {"crates/a/Cargo.toml": "[lib]\ndoctest = false\n"}
+        text = "/// ```text\n/// a\n/// ```\n"
+        self.assert_told(guards.doctests, {**none, "crates/a/src/lib.rs": text})
+        code = "//! ```\n//! assert!(true);\n//! ```\n"
+        self.assert_told(
+            guards.doctests, {**none, "crates/a/src/b.rs": text + code}, "a/src/b.rs: a doctest"
+        )
+        self.assert_told(
+            guards.doctests, {"crates/a/Cargo.toml": "[lib]\n", "crates/a/src/b.rs": code}
+        )
+
     def test_host_names(self) -> None:
         good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"
         self.assert_told(guards.host_names, {"README.md": good, "docs/notes/a.md": "h3.net"})

@@ -675,16 +675,15 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::test_keys::relay_keys;
     use crate::wire::cell::Cells;
-    use crate::wire::keys::RelayKeys;
 
     const UNIX: u64 = 1_800_000_000;
     const TLS: &[u8] = b"the TLS certificate";
     const TOKEN: BesideToken = [7; 16];
 
     pub(super) fn credentials(seed: u64) -> Arc<Credentials> {
-        let mut rng = stream(seed, 0, "relay");
-        let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
+        let (keys, mut rng) = (relay_keys(seed, "relay"), stream(seed, 0, "certificates"));
         Arc::new(keys.credentials(&mut rng, TLS, UNIX).unwrap())
     }
 

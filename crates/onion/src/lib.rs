@@ -66,6 +66,8 @@ pub mod set_table;
 mod stream;
 mod streams;
 mod table;
+#[cfg(test)]
+mod test_keys;
 mod transport;
 pub mod wire;
 

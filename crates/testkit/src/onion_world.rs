@@ -7,7 +7,7 @@ mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anabranch_multipath::{Time, seed};
@@ -216,8 +216,15 @@ pub struct Papers {
 }
 
 impl Papers {
-    /// Of the relay in this place.
+    /// Of the relay in this place. Each are made once: RSA keys are most of a short test's time.
     pub fn new(seed: u64, relay: usize) -> Papers {
+        type Kept = BTreeMap<(u64, usize), Arc<OnceLock<Papers>>>;
+        static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
+        let kept = Arc::clone(KEPT.lock().unwrap().entry((seed, relay)).or_default());
+        kept.get_or_init(|| Papers::made(seed, relay)).clone()
+    }
+
+    fn made(seed: u64, relay: usize) -> Papers {
         let mut rng = seed::stream(seed, relay as u64, "relay keys");
         let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
         let (onion_secret, onion_key) = keys.ntor();

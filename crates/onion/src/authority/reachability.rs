@@ -255,13 +255,14 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::test_keys::relay_keys;
     use crate::wire::keys::{RelayKeys, private_key};
 
     const UNIX: u64 = 1_800_000_000;
     const LINK: LinkId = LinkId::new(0, 7);
 
-    fn keys(seed: u64) -> RelayKeys {
-        RelayKeys::generate(&mut stream(seed, 0, "keys"), UNIX).unwrap()
+    fn keys(seed: u64) -> &'static RelayKeys {
+        relay_keys(seed, "keys")
     }
 
     fn target(keys: &RelayKeys) -> Target {
@@ -326,16 +327,16 @@ mod tests {
     #[test]
     fn who_proves_both_identities_answers_and_nobody_else() {
         let (one, other) = (keys(1), keys(2));
-        let half = Target { ed25519: Some(other.ed_identity()), ..target(&one) };
+        let half = Target { ed25519: Some(other.ed_identity()), ..target(one) };
         for (wanted, shown, answers) in [
-            (target(&one), None, true),
-            (target(&other), None, false),
+            (target(one), None, true),
+            (target(other), None, false),
             (half, None, false),
-            (target(&one), Some([9; 32]), false),
+            (target(one), Some([9; 32]), false),
         ] {
             let mut reachability = reachability(1);
             reachability.probe(probe(&wanted));
-            converse(&mut reachability, wanted, &one, shown);
+            converse(&mut reachability, wanted, one, shown);
             assert_eq!(verdicts(&mut reachability), [answers]);
             reachability.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
             assert_eq!(verdicts(&mut reachability), [], "it is said once");
@@ -345,7 +346,7 @@ mod tests {
     #[test]
     fn who_is_away_or_says_nothing_does_not_answer() {
         let mut reachability = reachability(5);
-        let (gone, cut, silent) = (target(&keys(1)), target(&keys(2)), target(&keys(3)));
+        let (gone, cut, silent) = (target(keys(1)), target(keys(2)), target(keys(3)));
         [&gone, &cut, &silent, &gone].into_iter().for_each(|one| reachability.probe(probe(one)));
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn some_are_probed_at_once_and_the_others_wait() {
         let mut reachability = reachability(2);
-        let targets = [target(&keys(1)), target(&keys(2)), target(&keys(3))];
+        let targets = [target(keys(1)), target(keys(2)), target(keys(3))];
         targets.iter().for_each(|one| reachability.probe(probe(one)));
         let dials = |reachability: &mut Reachability| {
             std::iter::from_fn(|| reachability.poll())
@@ -386,12 +387,12 @@ mod tests {
         let mut reachability = reachability(4);
         assert_eq!(reachability.room(), Room { running: 4, others: 2 });
         for seed in 1..3 {
-            reachability.probe(Probe { target: target(&keys(seed)), runs: false });
+            reachability.probe(Probe { target: target(keys(seed)), runs: false });
         }
         assert_eq!(reachability.room(), Room { running: 2, others: 0 });
-        (3..5).for_each(|seed| reachability.probe(probe(&target(&keys(seed)))));
+        (3..5).for_each(|seed| reachability.probe(probe(&target(keys(seed)))));
         assert_eq!(reachability.room(), Room { running: 0, others: 0 });
-        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(&keys(1)) });
+        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(keys(1)) });
         assert_eq!(reachability.room(), Room { running: 1, others: 1 });
     }
 }

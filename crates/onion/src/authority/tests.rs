@@ -6,6 +6,7 @@ use super::*;
 use crate::directory::bandwidth::BandwidthHistory;
 use crate::directory::descriptor::{Description, RelayDocuments};
 use crate::directory::policy::ExitPolicy;
+use crate::test_keys::relay_keys;
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
 use crate::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
@@ -28,8 +29,8 @@ fn keys() -> AuthorityKeys {
     AuthorityKeys::from_files(signing, certificate).unwrap()
 }
 
-fn relay(number: u64) -> RelayKeys {
-    RelayKeys::generate(&mut stream(number, 0, "relay"), NOW).unwrap()
+fn relay(number: u64) -> &'static RelayKeys {
+    relay_keys(number, "relay")
 }
 
 fn description(number: u64) -> Description {
@@ -54,7 +55,7 @@ fn description(number: u64) -> Description {
 }
 
 fn descriptor(number: u64, now: u64) -> String {
-    description(number).sign(&relay(number), now).unwrap()
+    description(number).sign(relay(number), now).unwrap()
 }
 
 fn settings() -> Settings {
@@ -193,7 +194,7 @@ fn relays_are_probed_in_turns_and_sooner_while_they_are_away() {
 #[test]
 fn addresses_of_ipv6_count_where_they_can_be_reached() {
     let v6 = "[2001:db8::1]:9001".parse().unwrap();
-    let text = Description { v6: Some(v6), ..description(1) }.sign(&relay(1), NOW).unwrap();
+    let text = Description { v6: Some(v6), ..description(1) }.sign(relay(1), NOW).unwrap();
     for ipv6 in [false, true] {
         let mut authority = Authority::new(about(), Settings { ipv6, ..settings() }, keys());
         authority.receive(NOW, &text).unwrap();
@@ -286,7 +287,7 @@ fn what_was_measured_counts_and_claims_count_little_beside_it() {
     assert_eq!([1, 2].map(|number| weight(&mut authority, number)), [2_000, 3_000]);
     // One that was not seen to carry anything is tried all the same.
     let unseen = Description { bandwidth: [1 << 30, 1 << 30, 0], ..description(2) };
-    authority.receive(NOW, &unseen.sign(&relay(2), NOW + 1).unwrap()).unwrap();
+    authority.receive(NOW, &unseen.sign(relay(2), NOW + 1).unwrap()).unwrap();
     assert_eq!(weight(&mut authority, 2), 1);
 }
 
@@ -302,7 +303,7 @@ fn two_relays_with_one_identity_are_one() {
     });
     let text = thief.sign(&mixed.unwrap(), NOW).unwrap();
     assert_eq!(authority.receive(NOW, &text), Err(Refusal::Identity));
-    let same = thief.sign(&relay(1), NOW + 5).unwrap();
+    let same = thief.sign(relay(1), NOW + 5).unwrap();
     assert!(is_new(&authority.receive(NOW + 5, &same)), "who has the keys is the relay");
     assert_eq!(authority.descriptors(NOW).count(), 2, "the later descriptor holds");
 }
@@ -310,9 +311,9 @@ fn two_relays_with_one_identity_are_one() {
 #[test]
 fn an_extra_info_document_is_taken_if_its_descriptor_names_all_of_it() {
     let mut authority = authority(1);
-    let RelayDocuments { server, extra } = description(1).publish(&relay(1), NOW).unwrap();
+    let RelayDocuments { server, extra } = description(1).publish(relay(1), NOW).unwrap();
     let cut = |text: &str| text.find("-----BEGIN SIGNATURE").unwrap();
-    let other = description(2).publish(&relay(2), NOW).unwrap().extra;
+    let other = description(2).publish(relay(2), NOW).unwrap().extra;
     let forged = [&extra[..cut(&extra)], &other[cut(&other)..]].concat();
     assert_eq!(authority.receive(NOW, &(server.clone() + &forged)), Err(Refusal::Beside));
     assert!(is_new(&authority.receive(NOW, &(server + &extra))));
@@ -344,7 +345,7 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     assert!(matches!(authority.receive(NOW, &huge), Err(Refusal::Document(_))));
     assert!(matches!(authority.receive(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
     let private = Description { address: Ipv4Addr::new(10, 0, 0, 1), ..description(3) };
-    let private = private.sign(&relay(3), NOW).unwrap();
+    let private = private.sign(relay(3), NOW).unwrap();
     assert!(matches!(authority.receive(NOW, &private), Err(Refusal::Private(_))));
     assert_eq!(authority.flags(NOW).len(), 1);
 }

@@ -140,16 +140,16 @@ mod tests {
     use crate::directory::bridges::BridgeIdentity;
     use crate::directory::descriptor::Description;
     use crate::directory::tests::usual_network;
-    use crate::wire::keys::RelayKeys;
+    use crate::test_keys::relay_keys;
 
     const NOW: u64 = 1_800_000_000;
 
     /// A bridge in a place of its own.
     fn bridge(number: u8) -> Bridge {
-        let keys = RelayKeys::generate(&mut stream(number.into(), 0, "bridge"), NOW).unwrap();
+        let keys = relay_keys(number.into(), "bridge");
         let at = SocketAddrV4::new([100 + number, 1, 1, 1].into(), 443);
         let description = Description::new(format!("bridge{number}"), at, "ours".to_owned());
-        let text = description.sign(&keys, NOW).unwrap();
+        let text = description.sign(keys, NOW).unwrap();
         let identity = BridgeIdentity { addresses: vec![at.into()], rsa: None, ed25519: None };
         identity.check(&text, NOW).unwrap()
     }

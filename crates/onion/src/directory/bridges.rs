@@ -138,17 +138,16 @@ impl AskedBridges {
 mod tests {
     use std::net::SocketAddrV4;
 
-    use anabranch_multipath::seed::stream;
-
     use super::*;
     use crate::directory::descriptor::Description;
+    use crate::test_keys::relay_keys;
     use crate::wire::keys::RelayKeys;
 
     const NOW: u64 = 1_800_000_000;
     const AT: &str = "192.0.2.7:443";
 
-    fn keys() -> RelayKeys {
-        RelayKeys::generate(&mut stream(1, 0, "bridge"), NOW).unwrap()
+    fn keys() -> &'static RelayKeys {
+        relay_keys(1, "bridge")
     }
 
     fn text(keys: &RelayKeys) -> String {
@@ -165,16 +164,16 @@ mod tests {
         let keys = keys();
         let (rsa, ed25519) = (keys.rsa_identity(), keys.ed_identity());
         for (rsa, ed25519) in [(Some(rsa), Some(ed25519)), (Some(rsa), None), (None, None)] {
-            let bridge = identity(rsa, ed25519).check(&text(&keys), NOW).unwrap();
+            let bridge = identity(rsa, ed25519).check(&text(keys), NOW).unwrap();
             assert_eq!(bridge.status.addresses, [AT.parse().unwrap()]);
             assert_eq!((&*bridge.status.nickname, bridge.microdesc.ntor), ("river", keys.ntor().1));
             assert!(bridge.status.speaks.ntor_v3 && !bridge.microdesc.exits());
         }
         for (rsa, ed25519) in [(Some([1; 20]), None), (Some(rsa), Some([1; 32]))] {
-            let refused = identity(rsa, ed25519).check(&text(&keys), NOW);
+            let refused = identity(rsa, ed25519).check(&text(keys), NOW);
             assert_eq!(refused.map(drop), Err(DocumentError::Stranger));
         }
-        let changed = text(&keys).replacen("router river", "router rover", 1);
+        let changed = text(keys).replacen("router river", "router rover", 1);
         let refused = identity(Some(rsa), None).check(&changed, NOW);
         assert_eq!(refused.map(drop), Err(DocumentError::BadSignature));
     }
@@ -185,10 +184,10 @@ mod tests {
         let mut bridges = AskedBridges::new(vec![identity(None, None)]);
         assert_eq!(bridges.poll(Time::ZERO), Some(0));
         assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
-        bridges.came(Time::ZERO, 0, &text(&keys), NOW).unwrap();
+        bridges.came(Time::ZERO, 0, &text(keys), NOW).unwrap();
         assert_eq!(bridges.0[0].identity.target().rsa, keys.rsa_identity());
-        let other = RelayKeys::generate(&mut stream(2, 0, "bridge"), NOW).unwrap();
-        assert!(bridges.came(Time::ZERO, 0, &text(&other), NOW).is_err());
+        let other = relay_keys(2, "bridge");
+        assert!(bridges.came(Time::ZERO, 0, &text(other), NOW).is_err());
     }
 
     #[test]
@@ -200,7 +199,7 @@ mod tests {
             (bridges.poll(now), bridges.poll(now), bridges.poll(now)),
             (Some(0), Some(1), None)
         );
-        bridges.came(now, 1, &text(&keys()), NOW).unwrap();
+        bridges.came(now, 1, &text(keys()), NOW).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..10 {
             bridges.failed(now, 0);

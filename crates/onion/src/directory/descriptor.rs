@@ -303,17 +303,17 @@ fn in_fours(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::test_keys::relay_keys;
     use crate::wire::family::file_of;
     use crate::wire::netdoc::{DocumentError, check_descriptor};
     use crate::wire::text::hex;
 
     const NOW: u64 = 1_800_000_000;
 
-    fn keys(seed: u64) -> RelayKeys {
-        RelayKeys::generate(&mut stream(seed, 0, "keys"), NOW).unwrap()
+    fn keys(seed: u64) -> &'static RelayKeys {
+        relay_keys(seed, "keys")
     }
 
     fn description() -> Description {
@@ -341,7 +341,7 @@ mod tests {
     fn an_address_of_ipv6_is_told_and_is_news() {
         let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
         let both = Description { v6, ..description() };
-        let text = both.sign(&keys(1), NOW).unwrap();
+        let text = both.sign(keys(1), NOW).unwrap();
         assert!(text.lines().any(|line| line == "or-address [2001:db8::1]:9002"), "{text}");
         assert!(both.differs_from(&description()) && !both.differs_from(&both));
     }
@@ -352,7 +352,7 @@ mod tests {
         let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
         let told = |v6, rules: &[&str]| {
             let text = Description { v6, policy: policy(rules), ..description() };
-            let text = text.sign(&keys(1), NOW).unwrap();
+            let text = text.sign(keys(1), NOW).unwrap();
             check_descriptor(&text, NOW).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("ipv6-policy "));
             line.map(str::to_owned)
@@ -368,13 +368,13 @@ mod tests {
     fn a_family_certifies_each_of_its_relays_and_a_new_one_is_news() {
         let family = |seed| FamilyKey::from_file(&file_of(seed)).unwrap();
         let both = Description { family_keys: vec![family(1), family(2)], ..description() };
-        let text = both.sign(&keys(1), NOW).unwrap();
+        let text = both.sign(keys(1), NOW).unwrap();
         let described = check_descriptor(&text, NOW + 5).unwrap();
         let ids = [1, 2].map(|seed| format!("ed25519:{}", family(seed).id()));
         assert_eq!(described.family_ids, ids);
         assert!(both.differs_from(&description()) && !both.differs_from(&both));
         // A certificate is for one relay alone.
-        let lone = description().sign(&keys(2), NOW).unwrap();
+        let lone = description().sign(keys(2), NOW).unwrap();
         assert!(check_descriptor(&lone, NOW).unwrap().family_ids.is_empty());
     }
 
@@ -382,7 +382,7 @@ mod tests {
     fn a_strangers_parser_finds_every_signature_right() {
         for seed in 0..4 {
             let keys = keys(seed);
-            let text = description().sign(&keys, NOW).unwrap();
+            let text = description().sign(keys, NOW).unwrap();
             let described = check_descriptor(&text, NOW + 5).unwrap();
             assert_eq!(described.rsa_identity, keys.rsa_identity());
             assert_eq!(described.ed_identity, keys.ed_identity());
@@ -400,12 +400,12 @@ mod tests {
         history.note(anabranch_multipath::Time::from_millis(1), NOW + 1, [4096, 8192]);
         history.note(anabranch_multipath::Time::from_millis(2), NOW + day, [4096, 8192]);
         let RelayDocuments { server, extra } =
-            Description { history, ..description() }.publish(&keys, NOW + day).unwrap();
+            Description { history, ..description() }.publish(keys, NOW + day).unwrap();
         check_descriptor(&server, NOW + day).unwrap();
         let named = server.lines().find_map(|line| line.strip_prefix("extra-info-digest "));
         assert!(ExtraDigests::named(named.unwrap()).unwrap().fit(&extra));
         assert!(server.contains("\ncaches-extra-info\n"));
-        assert!(!description().sign(&keys, NOW).unwrap().contains("extra-info"));
+        assert!(!description().sign(keys, NOW).unwrap().contains("extra-info"));
         let id = hex(&keys.rsa_identity());
         assert!(extra.starts_with(&format!("extra-info anabranch1 {id}\nidentity-ed25519\n-----")));
         let told = "\npublished 2027-01-16 08:00:00\n\
@@ -424,23 +424,23 @@ mod tests {
             args: "key=a\\=b,profile=x".to_owned(),
         };
         let bridge = Description { bridge: Some(vec![transport.clone()]), ..description() };
-        let RelayDocuments { server, extra } = bridge.publish(&keys(1), NOW).unwrap();
+        let RelayDocuments { server, extra } = bridge.publish(keys(1), NOW).unwrap();
         check_descriptor(&server, NOW).unwrap();
         assert!(server.contains("\nbridge-distribution-request none\n"), "{server}");
         let told = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
         assert!(extra.contains(told), "{extra}");
         let bare = Description { bridge: Some(Vec::new()), ..description() };
         assert!(bridge.differs_from(&bare) && bare.differs_from(&description()));
-        let usual = description().publish(&keys(1), NOW).unwrap();
+        let usual = description().publish(keys(1), NOW).unwrap();
         assert!(!usual.server.contains("bridge-") && !usual.extra.contains("transport "));
         let injected = Transport { args: "k=v\nread-history x".to_owned(), ..transport };
         let injected = Description { bridge: Some(vec![injected]), ..description() };
-        assert!(injected.publish(&keys(1), NOW).unwrap_err().to_string().contains("transport"));
+        assert!(injected.publish(keys(1), NOW).unwrap_err().to_string().contains("transport"));
     }
 
     #[test]
     fn a_changed_word_or_a_wrong_signature_is_refused() {
-        let text = description().sign(&keys(1), NOW).unwrap();
+        let text = description().sign(keys(1), NOW).unwrap();
         for (from, to) in [
             ("accept *:80", "accept *:81"),
             ("router anabranch1", "router anabranch2"),
@@ -449,7 +449,7 @@ mod tests {
             let changed = text.replacen(from, to, 1);
             assert_eq!(check_descriptor(&changed, NOW), Err(DocumentError::BadSignature), "{to}");
         }
-        let other = description().sign(&keys(2), NOW).unwrap();
+        let other = description().sign(keys(2), NOW).unwrap();
         let cut = |text: &str| text.find("router-sig-ed25519").unwrap();
         let mixed = format!("{}{}", &text[..cut(&text)], &other[cut(&other)..]);
         assert_eq!(check_descriptor(&mixed, NOW), Err(DocumentError::BadSignature));
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_cut_too_long_or_of_another_time_is_refused() {
-        let text = description().sign(&keys(1), NOW).unwrap();
+        let text = description().sign(keys(1), NOW).unwrap();
         for length in (0..text.len() - 1).step_by(37) {
             let answer = check_descriptor(&text[..length], NOW);
             assert!(matches!(answer, Err(DocumentError::Malformed(_))), "{length}: {answer:?}");
@@ -473,7 +473,7 @@ mod tests {
         let with = |change: fn(&mut Description)| {
             let mut one = description();
             change(&mut one);
-            one.sign(&keys(1), NOW).unwrap_err().to_string()
+            one.sign(keys(1), NOW).unwrap_err().to_string()
         };
         assert!(with(|one| one.nickname = "two words".to_owned()).contains("two words"));
         assert!(with(|one| one.nickname = String::new()).contains("1 to 19"));

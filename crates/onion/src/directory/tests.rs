@@ -1,6 +1,7 @@
 //! A network of relays that authorities of our own list, and who is chosen in it.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
@@ -12,8 +13,8 @@ use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::moment::Moment;
+use crate::test_keys::relay_keys;
 use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
-use crate::wire::keys::RelayKeys;
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
 use crate::wire::text::hex;
 
@@ -65,9 +66,11 @@ fn long_certified() -> World {
 
 /// The same, with a certificate that holds for so many seconds.
 fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
-    let mut rng = stream(1, 0, "network");
-    let authorities = [Authority::generate("auth0", &mut rng)];
-    let tap = tap();
+    static AUTHORITY: OnceLock<[Authority; 1]> = OnceLock::new();
+    let authorities =
+        AUTHORITY.get_or_init(|| [Authority::generate("auth0", &mut stream(1, 0, "network"))]);
+    // Nobody uses it.
+    let tap = relay_keys(2, "tap").tap_public();
     let listed: Vec<Listed> = sketches
         .iter()
         .enumerate()
@@ -85,7 +88,7 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
         })
         .collect();
     let times = [now - 60, now + 60, now + 120];
-    let unsigned = unsigned_consensus(&authorities, &listed, times, "");
+    let unsigned = unsigned_consensus(authorities, &listed, times, "");
     let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);
     let cert = authorities[0].certificate(NOW - 9000, NOW + certified);
     let (certs, _) = parse_certs(&cert).unwrap();
@@ -105,12 +108,6 @@ fn protocols(net: &str) -> &'static str {
         Some(10..) => "Anabranch=1-3 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
         _ => "Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
     }
-}
-
-/// A TAP key that nobody uses: any RSA key will do.
-fn tap() -> Vec<u8> {
-    let keys = crate::wire::keys::RelayKeys::generate(&mut stream(2, 0, "tap"), NOW);
-    keys.unwrap().tap_public()
 }
 
 /// A network of these relays, each with its place + 1 in all bytes of its identity.
@@ -449,10 +446,10 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
 #[test]
 fn who_enters_by_bridges_asks_nobody_else_and_first_who_they_are() {
     let (world, mut rng) = (usual(), stream(10, 0, "bridges"));
-    let keys = RelayKeys::generate(&mut rng, NOW).unwrap();
+    let keys = relay_keys(10, "bridge");
     let at_bridge = "192.0.2.7:443".parse().unwrap();
     let text = Description::new("river".to_owned(), at_bridge, "ours".to_owned());
-    let text = text.sign(&keys, NOW).unwrap();
+    let text = text.sign(keys, NOW).unwrap();
     let mut cache = filled(&world);
     cache.we_are(keys.rsa_identity());
     cache.relay(keys.rsa_identity(), (&text, [1; 20]), None);

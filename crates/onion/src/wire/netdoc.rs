@@ -545,9 +545,12 @@ fn unix(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::test_keys::relay_keys;
     use crate::wire::authority::{Authority, Listed, unsigned_consensus};
     use crate::wire::keys::RelayKeys;
 
@@ -555,27 +558,31 @@ mod tests {
     const TIMES: [u64; 3] = [NOW - 60, NOW + 60, NOW + 120];
 
     struct World {
-        authorities: Vec<Authority>,
+        authorities: &'static [Authority],
         certs: Vec<AuthorityCert>,
         unsigned: String,
-        relay: RelayKeys,
+        relay: &'static RelayKeys,
         microdesc: String,
     }
 
     /// Five authorities that list one relay.
     fn world() -> World {
-        let mut rng = stream(1, 0, "world");
-        let authorities: Vec<Authority> =
-            (0..5).map(|n| Authority::generate(&format!("auth{n}"), &mut rng)).collect();
+        static AUTHORITIES: OnceLock<Vec<Authority>> = OnceLock::new();
+        let authorities = AUTHORITIES.get_or_init(|| five("world"));
         let texts =
             authorities.iter().map(|one| one.certificate(NOW - 1000, NOW + 2 * REASONABLY_LIVE));
         let (certs, bad) = parse_certs(&texts.collect::<String>()).unwrap();
         assert_eq!((certs.len(), bad), (5, 0));
-        let relay = RelayKeys::generate(&mut rng, NOW).unwrap();
-        let listed = Listed::exit("one", &relay);
+        let relay = relay_keys(1, "listed");
+        let listed = Listed::exit("one", relay);
         let microdesc = listed.microdesc.clone();
-        let unsigned = unsigned_consensus(&authorities, &[listed], TIMES, "circwindow=900");
+        let unsigned = unsigned_consensus(authorities, &[listed], TIMES, "circwindow=900");
         World { authorities, certs, unsigned, relay, microdesc }
+    }
+
+    fn five(purpose: &str) -> Vec<Authority> {
+        let mut rng = stream(1, 0, purpose);
+        (0..5).map(|n| Authority::generate(&format!("auth{n}"), &mut rng)).collect()
     }
 
     impl World {
@@ -635,9 +642,7 @@ mod tests {
 
     #[test]
     fn strangers_signatures_do_not_count() {
-        let (world, mut rng) = (world(), stream(2, 0, "strangers"));
-        let strangers: Vec<Authority> =
-            (0..5).map(|_| Authority::generate("stranger", &mut rng)).collect();
+        let (world, strangers) = (world(), five("strangers"));
         let signed = world.unsigned.clone()
             + &strangers.iter().map(|one| one.signature(&world.unsigned)).collect::<String>();
         let texts = strangers.iter().map(|one| one.certificate(NOW - 1000, NOW + 1000));

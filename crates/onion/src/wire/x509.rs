@@ -118,12 +118,13 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::test_keys::relay_keys;
     use crate::wire::keys::{LinkSide, RelayKeys};
 
     const NOW: u64 = 1_800_000_000;
 
-    fn keys(seed: u64) -> (RelayKeys, PublicKey) {
-        let keys = RelayKeys::generate(&mut stream(seed, 0, "x509"), NOW).unwrap();
+    fn keys(seed: u64) -> (&'static RelayKeys, PublicKey) {
+        let keys = relay_keys(seed, "x509");
         let public = PublicKey::from_der(&keys.rsa_public()).unwrap();
         (keys, public)
     }
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn a_certificate_proves_its_own_key_in_its_own_time() {
         let (keys, public) = keys(1);
-        let der = certificate(&keys);
+        let der = certificate(keys);
         assert!(is_self_signed(&der, &public, NOW));
         let (_, other) = self::keys(2);
         assert!(!is_self_signed(&der, &other, NOW));
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn no_byte_of_it_may_change() {
         let (keys, public) = keys(1);
-        let der = certificate(&keys);
+        let der = certificate(keys);
         for at in 0..der.len() {
             let mut bent = der.clone();
             bent[at] ^= 1;

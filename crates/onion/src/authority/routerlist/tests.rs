@@ -1,11 +1,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::OnceLock;
 
-use anabranch_multipath::seed::stream;
-
 use super::*;
 use crate::directory::descriptor::Description;
-use crate::wire::keys::RelayKeys;
+use crate::test_keys::relay_keys;
 
 const NOW: u64 = 1_800_000_000;
 const EVERY: u64 = 1280;
@@ -32,10 +30,10 @@ fn entry(number: u32, at: Ipv4Addr) -> Entry {
 }
 
 fn one() -> Entry {
-    let keys = RelayKeys::generate(&mut stream(1, 0, "relay"), NOW).unwrap();
+    let keys = relay_keys(1, "relay");
     let at = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9001);
     let description = Description::new("relay".to_owned(), at, "Anabranch".to_owned());
-    let text = description.sign(&keys, NOW).unwrap();
+    let text = description.sign(keys, NOW).unwrap();
     Entry::published(NOW, &text, &Rules::default()).unwrap()
 }
 

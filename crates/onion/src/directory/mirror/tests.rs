@@ -8,6 +8,7 @@ use crate::authority::{About, Authority, Judgement, Room, Settings};
 use crate::directory::cache::Cache;
 use crate::directory::descriptor::{Description, RelayDocuments};
 use crate::directory::http::{RequestReader, ResponseReader, get};
+use crate::test_keys::relay_keys;
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
 use crate::wire::netdoc::parse_certs;
@@ -27,8 +28,8 @@ fn identity() -> &'static IdentityKey {
     KEY.get_or_init(|| IdentityKey::generate(&mut stream(1, 0, "identity")).unwrap())
 }
 
-fn relay(number: u64) -> RelayKeys {
-    RelayKeys::generate(&mut stream(number, 0, "relay"), NOW).unwrap()
+fn relay(number: u64) -> &'static RelayKeys {
+    relay_keys(number, "relay")
 }
 
 /// What a relay publishes; with what clients say nothing of it, its text is always the same.
@@ -36,7 +37,7 @@ fn published(number: u64, now: u64) -> RelayDocuments {
     let address = Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1);
     let at = std::net::SocketAddrV4::new(address, 9001);
     let description = Description::new(format!("relay{number}"), at, "Anabranch on Linux".into());
-    description.publish(&relay(number), now).unwrap()
+    description.publish(relay(number), now).unwrap()
 }
 
 impl World {

@@ -1,0 +1,22 @@
+//! Relay keys that tests share: most of a test's time would go by in making RSA keys.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+
+use anabranch_multipath::seed::stream;
+
+use crate::wire::keys::RelayKeys;
+
+/// Seconds since 1970 when the keys were made.
+const MADE: u64 = 1_800_000_000;
+
+/// Returns the keys that the random stream of `seed` and `purpose` gives. Each are made once.
+pub(crate) fn relay_keys(seed: u64, purpose: &'static str) -> &'static RelayKeys {
+    type Kept = BTreeMap<(u64, &'static str), &'static OnceLock<RelayKeys>>;
+    static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
+    let kept = {
+        let mut kept = KEPT.lock().unwrap();
+        *kept.entry((seed, purpose)).or_insert_with(|| Box::leak(Box::default()))
+    };
+    kept.get_or_init(|| RelayKeys::generate(&mut stream(seed, 0, purpose), MADE).unwrap())
+}
