@@ -123,6 +123,7 @@ pub(crate) struct RelayArgs {
     /// put no two relays that have it into one path, without --family on each. Keys in the folder
     /// keys below --data (*.secret_family_key) are used without being named.
     #[arg(long, value_name = "FILE")]
+    #[serde(deserialize_with = "forms::list")]
     family_key: Vec<PathBuf>,
     /// Add a rule to the exit policy, such as 'accept *:443'; the first match counts (repeatable).
     /// Streams go to IPv6 with --address6, or where a rule names it (*6), and never into the
