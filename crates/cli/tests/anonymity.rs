@@ -225,3 +225,46 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
         assert!(!place.exists(), "{message}");
     }
 }
+
+/// A month's archive as CollecTor's: one document an hour.
+fn archive(folder: &TempDir, days: &[&str]) -> PathBuf {
+    let file = folder.path().join("2019-12.tar");
+    let mut builder = tar::Builder::new(fs::File::create(&file).unwrap());
+    for day in days {
+        let text = table().replace("2019-12-14", day);
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        let name = format!("consensuses/{day}-21-00-00-consensus");
+        builder.append_data(&mut header, name, text.as_bytes()).unwrap();
+    }
+    builder.into_inner().unwrap();
+    file
+}
+
+#[test]
+fn the_experiment_takes_consensuses_of_an_archive_by_their_hours() {
+    let folder = TempDir::new().unwrap();
+    let month = archive(&folder, &["2019-12-13", "2019-12-14", "2019-12-15"]);
+    let of = |hour: &str| PathBuf::from(format!("{}@{hour}", month.display()));
+    let (first, second) = (of("2019-12-15T21"), of("2019-12-13T21"));
+    let place = folder.path().join("results");
+    let output = experiment(&place, &[&first, &second], &["--threads", "2"]);
+    assert!(output.status.success(), "{output:?}");
+    let page = fs::read_to_string(place.join("anonymity.html")).unwrap();
+    assert!(page.contains("2019-12-15T21") && page.contains("2019-12-13T21"), "{page}");
+    assert!(!page.contains("2019-12-14T21"), "it was not asked for");
+
+    let plain = PathBuf::from(format!("{}@2019-12-14T21", written(&folder, &table()).display()));
+    for (given, says) in [
+        (&month, "choose one by its hour, such as @2019-12-13T21"),
+        (&of("2019-12-16T21"), "none of its 3 consensuses"),
+        (&of("May"), "@May: write a date and an hour"),
+        (&plain, "it is no archive: leave @2019-12-14T21 out"),
+    ] {
+        let output = experiment(&folder.path().join("none"), &[given], &[]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.lines().count() == 1 && message.contains(says), "{message}");
+    }
+}

@@ -1,10 +1,9 @@
 //! `anabranch anonymity`: what a share of hostile relays learns of clients whose circuits have
 //! several legs, from a consensus.
 
-mod source;
+pub(crate) mod source;
 mod tables;
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ use anabranch_onion::guards::GuardParams;
 use anabranch_os::threads::share_out;
 use clap::{Args, Subcommand, ValueEnum};
 
+use self::source::Choice;
 use crate::failure::Failure;
 
 /// Compute what hostile relays learn about clients with several paths: compromised circuits, a year
@@ -261,13 +261,10 @@ impl Common {
     fn read(&self) -> Result<Listed, Failure> {
         let shown = self.consensus.display();
         let refuse = |why: &dyn std::fmt::Display| Failure::misuse(format!("{shown}: {why}"));
-        let wanted = self.valid_after.as_deref();
+        let choice = Choice { hour: self.valid_after.as_deref(), written: "--valid-after " };
         let bytes = match self.consensus == Path::new("-") {
-            true => source::read(io::stdin().lock(), wanted),
-            false => {
-                let file = fs::File::open(&self.consensus).map_err(|error| refuse(&error))?;
-                source::read(file, wanted)
-            }
+            true => source::read(io::stdin().lock(), choice),
+            false => source::read_file(&self.consensus, choice),
         };
         decode(&bytes.map_err(|why| refuse(&why))?).map_err(|error| refuse(&error))
     }

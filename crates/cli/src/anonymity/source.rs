@@ -1,6 +1,8 @@
 //! Where a consensus comes from: a file or standard input, maybe packed, maybe one of an archive's.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
 
 use anabranch_anonymity::consensus::LONGEST;
 use flate2::bufread::MultiGzDecoder;
@@ -13,24 +15,42 @@ const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
 /// Bytes at the beginning of a document in which its times stand.
 const BEGIN: u64 = 4096;
 
-/// Reads the bytes of a consensus: of an archive (CollecTor's of a month) the one that is valid
-/// after `wanted`, or the only one. No more than one document is held.
+/// A consensus of an archive, as a command names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice<'a> {
+    /// The hour from which it is valid, as `2024-05-17T17`; `None` is the only one.
+    pub(crate) hour: Option<&'a str>,
+    /// Text before an hour on the command line, for messages.
+    pub(crate) written: &'static str,
+}
+
+/// Reads the bytes of a consensus from a file: see [`read`].
 ///
 /// # Errors
-/// The source cannot be read, or which document is meant is not said: one line.
-pub(super) fn read(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String> {
+/// The file cannot be read, or the choice does not fit it: one line without the file's name.
+pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, String> {
+    let file = File::open(file).map_err(|error| error.to_string())?;
+    read(file, choice)
+}
+
+/// Reads the bytes of a consensus: of an archive (CollecTor's of a month) the one of the choice.
+/// No more than one document is held.
+///
+/// # Errors
+/// The source cannot be read, or the choice does not fit it: one line.
+pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let mut source = unpacked(BufReader::new(source)).map_err(told)?;
     let mut begin = Vec::new();
     source.by_ref().take(TAR_HEADER).read_to_end(&mut begin).map_err(told)?;
     let is_archive = begin.get(TAR_NAME.0..).is_some_and(|rest| rest.starts_with(TAR_NAME.1));
     let whole = Cursor::new(begin).chain(source);
-    match (is_archive, wanted) {
-        (true, _) => of_archive(whole, wanted),
+    match (is_archive, choice.hour) {
+        (true, _) => of_archive(whole, choice),
         (false, None) => all_of(whole),
-        (false, Some(_)) => {
-            Err("it is a single consensus, not an archive: run the command without --valid-after"
-                .to_owned())
-        }
+        (false, Some(hour)) => Err(format!(
+            "it is a single consensus, not an archive: leave {}{hour} out",
+            choice.written
+        )),
     }
 }
 
@@ -70,8 +90,8 @@ impl Passed {
     }
 }
 
-fn of_archive(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String> {
-    let wanted = wanted.map(time).transpose()?;
+fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
+    let wanted = choice.hour.map(|hour| time(hour, choice.written)).transpose()?;
     let (mut passed, mut only) = (Passed::default(), None);
     let mut archive = Archive::new(source);
     for entry in archive.entries().map_err(told)? {
@@ -79,7 +99,7 @@ fn of_archive(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String
         let Some((valid_after, document)) = dated(entry)? else { continue };
         match &wanted {
             Some(wanted) if valid_after.starts_with(wanted) => return all_of(document),
-            None if only.is_some() => return Err(several(&passed, &valid_after)),
+            None if only.is_some() => return Err(several(&passed, &valid_after, choice.written)),
             None => only = Some(all_of(document)?),
             Some(_) => {}
         }
@@ -97,12 +117,12 @@ fn of_archive(source: impl Read, wanted: Option<&str>) -> Result<Vec<u8>, String
     }
 }
 
-fn several(passed: &Passed, next: &str) -> String {
+fn several(passed: &Passed, next: &str, written: &str) -> String {
     let first = passed.first.as_deref().unwrap_or(next);
     let example = first.get(..13).unwrap_or(first).replace(' ', "T");
     format!(
-        "it is an archive of several consensuses, for example of {first} and {next}: choose one \
-         with --valid-after, such as --valid-after {example}"
+        "it is an archive of several consensuses, for example of {first} and {next}: choose one by \
+         its hour, such as {written}{example}"
     )
 }
 
@@ -124,7 +144,7 @@ fn dated<R: Read>(
 }
 
 /// `2024-05-17T17` as documents begin it: `2024-05-17 17`.
-fn time(text: &str) -> Result<String, String> {
+fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";
     let is_digit = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
@@ -132,7 +152,7 @@ fn time(text: &str) -> Result<String, String> {
     match shape.len() >= 13 && form.starts_with(&shape) {
         true => Ok(plain),
         false => {
-            Err(format!("--valid-after {text}: expected a date and an hour, such as 2024-05-17T17"))
+            Err(format!("{written}{text}: expected a date and an hour, such as 2024-05-17T17"))
         }
     }
 }
@@ -143,6 +163,10 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use std::io::Write as _;
+
+    fn read(source: impl Read, hour: Option<&str>) -> Result<Vec<u8>, String> {
+        super::read(source, Choice { hour, written: "--valid-after " })
+    }
 
     fn document(hour: u32) -> String {
         format!(
@@ -199,7 +223,7 @@ mod tests {
         says(
             document(1).as_bytes(),
             Some("2024-05-17T01"),
-            "run the command without --valid-after",
+            "leave --valid-after 2024-05-17T01 out",
         );
         let packed = gzip(&month);
         says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "its end is missing");

@@ -232,6 +232,7 @@ fn state_folder(name: &str) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ArgAction;
 
     /// An example as it is, and with all that is commented out in it.
     fn example(name: &str) -> [String; 2] {
@@ -278,6 +279,33 @@ mod tests {
             authority.core().map_err(|error| error.to_string()).unwrap();
             authority.description().map_err(|error| error.to_string()).unwrap();
         }
+    }
+
+    /// The flags of `T` that may be given several times: each takes one value in a file, too.
+    fn repeat_alike<T: Args + DeserializeOwned>(keys: &[&str]) -> usize {
+        let command = T::augment_args(clap::Command::new("x"));
+        let repeat = |arg: &&clap::Arg| matches!(arg.get_action(), ArgAction::Append);
+        let names = command.get_arguments().filter(repeat).filter_map(clap::Arg::get_long);
+        let names: Vec<&str> = names.filter(|name| *name != "authorities").collect();
+        for name in &names {
+            for text in [format!("{name} = '127.0.0.1:9'"), format!("{name} = ['127.0.0.1:9']")] {
+                let told = parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
+                // Some want other text, but none another form.
+                let form = told.as_ref().is_some_and(|told| told.contains("list"));
+                assert!(!form, "{text}: {told:?}");
+            }
+        }
+        names.len()
+    }
+
+    #[test]
+    fn a_flag_that_may_repeat_takes_one_value_or_a_list_of_them_in_files() {
+        let counts = [
+            repeat_alike::<RelayArgs>(relay::KEYS),
+            repeat_alike::<ClientArgs>(client::KEYS),
+            repeat_alike::<AuthorityArgs>(authority::KEYS),
+        ];
+        assert!(counts.iter().all(|count| *count > 4), "{counts:?}");
     }
 
     #[test]

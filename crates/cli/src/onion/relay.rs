@@ -128,6 +128,7 @@ pub(crate) struct RelayArgs {
     /// Clients never use two relays with the same key in one circuit; --family is then not needed.
     /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
     #[arg(long, value_name = "FILE")]
+    #[serde(deserialize_with = "forms::list")]
     family_key: Vec<PathBuf>,
     /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that
     /// matches counts (repeatable) [default: refuse all].

@@ -1,12 +1,10 @@
 //! Carries out one unit.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use anabranch_anonymity::Workers;
-use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
+use anabranch_anonymity::consensus::{Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, draw};
@@ -23,22 +21,25 @@ use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit}
 /// The port that streams go to.
 const PORT: u16 = 443;
 
+/// Returns the bytes of the consensus in a file; of an archive, of that which is valid after the
+/// given hour.
+pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
+
 /// Does what units say, one consensus in memory at a time.
 #[derive(Debug)]
 pub struct Bench {
     settings: Settings,
+    read: Reader,
     current: RefCell<Option<(String, Listed)>>,
 }
 
-/// Reads a consensus.
+/// Reads a consensus; of an archive, that which is valid after `hour`.
 ///
 /// # Errors
 /// It cannot be read, is none, or has too few relays: the file's name and why.
-pub fn open(file: &Path) -> Result<(Named, Listed), String> {
+pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Listed), String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let mut bytes = Vec::new();
-    let opened = File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
-    opened.map_err(|error| told(&error))?;
+    let bytes = read(file, hour).map_err(|error| told(&error))?;
     let listed = decode(&bytes).map_err(|error| told(&error))?;
     // No draw of the adversary: whether there are guards and exits enough for any.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
@@ -48,14 +49,15 @@ pub fn open(file: &Path) -> Result<(Named, Listed), String> {
     let name = after.get(..13).unwrap_or(&after).replace(' ', "T");
     let in_use = listed.network.params().guards.primary_to_use;
     let hash = digest(&bytes);
-    Ok((Named { name, file: file.to_owned(), hash, in_use }, listed))
+    let hour = hour.map(str::to_owned);
+    Ok((Named { name, file: file.to_owned(), hour, hash, in_use }, listed))
 }
 
 impl Bench {
-    /// One for these settings.
+    /// One for these settings, which reads files with `read`.
     #[must_use]
-    pub fn new(settings: &Settings) -> Bench {
-        Bench { settings: settings.clone(), current: RefCell::new(None) }
+    pub fn new(settings: &Settings, read: Reader) -> Bench {
+        Bench { settings: settings.clone(), read, current: RefCell::new(None) }
     }
 
     /// Does what a unit says.
@@ -80,7 +82,7 @@ impl Bench {
         let known = known.ok_or_else(|| {
             format!("{name}: no --consensus file has this consensus; name its file")
         })?;
-        let (now, listed) = open(&known.file)?;
+        let (now, listed) = open(&known.file, known.hour.as_deref(), self.read)?;
         if now != *known {
             return Err(format!(
                 "{}: the file has changed since the experiment started; restore it, and run the \

@@ -17,6 +17,6 @@ mod plan;
 mod record;
 pub mod summary;
 
-pub use bench::{Bench, open};
+pub use bench::{Bench, Reader, open};
 pub use plan::{Analysis, Named, SHARES, Settings, Unit, VARIANTS, Variant, plan};
 pub use record::{Analysed, Listing, Outcome, columns};

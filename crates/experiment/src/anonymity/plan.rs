@@ -113,7 +113,9 @@ pub struct Named {
     pub name: String,
     /// The file.
     pub file: PathBuf,
-    /// The first digits of its SHA-256.
+    /// The hour that was asked for, if the file is an archive.
+    pub hour: Option<String>,
+    /// The first digits of the document's SHA-256.
     pub hash: String,
     /// `guard-n-primary-guards-to-use`: how many guards a client with one leg uses.
     pub in_use: usize,
@@ -323,7 +325,13 @@ pub(super) mod tests {
     }
 
     fn named(name: &str, in_use: usize) -> Named {
-        Named { name: name.to_owned(), file: PathBuf::new(), hash: "0a".to_owned(), in_use }
+        Named {
+            name: name.to_owned(),
+            file: PathBuf::new(),
+            hour: None,
+            hash: "0a".to_owned(),
+            in_use,
+        }
     }
 
     #[test]

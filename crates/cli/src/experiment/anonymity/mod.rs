@@ -8,7 +8,7 @@ mod words;
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anabranch_experiment::Programs;
@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::common::Results;
 use super::frame::{Experiment, Run};
+use crate::anonymity::source::{Choice, read_file};
 use crate::failure::Failure;
 
 const TABLE: &str = "anonymity.parquet";
@@ -45,10 +46,13 @@ const PICTURE: &str = "year.svg";
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
-    /// Read this unpacked consensus: a document of Tor's directory protocol or a table
-    /// (docs/formats.md). Repeat for more; the year of the first one is simulated against all
-    /// adversaries.
-    #[arg(long, value_name = "FILE", required_unless_present = "report")]
+    /// Read this consensus, plain or compressed (xz, gzip): a document of Tor's directory protocol
+    /// or a table (docs/formats.md). Repeat for more; the year of the first one is simulated
+    /// against all adversaries.
+    ///
+    /// FILE@TIME takes one consensus from an archive, such as CollecTor's of a month: the one that
+    /// is valid after this hour (UTC), as in 2024-05.tar.xz@2024-05-17T17.
+    #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
     /// Simulate a year of N clients, for each number of entries and each draw of the adversary
     /// [default: 500000]. Further consensuses have a tenth of them; adversaries whose draws need
@@ -89,7 +93,7 @@ impl Experiment for AnonymityArgs {
 
     fn measure(&self) -> Result<(), Failure> {
         let settings = self.settings(self.named()?);
-        let bench = Bench::new(&settings);
+        let bench = Bench::new(&settings, read);
         let plan = (settings.header(), plan(&settings));
         Run::begin(self, plan, &Programs::new(None))?.carry_out(|unit, _| bench.analyse(unit))
     }
@@ -112,7 +116,10 @@ impl Experiment for AnonymityArgs {
 impl AnonymityArgs {
     /// The consensuses, each of which must be one.
     fn named(&self) -> Result<Vec<Named>, Failure> {
-        let all = self.consensus.iter().map(|file| open(file).map(|(named, _)| named));
+        let all = self.consensus.iter().map(|given| {
+            let (file, hour) = parts(given);
+            open(file, hour, read).map(|(named, _)| named)
+        });
         let all = all.collect::<Result<Vec<Named>, String>>().map_err(Failure::misuse)?;
         let mut names = BTreeSet::new();
         match all.iter().find(|one| !names.insert(one.name.clone())) {
@@ -138,6 +145,19 @@ impl AnonymityArgs {
             threads: self.threads.map_or_else(all, usize::from),
         }
     }
+}
+
+/// A file, and the hour of the archive's consensus if one is named after its last `@`.
+fn parts(given: &Path) -> (&Path, Option<&str>) {
+    let split = given.to_str().and_then(|text| text.rsplit_once('@'));
+    match split {
+        Some((file, hour)) if !given.exists() => (Path::new(file), Some(hour)),
+        _ => (given, None),
+    }
+}
+
+fn read(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String> {
+    read_file(file, Choice { hour, written: "@" })
 }
 
 #[cfg(test)]
