@@ -113,7 +113,7 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root); AREA=legs: schedulers over circuits, emulated; AREA=camouflage: a pluggable transport's goodput, CPU and memory (root)
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root); AREA=legs: schedulers over circuits, emulated; AREA=tcp: our TCP's goodput beside Linux's (root; 20 minutes); AREA=camouflage: a pluggable transport's goodput, CPU and memory (root)
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -121,6 +121,9 @@ ifeq ($(AREA),network)
 else
 ifeq ($(AREA),legs)
 	cargo test --release --locked -p anabranch-onion --features testing --test schedulers -- --ignored --nocapture
+else
+ifeq ($(AREA),tcp)
+	cargo test --release --locked -p anabranch-emulator --test tcp -- --ignored --nocapture
 else
 ifeq ($(AREA),far-end)
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
@@ -153,6 +156,7 @@ else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
+endif
 endif
 endif
 endif
