@@ -9,7 +9,7 @@ use anabranch_tcp::{Config, Congestion, Connection, Ports, Segment, Seq};
 /// Bytes of an IPv4 header.
 const IP: usize = 20;
 const RATE: u64 = 20_000_000;
-const SPAN: Duration = Duration::from_secs(30);
+const SPAN: Duration = Duration::from_secs(60);
 
 /// A connection with its reader.
 struct Flow {
