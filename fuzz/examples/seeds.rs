@@ -33,6 +33,11 @@ use anabranch_onion::wire::rend::saying;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
 use anabranch_os::packet::write as write_packet;
 
+#[path = "seeds/tcp.rs"]
+mod tcp;
+#[path = "seeds/tunnel.rs"]
+mod tunnel;
+
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
@@ -61,12 +66,13 @@ fn main() -> Outcome {
     write(&corpus.join("onion_relay"), &neighbours())?;
     write(&corpus.join("onion_services"), &services())?;
     write(&corpus.join("quic_moves"), &moves())?;
+    write(&corpus.join("tcp_segments"), &tcp::segments())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("tls_records"), &records())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
-    write(&corpus.join("tunnel"), &sessions())?;
+    write(&corpus.join("tunnel"), &tunnel::sessions())?;
     write(&corpus.join("unordered"), &unordered())?;
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
@@ -981,20 +987,5 @@ fn uploads() -> Seeds {
         ("diff", say(4, &format!("{OLD}\n----\n{}", OLD.replace("r b", "r c\ns Fast")))),
         ("keys", say(5, "-----BEGIN RSA PRIVATE KEY-----\n----\ndir-key-certificate-version 3\n")),
         ("measured", say(2, &format!("{NOW}\nbw=77 node_id=${} nick=x\n", "AB".repeat(20)))),
-    ]
-}
-
-/// What may come to an end of a session: noise, a client's frames, packets out of order.
-fn sessions() -> Seeds {
-    let frames = [&[1, 0, 0, 5, 3, 0, b'a', b'b'][..], &[1, 1, 9, 6, 0x11, 0, 0, 0, 1, 2]].concat();
-    let padded = [1, 2, 3, 1, 8, 0x30, 0, 0, 0, 1, 0, 1, b'x'];
-    let leap = [1, 0, 5, 0, 1, 0, 0, 2, 255, 3, 0, b'y', 0, 0, 0, 1, 3];
-    let order: Vec<u8> = std::iter::once(2).chain((0..40).flat_map(|n| [n % 5, 39 - n])).collect();
-    vec![
-        ("noise", [&[0][..], &[7; 60]].concat()),
-        ("frames", [&[1][..], &frames].concat()),
-        ("padded", padded.to_vec()),
-        ("leap", leap.to_vec()),
-        ("backwards", order),
     ]
 }

@@ -31,6 +31,7 @@ pub mod quic_moves;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
+pub mod tcp_segments;
 pub mod texts;
 pub mod tls_link;
 pub mod tls_records;
@@ -70,6 +71,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),
+    ("tcp_segments", tcp_segments::check),
     ("texts", texts::check),
     ("tls_link", tls_link::check),
     ("tls_records", tls_records::check),

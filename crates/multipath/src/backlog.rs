@@ -21,9 +21,9 @@ const MAX_UNIT: usize = 1_500;
 ///
 /// A program that sends more than all paths take has to lose something. It should lose it here and
 /// soon, before the paths' own queues are full. CoDel (RFC 8289) drops single units from the head
-/// of a queue that does not drain: dropping more at once would make a sender reduce its rate several
-/// times for one excess. A unit is dropped in any case after it has waited 1 s, or if 4,096 wait;
-/// the *oldest* is dropped, so the program notices earlier by the whole queue.
+/// of a queue that does not drain: dropping more at once would make a sender reduce its rate
+/// several times for one excess. A unit is dropped in any case after it has waited 1 s, or if 4,096
+/// wait; the *oldest* is dropped, so the program notices earlier by the whole queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
     /// When each came, and its bytes.

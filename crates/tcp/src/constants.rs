@@ -47,8 +47,9 @@ pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Least allowance in the probe timeout otherwise (Linux, two ticks of 1 ms).
-pub const TLP_MIN_ALLOWANCE: Duration = Duration::from_millis(2);
+/// Added to the probe timeout otherwise, and to the timer of the reordering window, so that the
+/// timer does not run ahead of an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
+pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
 pub const CUBIC_C: f64 = 0.4;

@@ -8,7 +8,7 @@ use super::Sender;
 use super::recovery::{Phase, Progress};
 use super::scoreboard::Sent;
 use crate::congestion::AckSample;
-use crate::constants::DUP_THRESH;
+use crate::constants::{DUP_THRESH, TIMEOUT_MIN};
 use crate::timers::{Timer, Timers};
 
 /// An acknowledgement with what came with it, in offsets.
@@ -200,7 +200,7 @@ impl Sender {
         progress.lost += losses.count;
         progress.lost_again |= losses.again;
         match losses.next {
-            Some(at) => timers.set(Timer::Reorder, at),
+            Some(at) => timers.set(Timer::Reorder, at + TIMEOUT_MIN),
             None => timers.stop(Timer::Reorder),
         }
     }

@@ -106,6 +106,8 @@ impl Scoreboard {
         self.lost -= u32::from(sent.lost);
         self.again -= u32::from(sent.again);
         self.sacked_ranges.trim(sent.end);
+        // Nobody asks for the oldest where the peer has no SACK.
+        while self.order.pop_front_if(|(id, _)| *id < self.first).is_some() {}
         Some(sent)
     }
 
@@ -222,5 +224,63 @@ impl Scoreboard {
     /// Forgets `count` duplicate acknowledgements.
     pub(crate) fn take_duplicates(&mut self, count: u32) {
         self.duplicates = self.duplicates.saturating_sub(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(number: u64) -> Sent {
+        Sent {
+            start: number * 100,
+            end: number * 100 + 100,
+            sent_at: Time::from_millis(number),
+            count: 1,
+            sacked: false,
+            lost: false,
+            again: false,
+            rate: Snapshot::default(),
+        }
+    }
+
+    #[test]
+    fn blocks_mark_whole_segments_once() {
+        let mut board = Scoreboard::default();
+        (0..10).for_each(|number| board.push(sent(number)));
+        assert_eq!(board.sack(150, 350), [2], "the first and the last are covered in part");
+        assert_eq!(board.sack(350, 450), [3], "together with what was there");
+        assert_eq!(board.sack(100, 500), [1, 4]);
+        assert_eq!(board.sack(100, 500), []);
+        assert_eq!((board.sacked(), board.in_flight()), (4, 6));
+    }
+
+    #[test]
+    fn the_pipe_counts_what_is_in_the_network() {
+        let mut board = Scoreboard::default();
+        (0..10).for_each(|number| board.push(sent(number)));
+        board.sack(500, 1_000);
+        assert!(board.mark_lost(0) && board.mark_lost(1) && !board.mark_lost(7));
+        assert_eq!((board.in_flight(), board.next_lost()), (3, Some(0)));
+        board.sent_again(0, Time::from_secs(1), Snapshot::default());
+        assert_eq!((board.in_flight(), board.next_lost()), (4, Some(1)));
+        assert!(board.mark_lost(0), "the retransmission is lost, too");
+        assert_eq!((board.in_flight(), board.lost()), (3, 2));
+        board.pop();
+        assert_eq!((board.in_flight(), board.lost(), board.next_lost()), (3, 1, Some(1)));
+        assert_eq!(board.oldest().map(|(id, _)| id), Some(2));
+        board.renege();
+        assert_eq!((board.in_flight(), board.sacked(), board.lost()), (0, 0, 9));
+    }
+
+    #[test]
+    fn transmissions_are_forgotten_with_their_segments() {
+        let mut board = Scoreboard::default();
+        for number in 0..1_000 {
+            board.push(sent(number));
+            board.sent_again(number, Time::from_secs(1), Snapshot::default());
+            board.pop();
+        }
+        assert!(board.order.len() <= 2, "{}", board.order.len());
     }
 }

@@ -4,7 +4,7 @@ use anabranch_multipath::Time;
 
 use super::recovery::{Phase, Progress};
 use super::{AckSegment, Chunk, Sender};
-use crate::constants::{DATA_RETRIES, TLP_MAX_ACK_DELAY, TLP_MIN_ALLOWANCE, TLP_SRTT_FACTOR};
+use crate::constants::{DATA_RETRIES, TIMEOUT_MIN, TLP_MAX_ACK_DELAY, TLP_SRTT_FACTOR};
 use crate::timers::{Timer, Timers};
 
 /// A tail loss probe that is in flight (RFC 8985, section 7.4).
@@ -82,7 +82,7 @@ impl Sender {
         }
         let Some(srtt) = self.rtt.srtt() else { return };
         let alone = self.board.count() == 1;
-        let allowance = if alone { TLP_MAX_ACK_DELAY } else { TLP_MIN_ALLOWANCE };
+        let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
         // In the place of the timeout, where that would come first.
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));

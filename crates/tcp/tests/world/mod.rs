@@ -5,8 +5,10 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_multipath::seed::Stream;
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tcp::{Config, Connection, Ports, Segment, Seq};
+use rand::RngExt;
 
 pub const MS: Duration = Duration::from_millis(1);
 /// Bytes of an IPv4 header.
@@ -51,6 +53,8 @@ pub struct Pair {
     pub trace: u64,
     pub seen: Vec<(Time, usize, Segment)>,
     pub keeps: bool,
+    /// Draws which segments are sent twice.
+    pub doubles: Option<Stream>,
 }
 
 impl Pair {
@@ -77,6 +81,7 @@ impl Pair {
             trace: 1,
             seen: Vec::new(),
             keeps: false,
+            doubles: None,
         };
         let client = &mut pair.sides[0];
         let ports = Ports { local: 1, remote: 2 };
@@ -163,6 +168,9 @@ impl Pair {
             self.trace = hash(self.trace, what.as_bytes());
             if self.keeps {
                 self.seen.push((now, side, segment.clone()));
+            }
+            if self.doubles.as_mut().is_some_and(|dice| dice.random_bool(0.1)) {
+                let _ = self.ways[side].push(now, segment.clone(), length);
             }
             let _ = self.ways[side].push(now, segment, length);
         }

@@ -257,11 +257,7 @@ def findings(collection: Collection) -> Iterator[str]:
         for point in defences:
             stand[panel.verdict(point)].append(point)
         below = stand.pop(BELOW)
-        what = f"{plural(len(defences), 'defence')} of padding and shaping"
-        found_out = f"no split is recognised less than {what}"
-        if below:
-            names = _names(point.setting for point in below)
-            found_out = f"the best split is recognised less than {len(below)} of {what} ({names})"
+        names = f" ({_names(point.setting for point in below)})" if below else ""
         rest = "".join(
             f" {word.capitalize()}: {'; '.join(_beside(panel, each) for each in those)}."
             for word, those in stand.items()

@@ -1,0 +1,18 @@
+//! Seeds of `tunnel`.
+
+use super::Seeds;
+
+/// What may come to an end of a session: noise, a client's frames, packets out of order.
+pub(super) fn sessions() -> Seeds {
+    let frames = [&[1, 0, 0, 5, 3, 0, b'a', b'b'][..], &[1, 1, 9, 6, 0x11, 0, 0, 0, 1, 2]].concat();
+    let padded = [1, 2, 3, 1, 8, 0x30, 0, 0, 0, 1, 0, 1, b'x'];
+    let leap = [1, 0, 5, 0, 1, 0, 0, 2, 255, 3, 0, b'y', 0, 0, 0, 1, 3];
+    let order: Vec<u8> = std::iter::once(2).chain((0..40).flat_map(|n| [n % 5, 39 - n])).collect();
+    vec![
+        ("noise", [&[0][..], &[7; 60]].concat()),
+        ("frames", [&[1][..], &frames].concat()),
+        ("padded", padded.to_vec()),
+        ("leap", leap.to_vec()),
+        ("backwards", order),
+    ]
+}
