@@ -60,7 +60,7 @@ class Design:
         if self.world not in ("closed", "open"):
             raise SettingError(f"world: closed or open, not '{self.world}'")
         if self.pages is not None and self.pages < 2:
-            raise SettingError(f"pages: {self.pages} is too few, at least 2 are told apart")
+            raise SettingError(f"pages: {self.pages} is too few, give at least 2")
         for name in ("monitored", "loads", "validation_loads", "test_loads"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -75,12 +75,12 @@ def test_they_are_those_of_the_tunnels_ends() -> None:
 
 def test_what_is_not_split_or_has_no_far_end_is_refused() -> None:
     loads = bursty(2, bursts=20)
-    with pytest.raises(DefenceError, match="nothing is split"):
+    with pytest.raises(DefenceError, match="they need a split"):
         Decoys().apply(loads, 0)
     for settings, problem in (
         ({"defence": "decoys:10%"}, "defence: decoys go by paths"),
-        ({"path_defence": "decoys:10%", "mode": "follow"}, "they need a far end"),
-        ({"path_defence": "decoys:10%", "mode": "follow:5ms"}, "they need a far end"),
+        ({"path_defence": "decoys:10%", "mode": "follow"}, "use a far end"),
+        ({"path_defence": "decoys:10%", "mode": "follow:5ms"}, "use a far end"),
     ):
         with pytest.raises(SettingError, match=problem):
             Spec(schedule="uniform", every="20ms", **settings)  # type: ignore[arg-type]

@@ -382,7 +382,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
         ([data, "--observer", "all"], "there are random, largest, any"),
-        ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
+        ([data, "--observer", "largest"], "--observer: without a split every"),
         ([data, "--schedule", "", "--every", "20p"], "schedule: "),
         ([data, "--parameter", f"trees={'9' * 5000}"], "is not like its default"),
         ([data, "--parameter", f"trees={'[' * 100000}"], "is not like its default"),

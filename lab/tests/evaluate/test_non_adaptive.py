@@ -118,8 +118,8 @@ def test_other_traces_of_the_same_pages_may_train(pages: Traces, tmp_path: Path)
     ("settings", "problem"),
     [
         ({"train_on": "whatever"}, "train_on: unsplit, or other traces"),
-        ({"train_on": "unsplit", "resplits": 2, "schedule": "uniform"}, "no resplits"),
-        ({"train_on": "unsplit", "protocol": "paper"}, "the paper's protocol trains on what"),
+        ({"train_on": "unsplit", "resplits": 2, "schedule": "uniform"}, "omit resplits"),
+        ({"train_on": "unsplit", "protocol": "paper"}, "not possible with the paper's protocol"),
         ({"train_on": "data:0", "world": "open"}, "in a closed world alone"),
     ],
 )

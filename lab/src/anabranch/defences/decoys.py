@@ -47,7 +47,7 @@ class Decoys(Defence):
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
         """Refuses: one path by itself does not tell when others rest."""
-        raise DefenceError("decoys: nothing is split, and they go by paths that rest")
+        raise DefenceError("decoys: they need a split, because they use idle paths")
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
         """The traces with decoys, as draw number `replica` of each load.
@@ -57,7 +57,7 @@ class Decoys(Defence):
             DefenceError: if they are not split.
         """
         if traces.paths is None:
-            raise DefenceError("decoys: nothing is split, and they go by paths that rest")
+            raise DefenceError("decoys: they need a split, because they use idle paths")
         return Defence.apply(self, traces, seed, replica)
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:

@@ -116,7 +116,7 @@ def class_of(name: str) -> type[Attack]:
     found = known(name)
     if found is None:
         raise SettingError(
-            f"attack: {name} is from outside and not there: name its file as FILE.py:Class, or "
+            f"attack: {name} is from outside and not there: give its file as FILE.py:Class, or "
             "install its package"
         )
     return found

@@ -79,11 +79,11 @@ class Sampler:
         if spec.resplits > 1 and self.split is None and not self.padded:
             raise SettingError("resplits: nothing is split, so every re-split would be the same")
         if spec.merged and self.split is None and traces.paths is None:
-            raise SettingError("merged: nothing is split, so the whole traces train anyway")
+            raise SettingError("merged: nothing is split, so training uses unsplit traces anyway")
         # What was recorded on one path alone is whole.
         if spec.defence is not None and path_count(traces) > 1:
             raise SettingError(
-                "defence: these loads are split already, so that none can be padded as a whole; "
+                "defence: these loads are split already, so padding before a split is impossible; "
                 "path_defence pads each path"
             )
 

@@ -100,15 +100,15 @@ class Spec:
                 refuse_counter(self.attack)
         if observer.earlier and (self.schedule is None or self.session is None):
             raise SettingError(
-                "observer: earlier loads tell nothing where each load draws its own chances; give "
-                "a schedule with draw=session:N"
+                "observer: +earlier needs loads that share probabilities: use a schedule with "
+                "draw=session:N"
             )
         for name, text in (("defence", self.defence), ("path_defence", self.path_defence)):
             self._refuse_decoys(name, text)
         if observer.counter and self.path_defence is not None:
             raise SettingError(
-                "path_defence: only a far end of ours can take padding of a path off again, and "
-                "behind it no counter shows"
+                "path_defence: only a far end can remove padding of a path, and with a far end no "
+                "counter is visible"
             )
 
     def _check_training(self) -> None:
@@ -117,11 +117,13 @@ class Spec:
         if self.train_on != "unsplit" and not self.train_on.startswith("data:"):
             raise SettingError(f"train_on: unsplit, or other traces, not '{self.train_on}'")
         if self.protocol == "paper":
-            raise SettingError("train_on: the paper's protocol trains on what it tests")
+            raise SettingError(
+                "train_on: not possible with the paper's protocol, which trains on the tested traces"
+            )
         if self.resplits > 1 or self.merged:
-            raise SettingError("train_on: nothing that is split trains: no resplits, no merged")
+            raise SettingError("train_on: training uses unsplit loads: omit resplits and merged")
         if self.world == "open" and self.train_on != "unsplit":
-            raise SettingError("train_on: other traces train in a closed world alone")
+            raise SettingError("train_on: other traces are possible in a closed world alone")
 
     @property
     def training(self) -> Spec:
@@ -159,11 +161,11 @@ class Spec:
         if text is None or not isinstance(parse(text), Decoys):
             return
         if name == "defence":
-            raise SettingError("defence: decoys go by paths, behind the split: use path_defence")
+            raise SettingError("defence: decoys go by paths, after the split: use path_defence")
         if self.mode.startswith("follow"):
             raise SettingError(
-                "path_defence: an unaltered server cannot tell decoys; they need a far end, whose "
-                "mode is together or independent"
+                "path_defence: an unmodified server cannot recognise decoys; use a far end (mode "
+                "together or independent)"
             )
 
     def split(self) -> Split | None:
@@ -207,7 +209,7 @@ class Spec:
                 changed = (name for name in names if getattr(self, name) != _default(name))
                 yield from ((name, why) for name in changed)
         if self.schedule is None and recorded is False and self.observer != "random":
-            yield "observer", "nothing is split, so that every observer sees all"
+            yield "observer", "without a split every observer sees everything"
 
     def told(self, recorded: str | None = None) -> str:
         """The settings in a line.
