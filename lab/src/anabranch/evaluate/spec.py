@@ -218,7 +218,7 @@ class Spec:
                 changed = (name for name in names if getattr(self, name) != self._usual(name))
                 yield from ((name, why) for name in changed)
         if self.schedule is None and recorded is False and self.observer != "random":
-            yield "observer", "nothing is split, so that every observer sees all"
+            yield "observer", "without a split every observer sees everything"
 
     def _usual(self, name: str) -> Any:
         """The value of a setting that is not given."""
