@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True
 import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
+from to_add import STUBS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -425,6 +426,15 @@ def doctests(repository: Repository) -> Iterator[str]:
                 yield f"{name}: a doctest, and {manifest} says that there is none"
 
 
+def stubs(repository: Repository) -> Iterator[str]:
+    """Each line behind which a stub of `make to-add` stands is in its file once."""
+    for stub in STUBS:
+        for name, anchor, _ in stub.lines:
+            found = repository.files.get(name, "").count(anchor)
+            if found != 1:
+                yield f"{name}: {found} times the line {anchor.strip()!r} of scripts/to_add.py"
+
+
 def import_circles(repository: Repository) -> Iterator[str]:
     """In a crate no files import each other in a circle, but for a facade and its parts."""
     crates = {name.split("/")[1] for name, _ in repository.of("/Cargo.toml", "crates/")}
@@ -738,7 +748,7 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, doctests,
-    import_circles, sizes, fuzz_targets, forbidden_words, plain_words, comment_width,
+    import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words, comment_width,
     document_width, short_documents, invariants, screenshot, named_places, one_scheduler,
     default_schedule, one_version, type_names, host_names,
 )  # fmt: skip

@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 import guards  # noqa: E402
 import licences  # noqa: E402
 import screen  # noqa: E402
+import to_add  # noqa: E402
 from rust_source import blank, functions, lines_without_tests  # noqa: E402
 
 CORE = {"crates/comps/Cargo.toml": ""}
@@ -112,6 +113,16 @@ class Guards(unittest.TestCase):
         self.assert_told(
             guards.doctests, {"crates/a/Cargo.toml": "[lib]\n", "crates/a/src/b.rs": code}
         )
+
+    def test_stubs(self) -> None:
+        files: dict[str, str] = {}
+        for stub in to_add.STUBS:
+            for name, anchor, _ in stub.lines:
+                files[name] = files.get(name, "") + anchor
+        self.assert_told(guards.stubs, files)
+        name, anchor, _ = to_add.STUBS[0].lines[0]
+        moved = files | {name: files[name].replace(anchor, "")}
+        self.assert_told(guards.stubs, moved, f"{name}: 0 times")
 
     def test_host_names(self) -> None:
         good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"

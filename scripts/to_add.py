@@ -208,7 +208,7 @@ impl StubArgs {
         ),
         (
             "crates/cli/src/experiment/mod.rs",
-            "            Which::Anonymity(args) => args.run(),\n",
+            "            Which::Anonymity(args) => frame::run(&*args),\n",
             "            Which::Stub(args) => args.run(),\n",
         ),
     ),

@@ -501,7 +501,7 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
     use std::sync::Arc;
 
-    use crate::facts::MESSAGE;
+    use crate::facts::{MESSAGE, SizeUnit};
 
     /// A file with the columns of `message`, the metadata of a trace and no rows.
     fn empty(message: &str, metadata: Vec<KeyValue>) -> tempfile::NamedTempFile {
@@ -516,6 +516,36 @@ mod tests {
     fn refusal(message: &str) -> String {
         let file = empty(message, TraceFacts::default().metadata());
         Trace::open(file.path()).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn traces_of_an_earlier_program_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/formats/0e0b824b");
+        let trace = Trace::open(&folder.join("split.parquet")).unwrap();
+        let facts = trace.facts();
+        assert_eq!((facts.unit, facts.seed), (SizeUnit::IpPacket, Some(7)));
+        assert_eq!(facts.paths, ["wlan", "lte"]);
+        assert_eq!(facts.schedule.as_deref(), Some("round-robin"));
+        let mut rows = Vec::new();
+        let mut take =
+            |row: &Row<'_>| rows.push((row.load, row.label.to_owned(), row.path, row.size));
+        trace.for_each(&mut take).unwrap();
+        assert_eq!(rows.len(), 8);
+        assert_eq!(rows[0], (0, "example.org".to_owned(), 0, -1228));
+        assert_eq!(rows[7], (1, String::new(), 1, 148));
+        let trace = Trace::open(&folder.join("client.parquet")).unwrap();
+        assert_eq!((trace.facts().unit, trace.facts().paths.len()), (SizeUnit::Cell, 8));
+        assert_eq!(trace.facts().started().as_deref(), Some("2026-11-25 11:05:38 UTC"));
+        // As the client's own counters reported them: bytes received and sent by leg 0.
+        let mut leg = [0, 0];
+        trace
+            .for_each(|row| {
+                if (row.load, row.path) == (4, 0) {
+                    leg[usize::from(row.size > 0)] += i64::from(row.size.abs());
+                }
+            })
+            .unwrap();
+        assert_eq!((trace.rows(), leg), (17_209, [4_647_588, 154_200]));
     }
 
     #[test]

@@ -147,6 +147,19 @@ const PROGRAMS: &str = r#"
         expect = "any"
     "#;
 
+#[test]
+fn a_network_of_an_earlier_program_is_read() {
+    let text = include_str!("../../../../tests/formats/0e0b824b/emulated.toml");
+    let network = Topology::parse(text, "emulated.toml").unwrap();
+    let hosts: Vec<&str> = network.hosts.iter().map(|host| &host.name[..]).collect();
+    assert_eq!((network.seed, hosts), (7, vec!["client", "router", "server"]));
+    let dsl = &network.links[1];
+    assert_eq!((&dsl.name[..], dsl.forward.delay.as_millis()), ("dsl", 12));
+    assert!(dsl.ends[0].nat && !dsl.ends[1].nat && dsl.forward.codel.is_some());
+    let at: Vec<u128> = network.events.iter().map(|event| event.at.as_millis()).collect();
+    assert_eq!((at, network.programs.len()), (vec![1_500, 2_000], 3));
+}
+
 fn with_programs(from: &str, to: &str) -> Result<Topology, String> {
     assert!(PROGRAMS.contains(from));
     let text = format!("{GOOD}{}", PROGRAMS.replacen(from, to, 1));

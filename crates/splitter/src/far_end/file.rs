@@ -322,6 +322,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_an_earlier_program_is_read_for_either_end() {
+        let text = include_str!("../../../../tests/formats/0e0b824b/far.key");
+        let (_folder, path) = written(text, 0o600);
+        for end in [KeyEnd::Far, KeyEnd::Splitter] {
+            let file = KeyFile::read_for(end, &path).unwrap();
+            assert!(text.contains(&format!("# public: {}\n", secret_text(&file.own.public.0))));
+            let names: Vec<&str> = file.peers.iter().map(|peer| &peer.name[..]).collect();
+            assert_eq!((file.end, names), (None, vec!["home", "laptop"]));
+            assert_eq!([file.peers[0].psk, file.peers[1].psk], [[0; 32], [7; 32]]);
+        }
+    }
+
+    #[test]
     fn what_is_written_is_read_and_only_by_its_owner() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("a.key");

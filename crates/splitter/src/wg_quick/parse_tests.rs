@@ -25,6 +25,18 @@ fn a_file_is_read_as_wg_reads_it() {
 }
 
 #[test]
+fn files_of_an_earlier_program_are_read() {
+    let text = include_str!("../../../../tests/formats/0e0b824b/full.conf");
+    let file = parse(text);
+    assert_eq!(file.to_string(), text);
+    assert_eq!((file.mtu(), file.fwmark(), file.is_full_tunnel()), (Some(1280), Some(51820), true));
+    let text = include_str!("../../../../tests/formats/0e0b824b/two-peers.conf");
+    let keys: Vec<String> =
+        parse(text).peers().iter().map(|peer| peer.public_key.clone()).collect();
+    assert_eq!(keys, ["kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk=", "two"]);
+}
+
+#[test]
 fn a_full_tunnel_is_one_that_wg_quick_routes_everything_into() {
     let full = |interface: &str, networks: &str| {
         let peer = format!("[Peer]\nPublicKey=a\nAllowedIPs = {networks}\n");
