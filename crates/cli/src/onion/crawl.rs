@@ -74,7 +74,10 @@ impl CrawlSide {
         let mut judged = judge(&found);
         let asked = self.ask(&found, &mut judged)?;
         if judged.kept.is_empty() {
-            let (shown, why) = (source.display(), left_out(&found, &judged));
+            let (shown, mut why) = (source.display(), left_out(&found, &judged));
+            if !found.others.is_empty() {
+                why += &format!("; name another host with --host: {}", found.others);
+            }
             return Err(Failure::misuse(format!("{shown}: nothing of it can hide bytes: {why}")));
         }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
