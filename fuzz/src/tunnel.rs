@@ -86,7 +86,7 @@ fn client(bytes: &[u8]) {
         let mut out = Vec::new();
         for path in (0..PATHS).map(PathId) {
             ends.far.seal(ends.now, ends.client, path, (1, b"answer"), &mut out);
-            let view = ends.far.view(ends.client, path);
+            let view = ends.far.view(ends.now, ends.client, path);
             assert!(view.leg.size < 1 << 40, "{view:?}");
         }
         while ends.far.say(ends.now, ends.client, &mut out).is_some() {}

@@ -113,10 +113,12 @@ pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// clap's message and its tip, without the usage that follows them.
+/// clap's message and its tip, without the usage that follows them. The tip on how an unknown
+/// option becomes a value is dropped: it misleads whoever misspelt an option.
 fn one_line(rendered: &str) -> String {
     let parts = rendered.split("\n\n").map(str::trim).enumerate();
-    let kept = parts.filter(|(place, text)| *place == 0 || text.starts_with("tip:"));
+    let is_tip = |text: &str| text.starts_with("tip:") && !text.starts_with("tip: to pass ");
+    let kept = parts.filter(|(place, text)| *place == 0 || is_tip(text));
     let message: Vec<_> =
         kept.map(|(_, text)| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     message.join("; ").trim_start_matches("error: ").to_owned()
@@ -134,6 +136,14 @@ mod tests {
             one_line(text),
             "unexpected argument '--evry' found; tip: a similar one: '--every'"
         );
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_offered_as_a_value() {
+        let line = ["anabranch", "split", "--zzz"];
+        let error = Cli::command().try_get_matches_from(line).unwrap_err();
+        assert!(error.render().to_string().contains("to pass '--zzz' as a value"));
+        assert_eq!(one_line(&error.render().to_string()), "unexpected argument '--zzz' found");
     }
 
     #[test]

@@ -92,6 +92,26 @@ fn refused_file(content: &str) -> String {
 }
 
 #[test]
+fn a_visit_whose_objects_are_another_hosts() {
+    let entry = |url: &str, kind: &str| {
+        serde_json::json!({
+            "startedDateTime": "2024-05-17T10:00:00Z",
+            "request": {"method": "GET", "url": url, "headers": []},
+            "response": {"status": 200, "headers": [],
+                "content": {"mimeType": kind, "text": "text"}},
+        })
+    };
+    let entries =
+        [entry("https://a.net/", "text/html"), entry("https://b.net/1.jpg", "image/jpeg")];
+    let folder = TempDir::new().unwrap();
+    let file = serde_json::json!({"log": {"version": "1.2", "entries": entries}});
+    fs::write(folder.path().join("a.har"), file.to_string()).unwrap();
+    let message = refused_by_program(folder.path(), &["pt", "crawl", "a.har", "--out", "covers"]);
+    assert!(message.ends_with("; name another host with --host: b.net (1)"), "{message}");
+    assert_eq!(listing(folder.path()), ["a.har"]);
+}
+
+#[test]
 fn an_unknown_interface() {
     let message = refused(&[LISTEN, TO, &["--path", "wlan=if:nowhere0"]]);
     let wanted = "path 'wlan': there is no interface 'nowhere0'; there are ";

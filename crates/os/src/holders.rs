@@ -38,8 +38,12 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
 
 /// What to say of an address that cannot be listened on because it is taken.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
-    let by = holder(transport, address);
-    let by = by.unwrap_or_else(|| "another program, or a WireGuard interface".to_owned());
+    let own = format!("(process {})", std::process::id());
+    let by = match holder(transport, address) {
+        Some(by) if by.ends_with(&own) => "this run itself".to_owned(),
+        Some(by) => by,
+        None => "another program, or a WireGuard interface".to_owned(),
+    };
     format!("the port is taken by {by}; choose another")
 }
 
@@ -101,6 +105,13 @@ mod tests {
         };
         assert_eq!(found(Transport::Udp, udp.local_addr().unwrap()), ours);
         assert_eq!(found(Transport::Tcp, tcp.local_addr().unwrap()), ours);
+    }
+
+    #[test]
+    fn an_address_that_is_given_twice_is_the_runs_own() {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let told = taken(Transport::Tcp, first.local_addr().unwrap());
+        assert_eq!(told, "the port is taken by this run itself; choose another");
     }
 
     #[test]

@@ -85,7 +85,10 @@ impl CrawlSide {
         let mut judged = judge(&found);
         let asked = self.ask(&found, &mut judged)?;
         if judged.kept.is_empty() {
-            let (shown, why) = (source.display(), left_out(&found, &judged));
+            let (shown, mut why) = (source.display(), left_out(&found, &judged));
+            if !found.others.is_empty() {
+                why += &format!("; name another host with --host: {}", found.others);
+            }
             return Err(Failure::misuse(format!(
                 "{shown}: none of its objects can hide bytes: {why}"
             )));

@@ -119,6 +119,9 @@ fn plain_found(found: &str) -> String {
     if found.parse::<usize>().is_ok() {
         return format!("a list of {found}");
     }
+    // TOML's integers beyond 64 bits are read as wider ones.
+    let wide = [" as i128", " as u128"].iter().find_map(|wide| found.strip_suffix(wide));
+    let found = wide.unwrap_or(found);
     let kinds = ["integer `", "floating point `", "boolean `", "character `"];
     let number = kinds.iter().find_map(|kind| found.strip_prefix(kind)?.strip_suffix('`'));
     if let Some(number) = number {
@@ -211,6 +214,9 @@ mod tests {
         Truth(bool),
     }
 
+    /// More than 64 bits hold.
+    const HUGE: &str = "99999999999999999999";
+
     const KEYS: &[&str] = &[
         "u8", "u16", "u32", "u64", "usize", "i32", "i64", "f64", "text", "truth", "list", "path",
         "ip", "v4", "v6", "socket", "nz16", "nz32", "nz64", "nz", "table", "tuple", "choice",
@@ -222,8 +228,10 @@ mod tests {
         let words = [
             "struct", "usize", "nonzero", "u8", "u16", "u32", "u64", "i64", "f64", "enum", "unit ",
             "sequence", "invalid", "boolean", "map", "Inner", "Pair", "Choice", "Either", "target",
+            "integer", "128",
         ];
-        let values = ["-5", "'x'", "1.5", "true", "[]", "{}", "[[1]]", "0", "1e400", "70000000000"];
+        let values =
+            ["-5", "'x'", "1.5", "true", "[]", "{}", "[[1]]", "0", "1e400", "70000000000", HUGE];
         let mut refused = 0;
         for key in KEYS {
             for value in values {

@@ -16,6 +16,10 @@ const HEADERS: usize = 96;
 pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, String> {
     let capture = read_flows(source)?;
     let (count, mut found) = (capture.flows.len(), Found::default());
+    let cure = match capture.snapped {
+        true => "; it has only the first bytes of each packet: record whole ones (tcpdump -s 0)",
+        false => "",
+    };
     if capture.cut {
         found.leave_out(CUT);
     }
@@ -24,10 +28,10 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     if all.is_empty() {
         let skipped = capture.skipped;
         return Err(format!(
-            "no request of plain HTTP in {count} TCP connections ({skipped} other packets)"
+            "no request of plain HTTP in {count} TCP connections ({skipped} other packets){cure}"
         ));
     }
-    of_host(all, host, found)
+    of_host(all, host, found).map_err(|why| why + cure)
 }
 
 /// Requests and answers of a connection, in turns, as far as they can be followed.
@@ -162,9 +166,23 @@ fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 mod tests {
     use super::super::flows::tests::capture;
     use super::*;
+    use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
 
     fn read(source: impl Read) -> Result<Found, String> {
         super::read(source, None)
+    }
+
+    /// A capture with the first bytes of each packet.
+    fn snapped(file: &[u8], length: usize) -> Vec<u8> {
+        let mut reader = PcapReader::new(file).unwrap();
+        let mut writer = PcapWriter::with_header(Vec::new(), reader.header()).unwrap();
+        while let Some(packet) = reader.next_packet() {
+            let packet = packet.unwrap();
+            let kept = &packet.data[..packet.data.len().min(length)];
+            let packet = PcapPacket::new(packet.timestamp, packet.orig_len, kept);
+            writer.write_packet(&packet).unwrap();
+        }
+        writer.into_writer()
     }
 
     const ASK: &[u8] = b"GET /a.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n";
@@ -208,6 +226,18 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let file = capture(&[(1, true, 1, longest.as_bytes()), (2, false, 1, answer)]);
         assert_eq!(read(&*file).unwrap().objects.len(), 1);
+    }
+
+    #[test]
+    fn a_snap_length_is_named_where_it_hides_all() {
+        let answer = [b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n", &[b'x'; 60][..]].concat();
+        let whole = capture(&[(1, true, 1, ASK), (2, false, 1, &answer)]);
+        assert_eq!(read(&*whole).unwrap().objects.len(), 1);
+        // Within the request's head, and within the answer's body.
+        for snap_length in [45, 92] {
+            let why = read(&*snapped(&whole, snap_length)).unwrap_err();
+            assert!(why.ends_with("record whole ones (tcpdump -s 0)"), "{why}");
+        }
     }
 
     #[test]

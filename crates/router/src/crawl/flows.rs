@@ -57,6 +57,8 @@ pub(super) struct Capture {
     pub(super) skipped: usize,
     /// Whether it ends within a packet, which is not read.
     pub(super) cut: bool,
+    /// Whether payloads were captured in part alone, as with a snap length (`tcpdump -s 96`).
+    pub(super) snapped: bool,
 }
 
 /// Reads the connections of a capture, in the order of its packets' times: several interfaces are
@@ -68,9 +70,11 @@ pub(super) fn read(source: impl Read) -> Result<Capture, String> {
     let mut held = Segments::default();
     let cut = packets(source, &mut |link, at, bytes| held.take(link, at, bytes))?;
     held.segments.sort_by_key(|(at, _)| *at);
+    let is_part = |segment: &Segment| segment.payload.len() < segment.length;
+    let snapped = held.segments.iter().any(|(_, segment)| is_part(segment));
     let mut all = Flows::default();
     held.segments.into_iter().for_each(|(at, segment)| all.take(at, &segment));
-    Ok(Capture { flows: all.flows, skipped: held.skipped, cut })
+    Ok(Capture { flows: all.flows, skipped: held.skipped, cut, snapped })
 }
 
 /// Segments with their times, as they are written.

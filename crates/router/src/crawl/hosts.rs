@@ -47,6 +47,9 @@ pub(super) fn of_host(
     if !exchanges.iter().any(|one| one.host == host && one.fetched.is_ok()) {
         return Err(nothing_of(&host, &exchanges));
     }
+    let mut others = with_objects(&exchanges);
+    others.remove(&*host);
+    found.others = counted(&others);
     let began = exchanges.first().map_or(Duration::ZERO, |first| first.at);
     let mut fetched = Vec::new();
     for Exchange { host: own, at, request, fetched: taken } in exchanges {
@@ -153,6 +156,7 @@ mod tests {
         assert_eq!(paths(&visit, Some("B.net:80")).unwrap(), ["/5"]);
         let found = of_host(visit.to_vec(), None, Found::default()).unwrap();
         assert_eq!(found.left_out["of another host"], 4);
+        assert_eq!(found.others, "b.net (1), detectportal.firefox.com (1), update.example (1)");
     }
 
     #[test]

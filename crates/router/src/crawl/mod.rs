@@ -106,6 +106,8 @@ pub struct Found {
     pub request: Vec<(String, String)>,
     /// What was left out, by the reason, and how often.
     pub left_out: BTreeMap<String, usize>,
+    /// Other hosts with objects, for people: `b.net (12), a.net (3)`; empty if there are none.
+    pub others: String,
 }
 
 impl Found {
@@ -199,7 +201,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let stem: String = stem.chars().map(|one| if plain(one) { one } else { '-' }).collect();
     let stem: String = stem.chars().take(56).collect();
-    let flows::Capture { flows, skipped, cut } = flows::read(packed::unpacked(capture)?)?;
+    let flows::Capture { flows, skipped, cut, .. } = flows::read(packed::unpacked(capture)?)?;
     let (mut shapes, mut why) =
         (Vec::new(), format!("it has no TCP connection ({skipped} other packets)"));
     for flow in &flows {

@@ -210,18 +210,19 @@ impl KeyFile {
     pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
+        let text = fs::read_to_string(path).map_err(io)?;
+        // Before its mode: another mode would make it no key file.
+        if toml_keys::is_wg_quick(&text) {
+            return Err(KeyFileError::WgQuick(path.to_owned()));
+        }
         let mode = about.permissions().mode() & 0o7777;
         // A service's user reads root's file by its group.
         let others = if about.uid() == 0 { 0o037 } else { 0o077 };
         if mode & others != 0 {
             return Err(KeyFileError::Open(path.to_owned(), mode));
         }
-        let text = fs::read_to_string(path).map_err(io)?;
         if text.trim().is_empty() {
             return Err(KeyFileError::Empty(path.to_owned()));
-        }
-        if toml_keys::is_wg_quick(&text) {
-            return Err(KeyFileError::WgQuick(path.to_owned()));
         }
         let name = path.display().to_string();
         let content: Content =
@@ -380,6 +381,8 @@ mod tests {
         );
         let tunnel = refused("[Interface]\nPrivateKey = x\n", 0o600);
         assert!(tunnel.contains("is a wg-quick file, not a key file"), "{tunnel}");
+        let open = refused("[Interface]\nPrivateKey = x\n", 0o644);
+        assert_eq!(open.split("' is ").last(), tunnel.split("' is ").last(), "whatever its mode");
         let missing = KeyFile::read(Path::new("/nonexistent/x.key")).err().unwrap().to_string();
         assert!(missing.contains("'anabranch key /nonexistent/x.key' makes one"), "{missing}");
     }
