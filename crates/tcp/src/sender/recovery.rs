@@ -13,7 +13,7 @@ use crate::timers::Timers;
 /// Resolution of timestamps.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What the sender does about loss.
+/// Phases of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is known to be lost.
@@ -92,7 +92,7 @@ impl Recovery {
     }
 }
 
-/// What an acknowledgement did, for the states.
+/// Effects of an acknowledgement that loss recovery needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Segments newly known to have arrived.
