@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-/// What a timer is for.
+/// Purposes of timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Retransmission timeout (RFC 6298).

@@ -366,6 +366,26 @@ fn a_recovery_that_was_not_needed_is_undone_by_the_report_of_duplicates() {
 }
 
 #[test]
+fn a_retransmission_of_the_last_recovery_does_not_undo_the_next_one() {
+    let mut played = Played::modern();
+    played.write(60);
+    played.now += RTT;
+    assert_eq!(numbers(&played.sack(0, &[(1, 10)])), [0, 10, 11, 12, 13, 14, 15]);
+    played.now += RTT;
+    // The retransmission is lost, and so is a segment that was sent in recovery.
+    assert_eq!(numbers(&played.sack(0, &[(11, 14), (1, 10)]))[..2], [0, 10]);
+    // Recovery ends while the latter is repaired: that is the next one.
+    played.now += 5 * MS;
+    played.ack(10);
+    assert_eq!(played.tcp.stats().recoveries, 2);
+    let sent = played.sack(10, &[(15, 16), (11, 14)]);
+    assert!(numbers(&sent).contains(&14), "{:?}", numbers(&sent));
+    played.now += RTT - 5 * MS;
+    played.ack(14);
+    assert_eq!(played.tcp.stats().undone, 0);
+}
+
+#[test]
 fn a_peer_that_drops_what_it_reported_gets_it_again() {
     let mut played = Played::modern();
     played.write(10);

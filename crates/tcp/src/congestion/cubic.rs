@@ -22,7 +22,7 @@ pub(crate) struct Cubic {
     /// Window before the last reduction, lowered by fast convergence.
     w_max: f64,
     epoch: Option<Epoch>,
-    /// Part of a segment by which the window is to grow.
+    /// Fraction of a segment that the window has earned.
     credit: f64,
 }
 

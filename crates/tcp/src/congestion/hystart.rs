@@ -14,7 +14,7 @@ use crate::constants::{
     HYSTART_DELAY_MIN, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES,
 };
 
-/// What was measured in the current round trip.
+/// Measurements of the current round trip.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HyStart {
     /// Whether the end was found.

@@ -60,7 +60,7 @@ pub(crate) trait Controller: fmt::Debug + Send {
     /// The slow-start threshold after congestion, at a window of `cwnd`.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
-    /// A retransmission timeout: all that is known of the path counts no more.
+    /// A retransmission timeout: forgets everything about the path.
     fn on_timeout(&mut self) {}
 
     /// Transmission resumes after `idle` without anything in flight.

@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// The peer's SYN again, to which the answer was lost.
+    /// Whether the peer repeats its SYN, because our answer was lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
@@ -109,7 +109,8 @@ impl Connection {
         }
     }
 
-    /// Asks the peer whether it meant what it sent (RFC 5961), at most so often.
+    /// Asks the peer to confirm by a challenge acknowledgement (RFC 5961), at most once in
+    /// `CHALLENGE_ACK_INTERVAL`.
     fn challenge(&mut self, now: Time) {
         let early = |last| now.since(last) < CHALLENGE_ACK_INTERVAL;
         if self.last_challenge.is_some_and(early) {

@@ -12,7 +12,7 @@ use crate::timers::Timer;
 /// Bytes of the timestamps option in each segment.
 const STAMPS_LENGTH: u16 = 12;
 
-/// The shift by which the receive buffer fits the window's 16 bits.
+/// Returns the window scale with which the receive buffer fits 16 bits.
 pub(super) fn scale_for(config: &Config) -> u8 {
     if !config.window_scaling {
         return 0;
@@ -36,7 +36,7 @@ impl Connection {
         Some(connection)
     }
 
-    /// What the peer's SYN says.
+    /// Takes initial sequence number, options and window from the peer's SYN.
     fn take_syn(&mut self, now: Time, syn: &Segment) {
         self.irs = syn.seq;
         self.last_heard = now;

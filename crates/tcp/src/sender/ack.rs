@@ -29,10 +29,10 @@ pub(crate) struct AckSegment {
 /// Round-trip times that an acknowledgement shows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
-    /// Of the segments that were sent once: when the first and the last were sent.
+    /// First and last transmission among the segments acknowledged cumulatively and sent once.
     first: Option<Time>,
     last: Option<Time>,
-    /// When the last of those that SACKs report was sent.
+    /// Latest transmission among the segments reported by SACK blocks.
     sacked: Option<Time>,
     /// A segment that was sent several times is among them.
     ambiguous: bool,

@@ -54,7 +54,7 @@ struct PeerWindow {
     ack: u64,
 }
 
-/// What limits the sender (RFC 7661, with Linux's rules).
+/// Use of the congestion window (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Whether the congestion window limited the sender in this round.
@@ -99,7 +99,7 @@ pub(crate) struct Sender {
     last_sent: Time,
     /// When pacing allows the next segment.
     paced_until: Time,
-    /// A probe of the tail is due.
+    /// A tail loss probe is due.
     probe_due: bool,
     tail_probe: Option<TailProbe>,
     /// A probe of the peer's window is due.
@@ -375,7 +375,7 @@ impl Sender {
         }
     }
 
-    /// Notes whether the window limits the sender; `more` says that something waits for it
+    /// Notes whether the window limits the sender; with `more`, data waits for it
     /// (RFC 7661, section 4.3).
     fn validate(&mut self, now: Time, more: bool) {
         let count = self.board.count();

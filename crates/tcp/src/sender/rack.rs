@@ -141,8 +141,8 @@ impl Rack {
         losses
     }
 
-    /// Marks what a timeout shows to be lost: the first segment, and all that were sent long enough
-    /// ago (section 6.3).
+    /// Marks lost segments after a timeout: the first one, and every one whose reordering window
+    /// has passed (section 6.3).
     pub(crate) fn on_timeout(&self, now: Time, board: &mut Scoreboard, rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
         if let Some((first, _)) = board.first_and_last() {

@@ -13,7 +13,7 @@ use crate::timers::Timers;
 /// Resolution of timestamps.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What the sender does about loss.
+/// Phases of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is known to be lost.
@@ -81,23 +81,6 @@ impl Recovery {
         }
     }
 
-    fn begin(&mut self, phase: Phase, (una, point): (u64, u64), window: &CongestionWindow) {
-        let prior_ssthresh = self.threshold(window);
-        *self = Recovery {
-            phase,
-            point,
-            marker: una,
-            early: phase == Phase::Loss,
-            prior_cwnd: window.cwnd,
-            prior_ssthresh,
-            prr_delivered: 0,
-            prr_out: 0,
-            undoable: true,
-            undo_retransmissions: Some(0),
-            first_retransmission: None,
-        };
-    }
-
     /// Whether an acknowledgement that echoes `echo` shows that the original of the first
     /// retransmission arrived (RFC 3522, section 3.2).
     fn is_delayed(&self, echo: Option<Time>) -> bool {
@@ -109,7 +92,7 @@ impl Recovery {
     }
 }
 
-/// What an acknowledgement did, for the states.
+/// Effects of an acknowledgement that loss recovery needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Segments newly known to have arrived.
@@ -173,11 +156,28 @@ impl Sender {
 
     fn enter_recovery(&mut self) {
         self.stats.recoveries += 1;
-        let cwnd = self.window.cwnd;
-        self.recovery.begin(Phase::Recovery, (self.una, self.nxt), &self.window);
-        self.recovery.undo_retransmissions = Some(self.board.again());
         self.tail_probe = None;
-        self.window.ssthresh = self.control.ssthresh(cwnd);
+        self.begin_recovery(Phase::Recovery);
+    }
+
+    /// Begins `phase`, and lowers the threshold.
+    fn begin_recovery(&mut self, phase: Phase) {
+        let again = self.board.again();
+        self.recovery = Recovery {
+            phase,
+            point: self.nxt,
+            marker: self.una,
+            early: phase == Phase::Loss,
+            prior_cwnd: self.window.cwnd,
+            prior_ssthresh: self.recovery.threshold(&self.window),
+            prr_delivered: 0,
+            prr_out: 0,
+            undoable: true,
+            undo_retransmissions: Some(again),
+            // Acknowledgements of retransmissions that are still under way echo their time.
+            first_retransmission: self.recovery.first_retransmission.filter(|_| again > 0),
+        };
+        self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
     }
 
     /// The timer has expired (RFC 5681, section 3.1; RFC 6298, section 5).
@@ -190,9 +190,7 @@ impl Sender {
             self.recovery.point = self.nxt;
             self.recovery.early = false;
         } else {
-            let cwnd = self.window.cwnd;
-            self.recovery.begin(Phase::Loss, (self.una, self.nxt), &self.window);
-            self.window.ssthresh = self.control.ssthresh(cwnd);
+            self.begin_recovery(Phase::Loss);
         }
         self.recovery.prr_out = 0;
         self.recovery.prr_delivered = 0;

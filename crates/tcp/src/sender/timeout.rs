@@ -127,8 +127,8 @@ impl Sender {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// What little the window takes, when the persist timer overrides the wait for a full segment
-    /// (RFC 9293, section 3.8.6.2.1).
+    /// Returns the part of a segment that the peer's window takes, once the persist timer overrides
+    /// the wait for a full one (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);
