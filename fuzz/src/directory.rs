@@ -80,7 +80,7 @@ fn documents(text: &str) {
         }
     }
     let mut mirror = Mirror::new(vec![[0xaa; 20]]);
-    assert!(mirror.restore([text, text, text], &[], NOW).is_empty(), "nothing of it is proven");
+    assert!(mirror.restore([text, text, text], &[], NOW).0.is_empty(), "nothing of it is proven");
 }
 
 /// Nobody here knows an authority: whatever it says, a consensus is not proven.

@@ -69,6 +69,32 @@ def test_boringtun_follows_at_once(
         assert not splitter.of("skewed")
 
 
+@pytest.mark.parametrize("options", [[], ["--protocol", "wireguard"]], ids=["auto", "named"])
+def test_amneziawg_follows_at_once(
+    make_network: MakeNetwork, tmp_path: Path, results: Results, options: list[str]
+) -> None:
+    """amneziawg-go at both ends, its packets disguised: hash, all paths both ways, no report."""
+    network = make_network(links(3, **SLOW))
+    root = site(tmp_path / "site", LENGTH)
+    with (
+        split(network, PORT, 3, *options) as splitter,
+        Tunnel(network.server, network.client, LISTEN, program="amneziawg-go") as tunnel,
+    ):
+        tunnel.ping()
+        with tunnel.server.web(root):
+            transfer = tunnel.download(LENGTH, 60)
+        carried = shares(network.stats())
+        protocol = splitter.of("session")[-1]["protocol"]
+        results.add(
+            "Programs", program="amneziawg-go", protocol=protocol, mbits=transfer.goodput_mbits,
+            up=carried_up(carried), down=carried_down(carried),
+        )  # fmt: skip
+        assert not transfer.fault(LENGTH)
+        assert min(carried_down(carried)) > 0.15
+        assert protocol == ("wireguard" if options else "other")
+        assert not splitter.of("skewed")
+
+
 def _tinc(host: Host, folder: Path, name: str, address: str, connect: str) -> list[str]:
     """Writes the configuration and key of a node, and returns the words that start it."""
     home = folder / name

@@ -105,6 +105,59 @@ fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong()
 }
 
 #[test]
+fn a_relay_without_circuits_ends_at_once_though_it_has_time_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let [port] = free_ports();
+    let settings = relay_settings("river", port, &format!("'{NOBODY}'"));
+    for threads in [1, 2] {
+        let settings = settings.replace("threads = 2", &format!("threads = {threads}"));
+        let settings = format!("{settings}\ngrace = 600");
+        let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
+        relay.program.next("listening");
+        // A connection without a circuit has nothing to finish.
+        let _neighbour = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        relay.program.signal("-TERM");
+        let begun = Instant::now();
+        assert!(relay.program.ended().0.success());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_relay_whose_settings_did_not_change_publishes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [or, dir, port] = free_ports();
+    let settings = format!(
+        "nickname = 'dam'\naddress = '127.0.0.1'\nlisten = ['127.0.0.1:{or}']\n\
+         listen-dir = ['127.0.0.1:{dir}']\ninterval = 10\nyoung = true\nallow-private = true"
+    );
+    let mut authority = Filed::start(folder.path(), "authority", "dam", &settings);
+    let line = authority.program.next("authority")["what"].as_str().unwrap().to_owned();
+    let settings = relay_settings("river", port, &format!("'{line}'"));
+    let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
+    let is_accepted = |told: &Value| {
+        let what = told["what"].as_str().unwrap_or_default();
+        told["event"] == "note" && what.ends_with("accepted our descriptor")
+    };
+    relay.program.find("note", is_accepted);
+    let mut accepted = 0;
+    let mut reload = |more: &str, changed: Value| {
+        relay.reload(more);
+        let told = relay.program.until("reloaded", |told| accepted += u32::from(is_accepted(told)));
+        assert_eq!(told["changed"], changed);
+    };
+    for _ in 0..5 {
+        reload("", json!([]));
+        thread::sleep(Duration::from_millis(500));
+    }
+    reload("contact = 'river people'", json!(["contact"]));
+    assert_eq!(accepted, 0, "published though nothing changed");
+    relay.program.find("note", is_accepted);
+    relay.program.signal("-TERM");
+    assert!(relay.program.ended().0.success());
+}
+
+#[test]
 fn without_a_file_a_client_reads_its_authorities_again_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let (data, lines) = (folder.path().join("state"), folder.path().join("network.txt"));

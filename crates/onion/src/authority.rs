@@ -299,17 +299,30 @@ impl Authority {
     }
 
     /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its
-    /// microdescriptors. False, and nothing is taken, if a signature is not ours; false, and
-    /// nothing but its shared random values, if it has expired.
-    pub fn restore(&mut self, unix_now: u64, [ns, microdesc]: [&str; 2], microdescs: &str) -> bool {
+    /// microdescriptors.
+    ///
+    /// # Errors
+    /// [`Unrestored`]: nothing is taken, but for the shared random values of a consensus that has
+    /// expired.
+    pub fn restore(
+        &mut self,
+        unix_now: u64,
+        [ns, microdesc]: [&str; 2],
+        microdescs: &str,
+    ) -> Result<(), Unrestored> {
+        let [ns_is_damaged, microdesc_is_damaged] =
+            [(ns, true), (microdesc, false)].map(|(text, is_ns)| self.is_damaged(text, is_ns));
+        if ns_is_damaged || microdesc_is_damaged {
+            return Err(Unrestored::Damaged([ns_is_damaged, microdesc_is_damaged]));
+        }
         let times = [ns, microdesc].map(times_of);
-        let [Some(times), Some(others)] = times else { return false };
+        let [Some(times), Some(others)] = times else { return Err(Unrestored::Useless) };
         if times != others || !self.is_ours(ns, true) || !self.is_ours(microdesc, false) {
-            return false;
+            return Err(Unrestored::Useless);
         }
         self.shared = SharedRandom::read(ns, [times.valid_after, self.settings.interval]);
         if unix_now > times.valid_until {
-            return false;
+            return Err(Unrestored::Useless);
         }
         let parsed = parse_microdescs(microdescs).map(|(parsed, _)| parsed).unwrap_or_default();
         let until = times.valid_until;
@@ -317,7 +330,17 @@ impl Authority {
         let (ns, microdesc) = (ns.to_owned(), microdesc.to_owned());
         self.documents =
             Documents { times: Some(times), ns, microdesc, microdescs: known.collect() };
-        true
+        Ok(())
+    }
+
+    /// Whether this is no consensus, or one that names the present key as its signer and was
+    /// changed since.
+    fn is_damaged(&self, text: &str, is_ns: bool) -> bool {
+        let signed = text.find("directory-signature ").map(|place| text.split_at(place));
+        let (Some((body, signature)), Some(_)) = (signed, times_of(text)) else { return true };
+        let ours = self.keys.signature(body, is_ns).unwrap_or_default();
+        // The first line names the keys.
+        ours.lines().next() == signature.lines().next() && ours != signature
     }
 
     /// Whether the present key signed this text: signatures of RSA are the same each time.
@@ -405,6 +428,15 @@ impl Settings {
 }
 
 /// When a consensus says that it holds.
+/// Why a consensus of an earlier run is not served again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrestored {
+    /// The texts that are true here are damaged: flavour `ns`, flavour `microdesc`.
+    Damaged([bool; 2]),
+    /// It has expired, is signed by another key, or its flavours differ.
+    Useless,
+}
+
 fn times_of(text: &str) -> Option<Times> {
     let find = |keyword: &str| {
         let mut lines = text.lines();

@@ -1,6 +1,7 @@
 //! What a core tells the person who runs it.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use crate::channel::Fault;
 use crate::channels::LinkId;
@@ -26,11 +27,22 @@ pub enum Event {
     Violation {
         /// The link that it came by.
         link: LinkId,
+        /// The neighbour, as far as it is known.
+        neighbour: Neighbour,
         /// What it was.
         violation: Violation,
     },
     /// The memory for cells is full: the circuit whose cells waited longest was closed.
     OutOfMemory,
+}
+
+/// The relay at the other end of a link. Both are `None` for a client, which stays nameless.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The RSA identity that it proved, or else the one that we dialled.
+    pub rsa: Option<[u8; 20]>,
+    /// The first OR address of the relay that we dialled.
+    pub address: Option<SocketAddr>,
 }
 
 /// What a neighbour did that no honest one does, by what it costs: its link, or one circuit.

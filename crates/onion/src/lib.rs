@@ -72,7 +72,7 @@ mod transport;
 pub mod wire;
 
 pub use channels::LinkId;
-pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Violation};
+pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Neighbour, Violation};
 pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use moment::Moment;
 pub use node::Node;

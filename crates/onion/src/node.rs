@@ -14,7 +14,7 @@ use crate::channel::{self, Channel, Start};
 use crate::channels::{Channels, Lane, LinkId, Owner, Popped};
 use crate::circuitmux;
 use crate::ending::{Carrier, Ending};
-use crate::event::{CircuitFault, Event, LinkFault, Violation};
+use crate::event::{CircuitFault, Event, LinkFault, Neighbour, Violation};
 use crate::io::{Core, LinkInput, LinkOutput, StreamOutput};
 use crate::padding::Rules;
 use crate::set::{QUEUE_LOW, Set};
@@ -22,6 +22,7 @@ use crate::stream::StreamKey;
 use crate::table::{Dialling, SetId, Slab, StreamTable};
 use crate::wire::cell::{BODY, Body, CELL, Cell, Command};
 use crate::wire::conflux::SetNonce;
+use crate::wire::extend::ANYBODY;
 use crate::wire::message::{self, Message, RelayCommand};
 
 mod beside;
@@ -216,7 +217,19 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn violated(&mut self, link: LinkId, violation: impl Into<Violation>) {
         let violation = violation.into();
         self.violations += 1;
-        self.put(Event::Violation { link, violation });
+        let neighbour = self.neighbour(link);
+        self.put(Event::Violation { link, neighbour, violation });
+    }
+
+    /// The relay at the other end of a link.
+    fn neighbour(&mut self, link: LinkId) -> Neighbour {
+        let Some(link) = self.channels.link(link) else { return Neighbour::default() };
+        let wanted = link.wanted.as_ref();
+        let named = wanted.map(|target| target.rsa).filter(|rsa| *rsa != ANYBODY);
+        Neighbour {
+            rsa: link.channel.identity().map(|identity| identity.rsa).or(named),
+            address: wanted.and_then(|target| target.addresses.first().copied()),
+        }
     }
 
     /// The time of a timer has come.

@@ -127,7 +127,7 @@ impl Set {
 }
 
 /// The leg of the next cells of data, and how many of them. Where streams have a window on each
-/// leg, a cell at a time: only legs on which the stream in turn has room take it.
+/// leg, a cell at a time: only legs on which a stream with data has room take it.
 fn assign(
     now: Time,
     streams: &mut Streams,
@@ -135,7 +135,7 @@ fn assign(
     waiting: u64,
 ) -> Option<(PathId, u64)> {
     match streams.have_leg_windows() {
-        true => several.assign_one(now, |leg| streams.turn_may_go_by(now, leg)),
+        true => several.assign_one(now, |leg| streams.may_send_by(now, leg)),
         false => several.assign(now, waiting),
     }
 }

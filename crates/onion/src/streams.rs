@@ -156,11 +156,10 @@ impl Streams {
         self.open.extend(legs);
     }
 
-    /// Whether the stream whose turn it is may send by this leg.
-    pub(crate) fn turn_may_go_by(&mut self, now: Time, leg: PathId) -> bool {
-        let turn = self.next_in_turn(now, true).map(|(id, _)| id);
-        let stream = turn.and_then(|id| self.streams.get_mut(&id));
-        stream.is_some_and(|stream| stream.has_data(now, &[leg]))
+    /// Whether a stream may send data by this leg.
+    pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
+        self.turns.wake(now);
+        self.next_on(now, leg).is_some()
     }
 
     /// What is taken next came by this leg; `None` if that is gone.
@@ -189,6 +188,9 @@ impl Streams {
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.say.retain(|say| say.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
+        if self.have_leg_windows() {
+            self.turns.lost(leg);
+        }
     }
 
     /// IDs of streams that begin here are those after this one.
@@ -356,7 +358,7 @@ impl Streams {
         if fed {
             self.happened.push_back(Happened::Room(key));
         }
-        self.turns.sent(id);
+        self.turns.sent(self.queue_of(by), id);
         self.carried[1] += length as u64;
         write_header(format, body, RelayCommand::DATA, id, prefix.len() + length, rng);
         Some(Filled::Data)
@@ -373,23 +375,33 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// The stream whose turn it is among those that may send data now. Others are passed over until
-    /// they change; a window on each leg depends on the leg, and is looked at each time.
+    /// The stream whose turn it is among those that may send data now: on the first of the open
+    /// legs that takes data of any, where streams have a window on each leg.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
-        let Streams { streams, turns, open, .. } = self;
-        if self.flow == StreamFlow::Windows(StreamWindows::EachLeg) {
-            let mut may_send =
-                |id: &u16| streams.get_mut(id).is_some_and(|it| it.has_data(now, open));
-            return turns.all_ready().find(|id| may_send(id));
+        match self.have_leg_windows() {
+            true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
+            false => self.next_on(now, ONLY),
         }
-        while let Some(id) = turns.next_ready() {
+    }
+
+    /// The stream whose turn it is on a leg among those that may send data there now. Others are
+    /// passed over until they change.
+    fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
+        let queue = self.queue_of(leg);
+        let Streams { streams, turns, .. } = self;
+        while let Some(id) = turns.next_ready(queue) {
             let stream = streams.get_mut(&id)?;
-            if stream.has_data(now, open) {
+            if stream.has_data(now, &[leg]) {
                 return Some(id);
             }
-            turns.park(id, stream.wake_at());
+            turns.park(queue, id, stream.wake_at());
         }
         None
+    }
+
+    /// The leg whose turns streams take for a cell by `leg`.
+    fn queue_of(&self, leg: PathId) -> PathId {
+        if self.have_leg_windows() { leg } else { ONLY }
     }
 }
 
@@ -591,7 +603,7 @@ mod tests {
         }
         end.take(Time::ZERO, xoff).unwrap();
         assert_eq!(filled(&mut end), None, "the others have sent all that they had");
-        assert!(end.is_wanting() && end.turns.next_ready().is_none());
+        assert!(end.is_wanting() && end.turns.next_ready(ONLY).is_none());
         let data = message::put_xon(0);
         let xon = Message { command: RelayCommand::XON, stream: 1, data: &data };
         end.take(Time::ZERO, xon).unwrap();
@@ -640,5 +652,62 @@ mod tests {
             sent.count()
         };
         assert_eq!([by(PathId(0), 600), by(PathId(1), 600)], [500, 500]);
+    }
+
+    /// Sends `cells` by a leg, and returns their streams, fewer if the leg takes no more.
+    fn sent_by(end: &mut Streams, leg: PathId, cells: usize) -> Vec<u16> {
+        let sent = |_| {
+            let onto = OutLeg { by: leg, format: Format::V0, has_room: true, prefix: &[] };
+            let mut body = [0; BODY];
+            end.fill(Time::ZERO, onto, &mut body, &mut seed::stream(1, 0, "end"))?;
+            Some(message::read(Format::V0, &body).unwrap().stream)
+        };
+        (0..cells).map_while(sent).collect()
+    }
+
+    #[test]
+    fn with_a_window_on_each_leg_a_cell_costs_no_more_where_a_leg_takes_no_other_stream() {
+        let looked = |others: u16| {
+            let mut end = busy_end(others);
+            end.flow = StreamFlow::Windows(StreamWindows::EachLeg);
+            let ids: Vec<u16> = end.streams.keys().copied().collect();
+            let (side, params) = (end.side, Arc::clone(&end.params));
+            for &id in &ids {
+                let stream = end.streams.get_mut(&id).unwrap();
+                *stream = Stream::new(StreamKey(id.into()), id, side, end.flow, &params);
+                stream.open = true;
+            }
+            let (slow, quick) = (PathId(0), PathId(1));
+            // Every stream but the first uses up its window on the slow leg, and has more to send.
+            for &id in &ids[1..] {
+                for _ in 0..5 {
+                    end.with(id, |stream| stream.write(&[1; 100 * 498])).unwrap();
+                    assert_eq!(sent_by(&mut end, slow, 100), vec![id; 100]);
+                }
+                end.with(id, |stream| stream.write(&[1; 100 * 498])).unwrap();
+            }
+            assert_eq!(sent_by(&mut end, slow, 1), [0; 0]);
+            let before = looks();
+            for _ in 0..100 {
+                end.with(1, |stream| stream.write(&[1; 498])).unwrap();
+                end.may_go_by([slow, quick].into_iter());
+                assert_eq!(end.next(Time::ZERO, true), Some(Next::Data));
+                assert!(end.may_send_by(Time::ZERO, slow));
+                assert_eq!(sent_by(&mut end, slow, 1), [1]);
+                assert!(!end.may_send_by(Time::ZERO, slow));
+            }
+            let looked = looks() - before;
+            // The other leg takes them all in turn, and a SENDME puts one back on the slow leg.
+            let sent = sent_by(&mut end, quick, usize::from(others) * 100);
+            assert_eq!(sent.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len() - 1);
+            end.with(2, |stream| stream.write(&[1; 498])).unwrap();
+            assert_eq!(sent_by(&mut end, slow, 1), [0; 0]);
+            end.comes_by(Some(slow));
+            let sendme = Message { command: RelayCommand::SENDME, stream: 2, data: &[] };
+            end.take(Time::ZERO, sendme).unwrap();
+            assert_eq!(sent_by(&mut end, slow, 1), [2]);
+            looked
+        };
+        assert_eq!(looked(400), looked(4));
     }
 }

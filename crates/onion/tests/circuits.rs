@@ -11,7 +11,7 @@ use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{CircuitFault, Core, LinkFault, StreamKey, StreamOutput};
+use anabranch_onion::{CircuitFault, Core, Event, LinkFault, Neighbour, StreamKey, StreamOutput};
 use world::{Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
@@ -458,7 +458,16 @@ fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
         let mut world = World::new(Setting::default());
         let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
         hops[wrong].target.ed25519 = Some([9; 32]);
+        let target = hops[wrong].target.clone();
         assert!(!world.build(1, hops));
+        if wrong == 0 {
+            let named = world.outputs.iter().find_map(|output| match output {
+                Output::Event(Event::Violation { neighbour, .. }) => Some(*neighbour),
+                _ => None,
+            });
+            let (rsa, address) = (Some(target.rsa), target.addresses.first().copied());
+            assert_eq!(named, Some(Neighbour { rsa, address }));
+        }
         let reporter = if wrong == 0 {
             world.outputs.iter().any(|output| {
                 let cause = Cause::Violation(LinkFault::WrongIdentity.into());

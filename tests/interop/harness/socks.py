@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +31,61 @@ user.unprivileged: nobody
 client pass {{ from: 10.77.9.0/24 to: 0.0.0.0/0 }}
 socks pass {{ from: 10.77.9.0/24 to: 0.0.0.0/0 command: udpassociate }}
 socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 command: udpreply }}
+"""
+
+
+# A public address of the proxy, of the network for documentation (RFC 5737), and one that means
+# something behind its translator alone.
+PUBLIC, INSIDE = "203.0.113.1", "10.0.0.9"
+
+
+def translated_topology(direct: Sequence[Link]) -> str:
+    """:func:`proxied_topology` with the proxy at :data:`PUBLIC`."""
+    near, public = (address.rpartition(".")[0] + "." for address in (PROXY, PUBLIC))
+    return proxied_topology(direct).replace(near, public)
+
+
+@contextlib.contextmanager
+def translated_proxy(host: Host) -> Iterator[None]:
+    """A proxy behind a network address translator: it says that it relays at :data:`INSIDE`."""
+    with host.start([sys.executable, "-c", _TRANSLATED, PUBLIC, str(PORT), INSIDE]) as proxy:
+        proxy.wait_bound(PORT, "tcp")
+        yield
+
+
+# SOCKS5 (RFC 1928) without a login, for one UDP association after another.
+_TRANSLATED = """\
+import selectors, socket, sys, threading
+at, port, named = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def relay(control):
+    near, far = (socket.socket(type=socket.SOCK_DGRAM) for _ in range(2))
+    near.bind((at, 0))
+    control.recv(64)
+    control.sendall(bytes([5, 0]))
+    control.recv(64)
+    bound = socket.inet_aton(named) + near.getsockname()[1].to_bytes(2, "big")
+    control.sendall(bytes([5, 0, 0, 1]) + bound)
+    ready, client = selectors.DefaultSelector(), None
+    for one in (control, near, far):
+        ready.register(one, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is control:
+                if not control.recv(64):
+                    return near.close(), far.close()
+            elif key.fileobj is near:
+                data, client = near.recvfrom(65535)
+                host, number = socket.inet_ntoa(data[4:8]), int.from_bytes(data[8:10], "big")
+                far.sendto(data[10:], (host, number))
+            else:
+                data, (host, number) = far.recvfrom(65535)
+                head = bytes([0, 0, 0, 1]) + socket.inet_aton(host) + number.to_bytes(2, "big")
+                near.sendto(head + data, client)
+
+listener = socket.create_server((at, port))
+while True:
+    threading.Thread(target=relay, args=listener.accept()[:1], daemon=True).start()
 """
 
 

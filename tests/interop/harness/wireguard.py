@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,11 @@ INSIDE_CLIENT = "10.8.0.2"
 PORT = 51820
 MTU = 1420
 IPERF_PORT = 5201
+# AmneziaWG: junk packets, junk before handshakes, and other types (the example of its README).
+DISGUISE = {
+    "jc": "4", "jmin": "40", "jmax": "70", "s1": "15", "s2": "68",
+    "h1": "1234567801", "h2": "1234567802", "h3": "1234567803", "h4": "1234567804",
+}  # fmt: skip
 _numbers = itertools.count()
 
 
@@ -51,15 +57,24 @@ def interface(
 ) -> Iterator[str]:
     """A wireguard-go process on ``host`` and its interface; yields the interface's name.
 
-    ``program`` may be another that ``wg`` sets up: boringtun-cli. The interface is on ``host`` too,
-    or moved to ``inside``; the process keeps its UDP socket.
+    ``program`` may be another that ``wg`` sets up: boringtun-cli, or amneziawg-go, which disguises
+    its packets by :data:`DISGUISE`. The interface is on ``host`` too, or moved to ``inside``; the
+    process keeps its UDP socket.
     """
     name = unique("wg")
-    socket = Path(f"/var/run/wireguard/{name}.sock")
+    control = Path(f"/var/run/wireguard/{name}.sock")
     words = [program, "-f", name]
     words += ["--disable-drop-privileges"] if program == "boringtun-cli" else []
-    with host.start(words, LOG_LEVEL="error") as process:
-        process.wait_until(f"{name}'s control socket", socket.exists)
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(host.start(words, LOG_LEVEL="error"))
+        if program == "amneziawg-go":
+            own = Path(f"/var/run/amneziawg/{name}.sock")
+            process.wait_until(f"{name}'s control socket", own.exists)
+            configure(own, DISGUISE)
+            control.parent.mkdir(parents=True, exist_ok=True)
+            control.symlink_to(own)
+            stack.callback(control.unlink, missing_ok=True)
+        process.wait_until(f"{name}'s control socket", control.exists)
         host.must(["wg", "set", name, "private-key", "/dev/stdin"], text=private)
         if inside is not None and inside.netns is not None:
             host.must(["ip", "link", "set", name, "netns", inside.netns])
@@ -70,6 +85,15 @@ def interface(
         route = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
         home.must([*route, "congctl", "cubic"])
         yield name
+
+
+def configure(control: Path, settings: dict[str, str]) -> None:
+    """Sets what ``wg`` has no words for, by WireGuard's cross-platform configuration protocol."""
+    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(control))
+        stream.sendall(f"set=1\n{lines}\n".encode())
+        assert stream.recv(64) == b"errno=0\n\n", settings
 
 
 def unique(kind: str) -> str:

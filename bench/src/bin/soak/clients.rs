@@ -11,10 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_bench::proc::Usage;
+use anabranch_onion::circuitmux;
 use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::{Event, circuitmux};
 use anabranch_os::entropy::generator;
 use anabranch_router::onion::authorities::Authority;
 use anabranch_router::onion::client::{self, ClientEvent, Settings, Status};
@@ -134,12 +134,13 @@ impl Seen {
             ClientEvent::Built(..) => self.built += 1,
             ClientEvent::Closed(..) => self.closed += 1,
             ClientEvent::Status(status) => self.status = *status,
-            ClientEvent::Core(Event::Violation { .. }) => self.violations += 1,
+            ClientEvent::Violation(..) => self.violations += 1,
             ClientEvent::Refused(refused) => {
                 *self.troubles.entry(refused.to_string()).or_default() += 1;
             }
             ClientEvent::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
-            ClientEvent::Core(_)
+            ClientEvent::LinkOpen(_)
+            | ClientEvent::OutOfMemory
             | ClientEvent::Linked(..)
             | ClientEvent::Fetched(_)
             | ClientEvent::Reloaded(_)

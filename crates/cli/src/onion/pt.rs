@@ -341,6 +341,14 @@ fn run_managed(
     ended.map_err(Failure::trouble)
 }
 
+/// Adds the bridge that a client's event is about.
+fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
+    if let Some(bridge) = bridge {
+        event["bridge"] = json!(bridge.to_string());
+    }
+    event
+}
+
 /// Nothing of what is told says who came, or where from.
 fn tell(log: &Log, event: &PtEvent) {
     let how = |ending: &Ending| match ending {
@@ -350,8 +358,11 @@ fn tell(log: &Log, event: &PtEvent) {
         Ending::Crowded => "crowded",
     };
     match event {
-        PtEvent::Up => log.object(&json!({"event": "link_up"})),
-        PtEvent::Over(ending) => log.object(&json!({"event": "link_over", "how": how(ending)})),
+        PtEvent::Up(bridge) => log.object(&with_bridge(json!({"event": "link_up"}), *bridge)),
+        PtEvent::Over(bridge, ending) => {
+            let event = json!({"event": "link_over", "how": how(ending)});
+            log.object(&with_bridge(event, *bridge));
+        }
         PtEvent::Stranger => log.object(&json!({"event": "stranger"})),
         PtEvent::Trouble(why) => {
             let event: Value = json!({"event": "trouble", "what": why});

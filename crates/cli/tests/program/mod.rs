@@ -51,6 +51,20 @@ impl Program {
 
     /// The next object whose event is `name` and that is `wanted`.
     pub fn find(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.search(name, wanted, |_| {})
+    }
+
+    /// The next object whose event is `name`; `watch` sees the others before it.
+    pub fn until(&mut self, name: &str, watch: impl FnMut(&Value)) -> Value {
+        self.search(name, |_| true, watch)
+    }
+
+    fn search(
+        &mut self,
+        name: &str,
+        wanted: impl Fn(&Value) -> bool,
+        mut watch: impl FnMut(&Value),
+    ) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -66,6 +80,7 @@ impl Program {
             if object["event"] == name && wanted(&object) {
                 return object;
             }
+            watch(&object);
         }
     }
 

@@ -230,13 +230,19 @@ fn a_consensus_of_the_run_before_is_served_again_and_a_changed_one_is_not() {
     let before = authority.publish(NOW).unwrap().clone();
     let texts: String = before.microdescs.values().map(|(text, _)| &text[..]).collect();
     let mut again = authority.clone_without_keys();
-    let restore = |one: &mut Authority, now, ns: &str, md: &str| one.restore(now, [ns, md], &texts);
+    let restore =
+        |one: &mut Authority, now, ns: &str, md: &str| one.restore(now, [ns, md], &texts).is_ok();
     let half = &before.microdesc[..before.microdesc.len() / 2];
     let bent = before.ns.replace("Bandwidth=1000", "Bandwidth=1001");
     assert!(!restore(&mut again, NOW, &before.ns, half));
     assert!(!restore(&mut again, NOW, &bent, &before.microdesc));
     assert!(!restore(&mut again, NOW + 181, &before.ns, &before.microdesc), "it has expired");
     assert!(!restore(&mut again, NOW, &before.microdesc, &before.ns), "the wrong way round");
+    let damaged = |one: &mut Authority, ns: &str, md: &str| one.restore(NOW, [ns, md], &texts);
+    let of = |which| Err(Unrestored::Damaged(which));
+    assert_eq!(damaged(&mut again, &bent, &before.microdesc), of([true, false]));
+    assert_eq!(damaged(&mut again, &before.ns, half), of([false, true]));
+    assert_eq!(damaged(&mut again, "", "nonsense"), of([true, true]));
     assert!(restore(&mut again, NOW + 1, &before.ns, &before.microdesc));
     assert_eq!(again.documents().microdescs, before.microdescs);
     assert_eq!(again.due(NOW + 1), NOW + 60);
@@ -268,7 +274,8 @@ fn shared_random_values_are_in_both_flavours_and_outlive_their_consensus() {
     let mut again = authority.clone_without_keys();
     (0..2).for_each(|n| drop(again.receive(NOW, &descriptor(n, NOW))));
     let long_after = NOW + run + 600;
-    assert!(!again.restore(long_after, [&kept.ns, &kept.microdesc], ""), "it has expired");
+    let late = again.restore(long_after, [&kept.ns, &kept.microdesc], "");
+    assert_eq!(late, Err(Unrestored::Useless), "it has expired");
     assert_eq!(lines(&mut again, long_after, 4), second);
 }
 

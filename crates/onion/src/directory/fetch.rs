@@ -18,8 +18,8 @@ use super::network::Network;
 use crate::draw::below;
 use crate::moment::Moment;
 use crate::wire::netdoc::{
-    AuthorityCert, Bridge, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
-    parse_certs, parse_microdescs,
+    AuthorityCert, Bridge, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Microdesc,
+    Unproven, none_bad, parse_certs, parse_microdescs,
 };
 use crate::wire::text::hex;
 
@@ -133,9 +133,28 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// A document that is kept on disk from one run to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptDocument {
+    /// The authorities' certificates.
+    Certificates,
+    /// The consensus of microdescriptors.
+    Consensus,
+    /// The microdescriptors.
+    Microdescs,
+    /// A directory cache's consensus of server descriptors.
+    ServerConsensus,
+    /// A directory cache's server descriptors.
+    Servers,
+    /// A directory cache's extra-info documents.
+    Extras,
+}
+
 /// What a job led to.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// A document of an earlier run is damaged: what is wrong with it. Its good parts are used.
+    Damaged(KeptDocument, DocumentError),
     /// The bridge at this place of the list is known, or known anew.
     Bridge(usize, Box<Bridge>),
     /// A consensus was proven; its text, and the authorities whose certificates proved it.
@@ -252,8 +271,9 @@ impl Directory {
         &self.certs
     }
 
-    /// Takes up what an earlier run kept on disk. What is not proven is left aside; a consensus
-    /// that ended long ago still names relays to ask.
+    /// Takes up what an earlier run kept on disk; an empty text is none. What is not proven is left
+    /// aside, and what is damaged is reported; a consensus that ended long ago still names relays
+    /// to ask.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -263,11 +283,30 @@ impl Directory {
         rng: &mut impl Rng,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        if let Ok((certs, _)) = parse_certs(certs) {
-            self.add_certs(certs);
+        let damaged = |kept, error| Event::Damaged(kept, error);
+        if !certs.is_empty() {
+            let parsed = parse_certs(certs).and_then(|(certs, bad)| {
+                self.add_certs(certs);
+                none_bad(bad)
+            });
+            events.extend(parsed.err().map(|error| damaged(KeptDocument::Certificates, error)));
         }
-        if self.adopt(consensus, Unproven::prove_old, unix_now, rng, &mut events).is_ok() {
-            let _ = self.add_microdescs(microdescs, &mut events);
+        if !consensus.is_empty() {
+            match self.adopt(consensus, Unproven::prove_old, unix_now, rng, &mut events) {
+                Ok(()) => {}
+                Err(Failure::Document(error)) if error.is_damage() => {
+                    events.push(damaged(KeptDocument::Consensus, error));
+                }
+                // It may be of other authorities, or of a clock that was ahead.
+                Err(_) => {}
+            }
+        }
+        if !microdescs.is_empty() {
+            let parsed = parse_microdescs(microdescs).and_then(|(parsed, bad)| {
+                self.learn(parsed, &mut events);
+                none_bad(bad)
+            });
+            events.extend(parsed.err().map(|error| damaged(KeptDocument::Microdescs, error)));
         }
         self.waiting = None;
         self.tell_ready(unix_now, &mut events);
@@ -563,7 +602,16 @@ impl Directory {
 
     fn add_microdescs(&mut self, text: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
         let (parsed, _) = parse_microdescs(text).map_err(Failure::Document)?;
-        let Some(network) = &mut self.network else { return Ok(()) };
+        if self.network.is_none() || self.learn(parsed, events) {
+            return Ok(());
+        }
+        let nothing = DocumentError::Malformed("nothing that was asked for".to_owned());
+        Err(Failure::Document(nothing))
+    }
+
+    /// Takes microdescriptors that the consensus names; whether one was new.
+    fn learn(&mut self, parsed: Vec<(Microdesc, &str)>, events: &mut Vec<Event>) -> bool {
+        let Some(network) = &mut self.network else { return false };
         let before = events.len();
         for (microdesc, own) in parsed {
             let digest = microdesc.digest;
@@ -571,8 +619,7 @@ impl Directory {
                 events.push(Event::Microdesc(digest, own.to_owned()));
             }
         }
-        let nothing = DocumentError::Malformed("nothing that was asked for".to_owned());
-        if events.len() == before { Err(Failure::Document(nothing)) } else { Ok(()) }
+        events.len() > before
     }
 
     fn tell_ready(&mut self, unix_now: u64, events: &mut Vec<Event>) {

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand_core::Rng;
 
 use super::extra::ExtraDigests;
-use super::fetch::Failure;
+use super::fetch::{Failure, KeptDocument};
 use super::http::Response;
 use crate::wire::netdoc::{
     AuthorityCert, DocumentError, LONGEST_CONSENSUS, Server, ServerList, check_server, divided,
-    prove_server_list,
+    none_bad, prove_server_list,
 };
 use crate::wire::text::hex;
 
@@ -95,6 +95,9 @@ pub enum Document {
     /// An extra-info document: the same.
     Extra([u8; 20], [u8; 20], String),
 }
+
+/// A damaged document of an earlier run, and what is wrong with it.
+pub type Damage = (KeptDocument, DocumentError);
 
 /// A descriptor that is there.
 #[derive(Clone, Copy, Debug)]
@@ -187,29 +190,48 @@ impl Mirror {
         taken
     }
 
-    /// Takes up what an earlier run kept on disk. What is not proven, or is named by nobody any
-    /// more, is left aside: if that is the consensus, all is, and [`Mirror::take_up`] may find use
-    /// for the rest once there is another one.
+    /// Takes up what an earlier run kept on disk; an empty text is none. What is not proven, or is
+    /// named by nobody any more, is left aside: if that is the consensus, all is, and
+    /// [`Mirror::take_up`] may find use for the rest once there is another one. What is damaged is
+    /// reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],
         certs: &[AuthorityCert],
         unix_now: u64,
-    ) -> Vec<Document> {
+    ) -> (Vec<Document>, Vec<Damage>) {
+        if consensus.is_empty() {
+            return Default::default();
+        }
         match self.take_consensus(consensus, certs, unix_now) {
             Ok(mut documents) => {
-                documents.extend(self.take_up(servers, extras));
-                documents
+                let (others, damage) = self.take_up(servers, extras);
+                documents.extend(others);
+                (documents, damage)
             }
-            Err(_) => Vec::new(),
+            Err(error) => {
+                let damaged = error.is_damage().then_some((KeptDocument::ServerConsensus, error));
+                (Vec::new(), damaged.into_iter().collect())
+            }
         }
     }
 
-    /// Takes descriptors and extra-info documents that the present consensus names.
-    pub fn take_up(&mut self, servers: &str, extras: &str) -> Vec<Document> {
+    /// Takes descriptors and extra-info documents that the present consensus names; what is damaged
+    /// is reported.
+    pub fn take_up(&mut self, servers: &str, extras: &str) -> (Vec<Document>, Vec<Damage>) {
+        let bad = divided(servers, "router").filter(|text| check_server(text).is_err()).count();
+        let mut damage = Vec::new();
+        for (kept, text, keyword, bad) in [
+            (KeptDocument::Servers, servers, "router", bad),
+            (KeptDocument::Extras, extras, "extra-info", 0),
+        ] {
+            let whole: usize = divided(text, keyword).map(str::len).sum();
+            let strange = usize::from(whole < text.len());
+            damage.extend(none_bad(bad + strange).err().map(|error| (kept, error)));
+        }
         let mut documents = self.take_servers(servers);
         documents.extend(self.take_extras(extras));
-        documents
+        (documents, damage)
     }
 
     /// The relays whose descriptors the consensus names.

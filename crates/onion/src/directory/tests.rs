@@ -9,7 +9,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use super::bridges::BridgeIdentity;
 use super::cache::Cache;
 use super::descriptor::Description;
-use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
+use super::fetch::{AuthorityIdentity, Directory, Event, Failure, KeptDocument, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::moment::Moment;
@@ -429,7 +429,9 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
             }
             Event::Microdesc(_, text) => kept[2] += &text,
             Event::Ready => {}
-            Event::Bridge(..) | Event::Late(..) | Event::Failed(..) => panic!("{event:?}"),
+            Event::Bridge(..) | Event::Damaged(..) | Event::Late(..) | Event::Failed(..) => {
+                panic!("{event:?}")
+            }
         }
     }
     let mut rng = stream(9, 0, "restore");
@@ -586,6 +588,43 @@ fn restored(world: &World, late: u64) -> (Directory, Vec<Event>, u64) {
     let (consensus, microdescs) = (&world.consensus, &world.microdescs);
     let events = directory.restore(&world.cert, consensus, microdescs, now, &mut rng);
     (directory, events, now)
+}
+
+#[test]
+fn damage_of_kept_documents_is_reported_and_what_is_good_among_it_is_used() {
+    let world = usual();
+    let (cert, consensus, microdescs) = (&world.cert[..], &world.consensus[..], &world.microdescs);
+    let restored = |[cert, consensus, microdescs]: [&str; 3]| {
+        let mut directory = client(&world);
+        let mut rng = stream(13, 0, "fetch");
+        let events = directory.restore(cert, consensus, microdescs, NOW, &mut rng);
+        let damage = events.iter().filter_map(|event| match event {
+            Event::Damaged(kept, why) => Some((*kept, why.clone())),
+            _ => None,
+        });
+        (damage.collect::<Vec<_>>(), directory.is_ready(NOW))
+    };
+    assert_eq!(restored([cert, consensus, microdescs]), (Vec::new(), true));
+    assert_eq!(restored(["", "", ""]), (Vec::new(), false), "nothing is no damage");
+    assert_eq!(restored(["", consensus, microdescs]), (Vec::new(), false), "it is not proven");
+    for (place, kept) in
+        [KeptDocument::Certificates, KeptDocument::Consensus, KeptDocument::Microdescs]
+            .into_iter()
+            .enumerate()
+    {
+        let mut texts = [cert, consensus, microdescs];
+        texts[place] = "nonsense\n";
+        let (damage, _) = restored(texts);
+        assert!(matches!(&damage[..], [(found, _)] if *found == kept), "{kept:?}: {damage:?}");
+    }
+    // A consensus whose form is right, and whose content was changed.
+    let bent = consensus.replacen("Bandwidth=", "Bandwidth=1", 1);
+    let damage = vec![(KeptDocument::Consensus, DocumentError::BadSignature)];
+    assert_eq!(restored([cert, &bent, microdescs]), (damage, false));
+    // One more microdescriptor that lacks its keys: all others are used.
+    let more = format!("{microdescs}onion-key\nntor-onion-key x\n");
+    let (damage, ready) = restored([cert, consensus, &more]);
+    assert!(matches!(&damage[..], [(KeptDocument::Microdescs, _)]) && ready, "{damage:?}");
 }
 
 fn is_ready(events: &[Event]) -> bool {

@@ -5,10 +5,13 @@
 //! which each sends a run of cells, and one that had nothing to send goes first once. Runs spare
 //! both ends a system call for each cell of 498 bytes; going first keeps a request from waiting for
 //! a run of each download.
+//!
+//! Where streams have a window on each leg, each leg has turns of its own: a stream that one leg
+//! does not take is passed over there alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use crate::stream::Stream;
 
@@ -19,13 +22,8 @@ pub(super) const RUN: u16 = 64;
 /// Queues of streams by what they may send, and sums over all of them.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Streams that had nothing to send before this turn: they go before the others.
-    new: VecDeque<u16>,
-    /// Streams that have had a turn.
-    old: VecDeque<u16>,
-    /// Those of both queues. A stream that is no longer ready leaves its queue when it gets to the
-    /// front.
-    queued: BTreeMap<u16, Queued>,
+    /// The turns on each leg; only one entry where flow control does not depend on the leg.
+    legs: Vec<(PathId, LegTurns)>,
     /// Streams whose END is due.
     ending: BTreeSet<u16>,
     /// When streams that keep to a rate may send again.
@@ -37,6 +35,18 @@ pub(super) struct Turns {
     /// Streams with bytes to send; streams whose program has more than there was room for.
     wanting: usize,
     starved: usize,
+}
+
+/// The turns of streams on one leg.
+#[derive(Default)]
+struct LegTurns {
+    /// Streams that had nothing to send before this turn: they go before the others.
+    new: VecDeque<u16>,
+    /// Streams that have had a turn.
+    old: VecDeque<u16>,
+    /// Those of both queues. A stream that is no longer ready leaves its queue when it gets to the
+    /// front.
+    queued: BTreeMap<u16, Queued>,
 }
 
 /// A stream in a queue.
@@ -80,12 +90,7 @@ impl Turns {
         self.wanting = self.wanting - usize::from(old.wanting) + usize::from(new.wanting);
         self.starved = self.starved - usize::from(old.starved) + usize::from(new.starved);
         old.wake.map(|wake| self.wakes.remove(&(wake, id)));
-        if let Some(queued) = self.queued.get_mut(&id) {
-            queued.ready = new.wanting;
-        } else if new.wanting {
-            self.new.push_back(id);
-            self.queued.insert(id, Queued { left: RUN, ready: true });
-        }
+        self.legs.iter_mut().for_each(|(_, turns)| turns.note(id, new.wanting));
         if new.ends {
             self.ending.insert(id);
         } else {
@@ -93,9 +98,27 @@ impl Turns {
         }
     }
 
-    /// Passes over a stream that may not send, until it changes or `wake` comes.
-    pub(super) fn park(&mut self, id: u16, wake: Option<Time>) {
-        self.queued.entry(id).and_modify(|queued| queued.ready = false);
+    /// The turns on `leg`, in which all streams with bytes take part.
+    fn on(&mut self, leg: PathId) -> &mut LegTurns {
+        let place = self.legs.iter().position(|(other, _)| *other == leg);
+        let place = place.unwrap_or_else(|| {
+            let mut turns = LegTurns::default();
+            let wanting = self.noted.iter().filter(|(_, noted)| noted.wanting);
+            wanting.for_each(|(id, _)| turns.note(*id, true));
+            self.legs.push((leg, turns));
+            self.legs.len() - 1
+        });
+        &mut self.legs[place].1
+    }
+
+    /// A leg is gone.
+    pub(super) fn lost(&mut self, leg: PathId) {
+        self.legs.retain(|(other, _)| *other != leg);
+    }
+
+    /// Passes over a stream that may not send on `leg`, until it changes or `wake` comes.
+    pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
+        self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
             noted.wake = Some(wake);
             self.wakes.insert((wake, id));
@@ -110,18 +133,61 @@ impl Turns {
             }
             self.wakes.pop_first();
             self.noted.entry(id).and_modify(|noted| noted.wake = None);
-            let Turns { queued, old, .. } = self;
-            let queued = queued.entry(id).or_insert_with(|| {
-                old.push_back(id);
-                Queued { left: RUN, ready: true }
-            });
-            queued.ready = true;
+            self.legs.iter_mut().for_each(|(_, turns)| turns.wake(id));
         }
         None
     }
 
-    /// The stream whose turn it is among those that may have data to send.
-    pub(super) fn next_ready(&mut self) -> Option<u16> {
+    /// The stream whose turn it is on `leg` among those that may have data to send.
+    pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
+        self.on(leg).next_ready()
+    }
+
+    /// A stream sent a cell of data by `leg`.
+    pub(super) fn sent(&mut self, leg: PathId, id: u16) {
+        let queued = self.on(leg).queued.entry(id);
+        queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));
+    }
+
+    /// A stream whose END is due.
+    pub(super) fn next_ending(&self) -> Option<u16> {
+        self.ending.first().copied()
+    }
+
+    /// Whether a stream has bytes to send.
+    pub(super) fn is_wanting(&self) -> bool {
+        self.wanting > 0
+    }
+
+    /// Bytes that wait for cells; `None` if a program has more than there is room for.
+    pub(super) fn unsent(&self) -> Option<usize> {
+        (self.starved == 0).then_some(self.unsent)
+    }
+}
+
+impl LegTurns {
+    /// Takes note of a stream that has changed.
+    fn note(&mut self, id: u16, wanting: bool) {
+        if let Some(queued) = self.queued.get_mut(&id) {
+            queued.ready = wanting;
+        } else if wanting {
+            self.new.push_back(id);
+            self.queued.insert(id, Queued { left: RUN, ready: true });
+        }
+    }
+
+    /// A stream that kept to a rate may send again. It had its turn.
+    fn wake(&mut self, id: u16) {
+        let LegTurns { queued, old, .. } = self;
+        let queued = queued.entry(id).or_insert_with(|| {
+            old.push_back(id);
+            Queued { left: RUN, ready: true }
+        });
+        queued.ready = true;
+    }
+
+    /// The stream whose turn it is.
+    fn next_ready(&mut self) -> Option<u16> {
         while let Some(&id) = self.new.front() {
             let queued = self.queued.get_mut(&id)?;
             if queued.ready && queued.left > 0 {
@@ -147,33 +213,5 @@ impl Turns {
             }
         }
         None
-    }
-
-    /// A stream sent a cell of data.
-    pub(super) fn sent(&mut self, id: u16) {
-        self.queued.entry(id).and_modify(|queued| queued.left = queued.left.saturating_sub(1));
-    }
-
-    /// All streams that may have data to send, in the order of their turns.
-    pub(super) fn all_ready(&mut self) -> impl Iterator<Item = u16> {
-        // Ends the turns that are over.
-        self.next_ready();
-        let is_ready = |id: &u16| self.queued.get(id).is_some_and(|queued| queued.ready);
-        self.new.iter().chain(&self.old).copied().filter(is_ready)
-    }
-
-    /// A stream whose END is due.
-    pub(super) fn next_ending(&self) -> Option<u16> {
-        self.ending.first().copied()
-    }
-
-    /// Whether a stream has bytes to send.
-    pub(super) fn is_wanting(&self) -> bool {
-        self.wanting > 0
-    }
-
-    /// Bytes that wait for cells; `None` if a program has more than there is room for.
-    pub(super) fn unsent(&self) -> Option<usize> {
-        (self.starved == 0).then_some(self.unsent)
     }
 }

@@ -207,6 +207,34 @@ pub enum DocumentError {
     Expired,
 }
 
+impl DocumentError {
+    /// Whether the text itself is damaged, by whichever authorities and clock it is judged.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            DocumentError::TooLong(_)
+            | DocumentError::Malformed(_)
+            | DocumentError::BadSignature => true,
+            DocumentError::TooFewSigners(..)
+            | DocumentError::Stranger
+            | DocumentError::TooEarly
+            | DocumentError::Expired => false,
+        }
+    }
+}
+
+/// Checks that none of a file's documents is `bad`, which were left out.
+///
+/// # Errors
+/// [`DocumentError::Malformed`]
+pub(crate) fn none_bad(bad: usize) -> Result<(), DocumentError> {
+    match bad {
+        0 => Ok(()),
+        1 => Err(DocumentError::Malformed("1 document in it is no good".to_owned())),
+        _ => Err(DocumentError::Malformed(format!("{bad} documents in it are no good"))),
+    }
+}
+
 impl fmt::Display for DocumentError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -207,12 +207,14 @@ impl Running {
 /// directory client is for its relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing.
+/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing and
+/// damaged files, which have another name.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
     let mut rng = anabranch_os::entropy::generator().map_err(AuthorityError::System)?;
     let (cabinet, keys) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
+    cabinet.troubles().iter().for_each(|text| tell(AuthorityEvent::Trouble(text.clone())));
     let about = about(&settings, cabinet.identity());
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;

@@ -21,7 +21,7 @@ use anabranch_onion::directory::network::{Network, Path, Position, Target, Wishe
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
-use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
+use anabranch_onion::{Event, LegNumbers, Neighbour, SetNumbers, Violation, circuitmux};
 use anabranch_os::clock::Clock;
 use anabranch_os::files::{self, FileWatch};
 use anabranch_os::manager::tell;
@@ -129,12 +129,16 @@ pub enum ClientEvent {
     /// A circuit is a leg of a set now: its number, the set's design, and how long its last relay
     /// took to say so.
     Linked(u64, Design, Duration),
-    /// A circuit is gone: its number, and why.
-    Closed(u64, String),
+    /// A circuit is gone: its number, its relays as in `Built`, and why.
+    Closed(u64, Vec<String>, String),
     /// What there is to see, each second.
     Status(Box<Status>),
-    /// A link is open, or a relay broke the rules.
-    Core(Event),
+    /// A link to this relay or bridge is open.
+    LinkOpen(String),
+    /// This relay or bridge broke the protocol.
+    Violation(String, Violation),
+    /// The memory for cells is full: the circuit whose cells waited longest was closed.
+    OutOfMemory,
     /// A program's wish could not be met.
     Refused(Refused),
     /// A directory request was made.
@@ -679,7 +683,7 @@ impl<'r> ClientLoop<'r> {
             Output::Stream(output) => programs.stir(now, station, circmgr, output),
             Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
             Output::Built { circuit, cgo } => {
-                watch(ClientEvent::Built(circuit.0, self.names(circuit), cgo));
+                watch(ClientEvent::Built(circuit.0, names(circmgr, circuit), cgo));
                 let at = self.station.moment(now);
                 self.circmgr.built(at, circuit, &mut self.rng);
             }
@@ -691,7 +695,8 @@ impl<'r> ClientLoop<'r> {
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if circmgr.path(circuit).is_some() {
-                    watch(ClientEvent::Closed(circuit.0, cause.to_string()));
+                    let names = names(circmgr, circuit);
+                    watch(ClientEvent::Closed(circuit.0, names, cause.to_string()));
                 }
                 circmgr.closed(station.moment(now), circuit, cause);
                 self.trace_cells(watch);
@@ -703,7 +708,7 @@ impl<'r> ClientLoop<'r> {
             }
             Output::Event(event) => {
                 self.look_at_clocks(now, &event, watch);
-                watch(ClientEvent::Core(event));
+                watch(self.named(event));
             }
         }
     }
@@ -728,16 +733,37 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// The nicknames of a circuit's relays.
-    fn names(&self, circuit: CircuitKey) -> Vec<String> {
-        let path = self.circmgr.path(circuit).unwrap_or_default();
-        path.iter().map(|id| self.name(id).unwrap_or_else(|| "?".to_owned())).collect()
+    /// A core's event with the name of the relay or bridge that it is about.
+    fn named(&self, event: Event) -> ClientEvent {
+        match event {
+            Event::LinkOpen { identity, .. } => {
+                let rsa = identity.map(|identity| identity.rsa);
+                ClientEvent::LinkOpen(self.name_neighbour(Neighbour { rsa, address: None }))
+            }
+            Event::Violation { neighbour, violation, .. } => {
+                ClientEvent::Violation(self.name_neighbour(neighbour), violation)
+            }
+            Event::OutOfMemory => ClientEvent::OutOfMemory,
+        }
+    }
+
+    /// A neighbour's nickname, or else its fingerprint, or else the address of its bridge line.
+    fn name_neighbour(&self, neighbour: Neighbour) -> String {
+        let named = neighbour.rsa.map(|rsa| self.name_of(&rsa));
+        let named = named.or_else(|| Some(neighbour.address?.to_string()));
+        named.unwrap_or_else(|| "a relay".to_owned())
     }
 
     /// The nickname of a relay.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         self.circmgr.nickname(id).map(str::to_owned)
     }
+}
+
+/// The relays of a circuit, first hop first: each one's nickname, or else its fingerprint.
+fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
+    let name = |id: &[u8; 20]| circmgr.nickname(id).map_or_else(|| hex(id), str::to_owned);
+    circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()
 }
 
 /// Why no circuit can be linked by this design.
@@ -766,6 +792,8 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use anabranch_onion::wire::extend::Target;
+    use anabranch_onion::wire::link::Identity;
+    use anabranch_onion::{LinkFault, LinkId};
 
     use super::*;
     use crate::onion::authorities::Authority;
@@ -827,6 +855,28 @@ mod tests {
         desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
         let told = desk.station.unix(desk.station.clock.now());
         assert!(told.abs_diff(unix()) <= 1, "{told}");
+    }
+
+    #[test]
+    fn events_of_links_name_their_relay_or_bridge() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let desk = desk(&folder.path().join("state"), &stop);
+        let (link, violation) = (LinkId::new(0, 1), LinkFault::HandshakeTimeout.into());
+        let address = Some("192.0.2.7:443".parse().unwrap());
+        let by = |rsa, address| {
+            let neighbour = Neighbour { rsa, address };
+            match desk.named(Event::Violation { link, neighbour, violation }) {
+                ClientEvent::Violation(name, _) => name,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(by(None, address), "192.0.2.7:443");
+        assert_eq!(by(Some([0xab; 20]), address), "AB".repeat(20));
+        // Of an authority the nickname is known.
+        assert_eq!(by(Some([0x11; 20]), address), "a");
+        let identity = Some(Identity { rsa: [0x11; 20], ed25519: [0; 32] });
+        let open = Event::LinkOpen { link, identity, skew: None, dialled: true };
+        assert!(matches!(desk.named(open), ClientEvent::LinkOpen(name) if name == "a"));
     }
 
     #[test]

@@ -20,11 +20,12 @@ use anabranch_onion::directory::bridges::BridgeIdentity;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::fetch::{
-    AuthorityIdentity, Directory, Event, Failure, Job, Source, Want,
+    AuthorityIdentity, Directory, Event, Failure, Job, KeptDocument, Source, Want,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::netdoc::DocumentError;
 use anabranch_onion::wire::text::signed_digest;
 use anabranch_os::clock::Clock;
 use rand_chacha::ChaCha20Rng;
@@ -53,6 +54,8 @@ const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 /// The files of every directory client.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
+/// What happens in place of a document on disk that is damaged.
+const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest answer to a descriptor.
@@ -332,13 +335,28 @@ impl DirThread {
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
         let told = match read_text(&path) {
+            Ok(Stored::Whole(text)) if text.is_empty() => set_aside(&path, "it is empty", AGAIN),
             Ok(Stored::Whole(text)) => return text,
             Ok(Stored::Absent) => return String::new(),
-            Ok(Stored::Damaged(why)) => set_aside(&path, &why, "it is fetched again"),
+            Ok(Stored::Damaged(why)) => set_aside(&path, &why, AGAIN),
             Err(error) => Err(error),
         };
         self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
         String::new()
+    }
+
+    /// Moves a document of an earlier run that is damaged to another name, and reports it.
+    fn set_aside(&mut self, kept: KeptDocument, why: &DocumentError) {
+        let name = match kept {
+            KeptDocument::Certificates => CERTS,
+            KeptDocument::Consensus => CONSENSUS,
+            KeptDocument::Microdescs => MICRODESCS,
+            KeptDocument::ServerConsensus => copies::CONSENSUS,
+            KeptDocument::Servers => copies::SERVERS,
+            KeptDocument::Extras => copies::EXTRAS,
+        };
+        let told = set_aside(&self.settings.data.join(name), &why.to_string(), AGAIN);
+        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
     }
 
     fn cache_mut(&mut self) -> &mut Cache {
@@ -452,6 +470,7 @@ impl DirThread {
                 }
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
+                Event::Damaged(kept, why) => self.set_aside(kept, &why),
                 Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
                 Event::Failed(want, _, failure) => self.complain(&self.called(&want), &failure),
             }
@@ -522,7 +541,11 @@ impl DirThread {
         self.keep(MICRODESCS, &all);
     }
 
+    /// Writes a document to disk. No file is ever empty, which would be a damaged one.
     fn keep(&mut self, name: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
             // What is in memory is as good until the next start.
             self.desk
@@ -653,6 +676,51 @@ mod tests {
                 DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
+        }
+    }
+
+    #[test]
+    fn damaged_documents_of_an_earlier_run_get_another_name_and_are_reported() {
+        let names = [CERTS, CONSENSUS, MICRODESCS, copies::CONSENSUS];
+        for text in ["nonsense\n", ""] {
+            let folder = tempfile::tempdir().unwrap();
+            names.iter().for_each(|name| std::fs::write(folder.path().join(name), text).unwrap());
+            let settings = Settings {
+                authorities: Vec::new(),
+                data: folder.path().to_owned(),
+                share_subnets: false,
+                keys: None,
+                cache: true,
+                dir_requests: false,
+                bridges: Vec::new(),
+                unpublished: false,
+            };
+            let (mut office, desk, _orders) = DirClient::counters().unwrap();
+            let rng = anabranch_os::entropy::generator().unwrap();
+            let mut clerk = DirThread::new(settings, rng, desk);
+            clerk.restore();
+            clerk.restore_copies();
+            let told: Vec<String> = office
+                .take()
+                .into_iter()
+                .filter_map(|news| match news {
+                    News::Trouble(told) => Some(told),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(told.len(), names.len(), "{told:?}");
+            for name in names {
+                let path = folder.path().join(name);
+                let aside = folder.path().join(format!("{name}.damaged"));
+                assert_eq!(std::fs::read_to_string(&aside).unwrap(), text, "{name}");
+                assert!(!path.exists(), "{name}");
+                let (path, aside) = (path.display(), aside.display());
+                let is_told = |told: &String| {
+                    told.starts_with(&format!("{path} was damaged ("))
+                        && told.ends_with(&format!(") and is {aside} now: {AGAIN}"))
+                };
+                assert!(told.iter().any(is_told), "{told:?}");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! A client's station: a link for each program.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -330,7 +331,7 @@ impl ClientStation {
             }
             link.local = None;
             link.core.reset();
-            let why = "a bridge does not answer: check its address and key".to_owned();
+            let why = format!("bridge {} does not answer: check its address and key", link.bridge);
             self.events.push(PtEvent::Trouble(why));
             self.touched.insert(number);
         }
@@ -391,7 +392,7 @@ impl ClientStation {
                 if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
                     local.say(&dialogue.answer(&Outcome::Connected));
                 }
-                self.events.push(PtEvent::Up);
+                self.events.push(PtEvent::Up(Some(link.bridge)));
             }
             ClientOutput::Over(ending) => return Some(ending),
         }
@@ -405,7 +406,7 @@ impl ClientStation {
             self.wires.close(now, wire);
         }
         if link.up {
-            self.events.push(PtEvent::Over(ending));
+            self.events.push(PtEvent::Over(Some(link.bridge), ending));
         }
         if let Some(local) = link.local {
             self.leaving.add(&self.poller, number, local, ending);
@@ -505,11 +506,84 @@ fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, Stri
         let why = "a program asked to resolve a name: this port only connects to bridges";
         return Err(why.to_owned());
     };
-    let address: IpAddr = host
-        .parse()
-        .map_err(|_| "a program named a bridge by a host name: use its IP address".to_owned())?;
+    let named = |_| {
+        let host = host.escape_debug();
+        format!("a program named the bridge '{host}:{port}' by a host name: use its IP address")
+    };
+    let address: SocketAddr = (host.parse::<IpAddr>().map_err(named)?, *port).into();
+    let wrong = |error: &dyn fmt::Display| format!("bridge {address}: {error}");
     let (user, password) = dialogue.login().unwrap_or_default();
-    let args = Args::from_socks(user, password).map_err(|error| error.to_string())?;
-    let bridge = Bridge::of((address, *port).into(), &args);
-    bridge.map_err(|error| format!("a program sent a wrong bridge line: {error}"))
+    let args = Args::from_socks(user, password).map_err(|error| wrong(&error))?;
+    Bridge::of(address, &args).map_err(|error| wrong(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_stego::ServerKey;
+
+    use super::*;
+    use crate::pt::SCHEDULE;
+
+    /// Longest wait of one turn of the loop.
+    const TURN: Duration = Duration::from_millis(10);
+
+    /// A station for programs that name their bridge by SOCKS.
+    fn station() -> ClientStation {
+        let listen = vec![("127.0.0.1:0".parse().unwrap(), Entrance::Socks)];
+        let settings = ClientSettings {
+            listen,
+            schedule: Spec::over_windows(SCHEDULE).unwrap(),
+            shapes: Shapes::default(),
+        };
+        ClientStation::new(settings).unwrap()
+    }
+
+    fn turn(station: &mut ClientStation) {
+        let ready: Vec<Ready> = station.poller.wait(Some(TURN)).unwrap().collect();
+        let now = station.clock.now();
+        ready.into_iter().for_each(|ready| station.take(now, ready));
+        station.work(now);
+    }
+
+    /// A program's words that ask for a bridge, its key among them, or not.
+    fn request(bridge: SocketAddr, args: &str) -> Vec<u8> {
+        let SocketAddr::V4(at) = bridge else { panic!("{bridge}") };
+        let mut said = vec![5, 1, 2, 1, args.len() as u8];
+        said.extend(args.bytes());
+        said.extend([1, 0, 5, 1, 0, 1]);
+        said.extend(at.ip().octets());
+        said.extend(at.port().to_be_bytes());
+        said
+    }
+
+    #[test]
+    fn each_complaint_names_its_bridge() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut station = station();
+        let at = station.addresses().unwrap()[0];
+        let mut program = TcpStream::connect(at).unwrap();
+        let key = ServerKey::generate(&mut generator().unwrap()).public();
+        let args = format!("key={key};profile=nosteg");
+        program.write_all(&request(silent.local_addr().unwrap(), &args)).unwrap();
+        let mut other = TcpStream::connect(at).unwrap();
+        let unreal: SocketAddr = "192.0.2.7:443".parse().unwrap();
+        other.write_all(&request(unreal, "key=x")).unwrap();
+        for _ in 0..1_000 {
+            turn(&mut station);
+            if !station.links.is_empty() && !station.events.is_empty() {
+                break;
+            }
+        }
+        assert_eq!((station.links.len(), station.events.len()), (1, 1), "{:?}", station.events);
+        let now = station.clock.now();
+        station.give_up(now + PATIENCE);
+        let told = station.events();
+        let silent = format!("bridge {} does not answer", silent.local_addr().unwrap());
+        let starts = ["bridge 192.0.2.7:443: key=", &silent];
+        for (event, start) in told.iter().zip(starts) {
+            let PtEvent::Trouble(text) = event else { panic!("{event:?}") };
+            assert!(text.starts_with(start), "{text}");
+        }
+        assert_eq!(told.len(), 2, "{told:?}");
+    }
 }

@@ -66,10 +66,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// What happens at a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtEvent {
-    /// A link is up.
-    Up,
-    /// A link is over.
-    Over(Ending),
+    /// A link is up; at a client the bridge's address.
+    Up(Option<SocketAddr>),
+    /// A link is over; at a client the bridge's address.
+    Over(Option<SocketAddr>, Ending),
     /// Somebody came who is no client of ours.
     Stranger,
     /// A link could not be had, or led on; why.

@@ -303,7 +303,7 @@ impl ServerStation {
             Ok(local) => {
                 self.hosts.insert(link, Some(local));
                 self.touched.insert(link);
-                self.events.push(PtEvent::Up);
+                self.events.push(PtEvent::Up(None));
             }
             Err(error) => self.fail(link, &error),
         }
@@ -357,7 +357,7 @@ impl ServerStation {
 
     fn over(&mut self, link: LinkId, ending: Ending) {
         let Some(host) = self.hosts.remove(&link) else { return };
-        self.events.push(PtEvent::Over(ending));
+        self.events.push(PtEvent::Over(None, ending));
         if let Some(local) = host {
             self.leaving.add(&self.poller, link.0, local, ending);
         }

@@ -144,9 +144,9 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             !station.is_idle() && since.is_none_or(|since| now.since(since) < PARTING)
         };
         let mut watch = |event| match event {
-            PtEvent::Up => up(Ok(())),
+            PtEvent::Up(_) => up(Ok(())),
             PtEvent::Trouble(why) => up(Err(io::Error::other(why))),
-            PtEvent::Over(_) | PtEvent::Stranger => {}
+            PtEvent::Over(..) | PtEvent::Stranger => {}
         };
         // Whoever reads sees that the socket is gone.
         let _ = carry_while(&mut station, &ends, &mut watch, goes_on);

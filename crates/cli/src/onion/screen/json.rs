@@ -1,6 +1,5 @@
 //! One JSON object a line (`docs/formats.md`).
 
-use anabranch_onion::Event;
 use anabranch_os::clock::Clock;
 use anabranch_router::onion::client::{ClientEvent, Refused, Status};
 use anabranch_router::onion::dirclient::Fetched;
@@ -33,14 +32,14 @@ pub(super) fn value(event: &ClientEvent) -> Value {
             "event": "circuit_linked", "circuit": circuit, "multipath": design.name(),
             "seconds": rtt.as_secs_f64(),
         }),
-        ClientEvent::Closed(circuit, cause) => {
-            json!({"event": "circuit_closed", "circuit": circuit, "cause": cause})
+        ClientEvent::Closed(circuit, path, cause) => {
+            json!({"event": "circuit_closed", "circuit": circuit, "path": path, "cause": cause})
         }
         ClientEvent::Status(status) => numbers(status),
-        ClientEvent::Core(Event::LinkOpen { .. }) => json!({"event": "link_open"}),
-        ClientEvent::Core(Event::OutOfMemory) => json!({"event": "out_of_memory"}),
-        ClientEvent::Core(Event::Violation { violation, .. }) => {
-            json!({"event": "violation", "what": violation.to_string()})
+        ClientEvent::LinkOpen(name) => json!({"event": "link_open", "relay": name}),
+        ClientEvent::OutOfMemory => json!({"event": "out_of_memory"}),
+        ClientEvent::Violation(name, violation) => {
+            json!({"event": "violation", "relay": name, "what": violation.to_string()})
         }
         ClientEvent::Refused(refused) => {
             let Refused { port, why, .. } = refused;

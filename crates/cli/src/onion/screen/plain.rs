@@ -3,7 +3,6 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use anabranch_onion::Event;
 use anabranch_router::onion::client::ClientEvent;
 use anabranch_router::onion::dirclient::Fetched;
 use anabranch_router::onion::reload::in_words;
@@ -90,10 +89,10 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
         ClientEvent::Reloaded(outcome @ Err(_)) => Some(in_words(outcome)),
         ClientEvent::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
         ClientEvent::Refused(refused) => Some(refused.to_string()),
-        ClientEvent::Core(Event::Violation { violation, .. }) => {
-            Some(format!("a relay broke the protocol: {violation}"))
+        ClientEvent::Violation(name, violation) => {
+            Some(format!("{name} broke the protocol: {violation}"))
         }
-        ClientEvent::Core(Event::OutOfMemory) => {
+        ClientEvent::OutOfMemory => {
             Some("queued cells reached the limit of --memory: a circuit was closed".to_owned())
         }
         _ => None,
@@ -123,18 +122,22 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
         ClientEvent::Linked(circuit, design, _) => {
             Some(format!("circuit {circuit} joined its set of circuits ({design})"))
         }
-        ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} closed: {cause}")),
+        ClientEvent::Closed(circuit, path, cause) => {
+            Some(format!("circuit {circuit} ({}) closed: {cause}", path.join(", ")))
+        }
         ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "over a circuit" } else { "over its directory port" };
             Some(format!("{what}: fetched from {from} {way}"))
         }
-        ClientEvent::Core(Event::LinkOpen { .. }) => Some("link to a relay opened".to_owned()),
+        ClientEvent::LinkOpen(name) => Some(format!("link to {name} opened")),
         other => milestone(other).or_else(|| warning(other)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use anabranch_onion::LinkFault;
+
     use super::*;
 
     fn fetched(by_circuit: bool, is_good: bool) -> ClientEvent {
@@ -147,6 +150,12 @@ mod tests {
         let built = ClientEvent::Built(7, vec!["a".to_owned(), "b".to_owned()], false);
         assert_eq!((milestone(&built), warning(&built)), (None, None));
         assert_eq!(news(&built).as_deref(), Some("circuit 7 built: a, b"));
+        let closed =
+            ClientEvent::Closed(7, vec!["a".to_owned(), "b".to_owned()], "late".to_owned());
+        assert_eq!(news(&closed).as_deref(), Some("circuit 7 (a, b) closed: late"));
+        let violation = LinkFault::HandshakeTimeout.into();
+        let violation = ClientEvent::Violation("river1".to_owned(), violation);
+        assert!(warning(&violation).unwrap().starts_with("river1 broke the protocol: "));
         let trouble = ClientEvent::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
         assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays known"));

@@ -11,6 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};
 use anabranch_onion::relay::Stats;
+use anabranch_onion::wire::text::hex;
 use anabranch_router::onion::relay::{Numbers, Watch};
 use anabranch_router::onion::reload::{Names, Outcome, in_words};
 use anabranch_router::onion::skew::Skew;
@@ -83,7 +84,12 @@ impl Watch for Screen {
     fn event(&mut self, _: Time, event: &Event) {
         match event {
             Event::LinkOpen { .. } => {}
-            Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
+            Event::Violation { neighbour, violation, .. } => {
+                let by = neighbour
+                    .rsa
+                    .map_or_else(String::new, |rsa| format!(", by relay {}", hex(&rsa)));
+                self.say("violation", &format!("{violation}{by}"));
+            }
             Event::OutOfMemory => {
                 let text = "queued cells reached the limit of --memory: the circuit that waited \
                             longest was closed";

@@ -268,15 +268,45 @@ fn a_restart_asks_for_nothing_that_is_on_disk() {
     relay.catch_up(&world, NOW + 1);
     let texts = relay.texts.each_ref().map(|text| &text[..]);
     let mut again = Relay::new();
-    let documents = again.mirror.restore(texts, &world.certs(), NOW + 2);
+    let (documents, damage) = again.mirror.restore(texts, &world.certs(), NOW + 2);
+    assert_eq!(damage, []);
     assert_eq!(documents.len(), 7);
     again.take(documents);
     assert_eq!(again.catch_up(&world, NOW + 2).0, [""; 0]);
     assert_eq!(again.cache.servers(), relay.cache.servers());
     assert_eq!(again.cache.extras(), relay.cache.extras());
     let mut late = Mirror::new(vec![identity().identity()]);
-    assert!(late.restore(texts, &world.certs(), NOW + 90_000).is_empty(), "it has expired");
-    assert!(late.take_up(texts[1], texts[2]).is_empty(), "nobody names them yet");
+    let (documents, damage) = late.restore(texts, &world.certs(), NOW + 90_000);
+    assert!(documents.is_empty() && damage.is_empty(), "it has expired");
+    let nothing = (Vec::new(), Vec::new());
+    assert_eq!(late.take_up(texts[1], texts[2]), nothing, "nobody names them yet");
     late.take_consensus(texts[0], &world.certs(), NOW + 2).unwrap();
-    assert_eq!(late.take_up(texts[1], texts[2]).len(), 6);
+    let (documents, damage) = late.take_up(texts[1], texts[2]);
+    assert_eq!((documents.len(), damage), (6, Vec::new()));
+}
+
+#[test]
+fn damaged_copies_on_disk_are_reported_and_the_good_among_them_are_used() {
+    use KeptDocument::{Extras, ServerConsensus, Servers};
+    let (mut world, mut relay) = (World::new(), Relay::new());
+    world.publish(NOW, &[0, 1, 2]);
+    relay.catch_up(&world, NOW + 1);
+    let texts = relay.texts.each_ref().map(|text| &text[..]);
+    let restored = |texts: [&str; 3]| {
+        let (documents, damage) = Relay::new().mirror.restore(texts, &world.certs(), NOW + 2);
+        (documents.len(), damage.into_iter().map(|(kept, _)| kept).collect::<Vec<_>>())
+    };
+    let [consensus, servers, extras] = texts;
+    assert_eq!(restored(["", "", ""]), (0, vec![]));
+    assert_eq!(restored(["nonsense", servers, extras]), (0, vec![ServerConsensus]));
+    let bent = consensus.replacen("Bandwidth=", "Bandwidth=1", 1);
+    assert_ne!(bent, consensus);
+    assert_eq!(restored([&bent, servers, extras]), (0, vec![ServerConsensus]));
+    assert_eq!(restored([consensus, "nonsense", "\n"]), (1, vec![Servers, Extras]));
+    let cut = |text: &str| text[..text.len() - 9].to_owned();
+    assert_eq!(restored([consensus, &cut(servers), extras]).1, vec![Servers]);
+    assert_eq!(restored([consensus, servers, &cut(extras)]), (6, vec![Extras]));
+    let bent = servers.replacen("\nbandwidth ", "\nbandwidth 1", 1);
+    assert_ne!(bent, servers);
+    assert_eq!(restored([consensus, &bent, extras]).1, vec![Servers]);
 }

@@ -9,7 +9,7 @@ use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, Signat
 use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
 use rand_core::CryptoRng;
 
-use crate::onion::kept::{Stored, read_text};
+use crate::onion::kept::{Stored, read_text, set_aside};
 use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
 const IDENTITY: &str = "authority_identity_key";
@@ -33,6 +33,8 @@ pub struct Cabinet {
     certified_for: u64,
     present: AuthorityCert,
     before: Option<AuthorityCert>,
+    /// Damaged files that were moved to another name, in words.
+    troubles: Vec<String>,
 }
 
 impl Cabinet {
@@ -40,7 +42,8 @@ impl Cabinet {
     /// key is certified.
     ///
     /// # Errors
-    /// A file cannot be read or written, is none, or does not fit the others: all is left as it is.
+    /// A file cannot be read or written, is none, or does not fit the others: all is left as it is,
+    /// but for damaged certificates without which it can go on ([`Cabinet::troubles`]).
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -53,9 +56,10 @@ impl Cabinet {
             true => identity(&folder)?,
             false => Some(make_identity(&folder, rng)?),
         };
+        let mut troubles = Vec::new();
         let keys = match (is_any_there(&folder, &[SIGNING, CERTIFICATE])?, &identity) {
             (false, Some(identity)) => certify(&folder, identity, rng, [unix_now, certified_for])?,
-            _ => signing(&folder)?,
+            _ => signing(&folder, &mut troubles)?,
         };
         let id = keys.cert().keys().0;
         if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
@@ -65,8 +69,14 @@ impl Cabinet {
             );
             return Err(strange(&folder.join(CERTIFICATE), told));
         }
-        let (present, before) = (keys.cert().clone(), before(&folder)?);
-        Ok((Cabinet { folder, identity, certified_for, present, before }, keys))
+        let (present, before) = (keys.cert().clone(), before(&folder, &mut troubles)?);
+        Ok((Cabinet { folder, identity, certified_for, present, before, troubles }, keys))
+    }
+
+    /// Damaged files that were moved to another name, in words.
+    #[must_use]
+    pub fn troubles(&self) -> &[String] {
+        &self.troubles
     }
 
     /// For how many seconds the next signing key is certified.
@@ -167,15 +177,17 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// The signing key and its certificate.
-fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
+/// The signing key and its certificate. A damaged certificate of a renewal that was cut short is
+/// set aside.
+fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let read = |name: &str| {
         let path = folder.join(name);
         fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))
     };
     let key = read(SIGNING)?;
-    if let Stored::Whole(certificate) = read_text(&folder.join(COMING))?
-        && let Ok(keys) = AuthorityKeys::from_files(&key, &certificate)
+    let coming = certificate(&folder.join(COMING), "the present certificate is used", troubles)?;
+    if let Some(coming) = coming
+        && let Ok(keys) = AuthorityKeys::from_files(&key, coming.text())
     {
         rename(folder)?;
         return Ok(keys);
@@ -190,10 +202,30 @@ fn signing(folder: &Path) -> Result<AuthorityKeys, StoreError> {
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// The certificate before the present one. One that is damaged is made again with the next key.
-fn before(folder: &Path) -> Result<Option<AuthorityCert>, StoreError> {
-    let Stored::Whole(text) = read_text(&folder.join(BEFORE))? else { return Ok(None) };
-    Ok(parse_certs(&text).ok().and_then(|mut certs| certs.0.pop()))
+/// The certificate before the present one. A damaged one is set aside.
+fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
+    let instead = "clients cannot verify what the signing key before this one signed";
+    certificate(&folder.join(BEFORE), instead, troubles)
+}
+
+/// A certificate that the authority can go on without. A damaged one is set aside, and `troubles`
+/// gets a line that `instead` happens.
+fn certificate(
+    path: &Path,
+    instead: &str,
+    troubles: &mut Vec<String>,
+) -> Result<Option<AuthorityCert>, StoreError> {
+    let why = match read_text(path)? {
+        Stored::Absent => return Ok(None),
+        Stored::Damaged(why) => why,
+        Stored::Whole(text) => match parse_certs(&text) {
+            Ok((mut certs, 0)) if certs.len() == 1 => return Ok(certs.pop()),
+            Ok(_) => "it is not one certificate with a right signature".to_owned(),
+            Err(error) => error.to_string(),
+        },
+    };
+    troubles.push(set_aside(path, &why, instead)?);
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -239,7 +271,32 @@ mod tests {
         let (again, keys) = open(data.path()).unwrap();
         assert_eq!(keys.certificate(), second.certificate());
         assert_eq!(texts(&again), texts(&cabinet));
+        damaged_certificates_are_set_aside(data.path(), &folder);
         half_a_key_and_strangers_keys_are_told(data.path(), &folder);
+    }
+
+    fn damaged_certificates_are_set_aside(data: &Path, folder: &Path) {
+        let whole = fs::read(folder.join(BEFORE)).unwrap();
+        let mut bent = whole.clone();
+        let place = bent.len() / 2;
+        bent[place] ^= 1;
+        let damaged = [&whole[..whole.len() / 2], b"", b"nonsense\n", &bent, b"\xff"];
+        for (number, text) in damaged.iter().enumerate() {
+            fs::write(folder.join(BEFORE), text).unwrap();
+            fs::write(folder.join(COMING), text).unwrap();
+            let (cabinet, _) = open(data).unwrap();
+            assert_eq!(cabinet.certificates().len(), 1, "{number}: the present one");
+            for (name, told) in [COMING, BEFORE].into_iter().zip(cabinet.troubles()) {
+                let ending = if number == 0 { String::new() } else { format!("-{}", number + 1) };
+                let aside = format!("{name}.damaged{ending}");
+                assert!(told.contains(&format!("/{name} was damaged")), "{told}");
+                assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{told}");
+                assert!(!folder.join(name).exists());
+            }
+            assert_eq!(cabinet.troubles().len(), 2);
+            assert!(open(data).unwrap().0.troubles().is_empty(), "it is reported once");
+        }
+        fs::write(folder.join(BEFORE), whole).unwrap();
     }
 
     fn half_a_key_and_strangers_keys_are_told(data: &Path, folder: &Path) {

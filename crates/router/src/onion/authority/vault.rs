@@ -1,16 +1,19 @@
 //! What an authority keeps from one run to the next: descriptors (a file each), what is known of
 //! relays besides, the last consensus.
 //!
-//! Each file is whole or not there ([`kept`](crate::onion::kept)). A damaged one costs its content
-//! and is named: a descriptor comes again from its relay, and a consensus is made again. The file
-//! that cannot be had again, with the pinned identities and how reliable relays were, ends the
+//! Each file is whole or not there ([`kept`](crate::onion::kept)). A damaged one gets another name
+//! and is reported: a descriptor comes again from its relay, and a consensus is made again. The
+//! file that cannot be had again, with the pinned identities and how reliable relays were, ends the
 //! start.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
+use anabranch_onion::authority::{
+    Authority, Documents, Fields, History, Past, Refusal, Unrestored,
+};
+use anabranch_onion::wire::netdoc::parse_microdescs;
 use anabranch_onion::wire::text::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
@@ -163,9 +166,13 @@ impl Vault {
                 }
                 Stored::Absent => continue,
             };
-            // The relay publishes it again, and that takes the file's place.
-            if let Err(refusal) = authority.take_up(now, &text) {
-                troubles.push(format!("{}: {refusal}", path.display()));
+            match authority.take_up(now, &text) {
+                Ok(_) => {}
+                Err(refusal @ (Refusal::Document(_) | Refusal::Beside)) => {
+                    troubles.push(set_aside(&path, &refusal.to_string(), told)?);
+                }
+                // The relay publishes it again, and that takes the file's place.
+                Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
             }
         }
         Ok(troubles)
@@ -188,10 +195,27 @@ impl Vault {
         }
         let [Some(ns), Some(microdesc), microdescs] = &texts[..] else { return Ok(troubles) };
         let microdescs = microdescs.as_deref().unwrap_or_default();
-        let told = "the last consensus has expired, is incomplete, or is signed by another key: \
-                    making a new one";
-        if !authority.restore(now, [ns, microdesc], microdescs) {
-            troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
+        let why = match parse_microdescs(microdescs) {
+            Ok((_, 0)) => None,
+            Ok((_, bad)) => Some(format!("documents in it that are no good: {bad}")),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why.filter(|_| !microdescs.is_empty()) {
+            let instead = "the next consensus has them again";
+            troubles.push(set_aside(&self.folder.join(MICRODESCS), &why, instead)?);
+        }
+        let told = "the last consensus has expired or is signed by another key: making a new one";
+        match authority.restore(now, [ns, microdesc], microdescs) {
+            Ok(()) => {}
+            Err(Unrestored::Useless) => {
+                troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
+            }
+            Err(Unrestored::Damaged(which)) => {
+                for (name, _) in [NS, MICRODESC].into_iter().zip(which).filter(|(_, is)| *is) {
+                    let (path, why) = (self.folder.join(name), "it is no consensus of this key");
+                    troubles.push(set_aside(&path, why, "a new one is made")?);
+                }
+            }
         }
         Ok(troubles)
     }

@@ -6,8 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anabranch_onion::LegNumbers;
 use anabranch_onion::wire::cell::CELL;
-use anabranch_onion::{Event, LegNumbers};
 use anabranch_os::metrics::{Page, Server, count, counter_family, counts, level, levels};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -47,7 +47,7 @@ impl ClientMetrics {
         match event {
             ClientEvent::Listening(_) => return self.server.exposure("how much you send"),
             ClientEvent::Status(status) => numbers.status.clone_from(status),
-            ClientEvent::Core(Event::OutOfMemory) => numbers.out_of_memory += 1,
+            ClientEvent::OutOfMemory => numbers.out_of_memory += 1,
             _ => {}
         }
         None

@@ -13,9 +13,9 @@ use rand_chacha::rand_core::Rng;
 use super::{DirThread, Fetched, News, Response, ask, unix};
 
 /// C tor's names.
-const CONSENSUS: &str = "cached-consensus";
-const SERVERS: &str = "cached-descriptors";
-const EXTRAS: &str = "cached-extrainfo";
+pub(super) const CONSENSUS: &str = "cached-consensus";
+pub(super) const SERVERS: &str = "cached-descriptors";
+pub(super) const EXTRAS: &str = "cached-extrainfo";
 /// The files of a cache.
 pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 
@@ -45,7 +45,8 @@ impl DirThread {
         let kept = FILES.map(|name| self.kept_text(name));
         let texts = kept.each_ref().map(|text| &text[..]);
         let certs = self.directory.certs();
-        let documents = self.copies.mirror.restore(texts, certs, unix());
+        let (documents, damage) = self.copies.mirror.restore(texts, certs, unix());
+        damage.iter().for_each(|(kept, why)| self.set_aside(*kept, why));
         self.copies.unread = documents.is_empty();
         self.shelve(&documents);
     }
@@ -106,7 +107,8 @@ impl DirThread {
         // The first consensus since the start: most of what it names may be there already.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
-            let documents = self.copies.mirror.take_up(&kept[0], &kept[1]);
+            let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);
+            damage.iter().for_each(|(kept, why)| self.set_aside(*kept, why));
             self.shelve(&documents);
         }
         let whole = self.copies.mirror.is_whole(self.millis(), self.newest());

@@ -86,7 +86,7 @@ impl Watch for Limiter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_onion::{CircuitFault, LinkFault, LinkId};
+    use anabranch_onion::{CircuitFault, LinkFault, LinkId, Neighbour};
 
     use super::*;
 
@@ -112,7 +112,8 @@ mod tests {
         let mut lines = Lines::default();
         let mut limiter = Limiter::new(&mut lines);
         let mut met = |second, violation| {
-            let event = Event::Violation { link: LinkId::new(0, 1), violation };
+            let (link, neighbour) = (LinkId::new(0, 1), Neighbour::default());
+            let event = Event::Violation { link, neighbour, violation };
             limiter.event(Time::ZERO + Duration::from_secs(second), &event);
         };
         for second in 0..1000 {

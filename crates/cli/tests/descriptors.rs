@@ -1,0 +1,125 @@
+//! What a relay does when it has no file descriptors left, and what a client says of a proxy that
+//! is open to others.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod ports;
+mod program;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ports::free_ports;
+use program::{NOBODY, PATIENCE, Program};
+
+/// Files that the relay may have open: fewer than the 100 connections from one address whose
+/// handshake may be open, so that this limit is met first.
+const FILES: u32 = 96;
+/// Connections that are opened to it at once.
+const NEWCOMERS: u8 = 150;
+
+fn connection(to: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", to)).unwrap()
+}
+
+/// Whether the relay closed a connection.
+fn is_closed(mut connection: &TcpStream) -> bool {
+    connection.set_nonblocking(true).unwrap();
+    match connection.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+/// The value of a counter on the page of metrics.
+fn counter(port: u16, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name}: {page}")).parse().unwrap()
+}
+
+/// A relay that may have [`FILES`] files.
+fn relay(data: &Path, port: u16, metrics: u16) -> Program {
+    let script = format!("ulimit -n {FILES}; exec \"$0\" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_anabranch")]);
+    shell.args(["relay", "--json", "--nickname", "river", "--address", "127.0.0.1"]);
+    shell.args(["--allow-private", "--threads", "1", "--authority", NOBODY]);
+    shell.args(["--listen", &format!("127.0.0.1:{port}"), "--data", data.to_str().unwrap()]);
+    shell.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
+    Program::of(&mut shell)
+}
+
+#[test]
+#[cfg_attr(not(feature = "onion"), ignore = "no onion network in this build")]
+fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let [port, metrics] = free_ports();
+    let mut relay = relay(&folder.path().join("river"), port, metrics);
+    relay.next("listening");
+    let newcomers: Vec<_> = (0..NEWCOMERS).map(|_| connection(port)).collect();
+    let ran_out = "out of file descriptors: ";
+    let told = relay.find("note", |told| told["what"].as_str().unwrap().starts_with(ran_out));
+    let told = told["what"].as_str().unwrap().to_owned();
+    assert!(told.contains(&format!("and {FILES} files may be open: raise the limit")), "{told}");
+    let turned_away = || newcomers.iter().filter(|one| is_closed(one)).count();
+    let before = turned_away();
+    assert!(before > 0 && before < usize::from(NEWCOMERS), "{before} were closed");
+    // Every newcomer has been seen: none waits in the listener's queue.
+    let name = "anabranch_relay_connections_without_file_total";
+    let closed = {
+        let end = Instant::now() + PATIENCE;
+        let mut closed = before;
+        loop {
+            sleep(Duration::from_millis(200));
+            let now = turned_away();
+            if now == closed {
+                break closed;
+            }
+            closed = now;
+            assert!(Instant::now() < end, "connections are still being closed");
+        }
+    };
+    drop(newcomers);
+    // A page of metrics needs a file as well.
+    let (end, mut later) = (Instant::now() + PATIENCE, 0);
+    let counted = loop {
+        let stream = connection(port);
+        sleep(Duration::from_millis(200));
+        if !is_closed(&stream) {
+            break counter(metrics, name);
+        }
+        later += 1;
+        assert!(Instant::now() < end, "nobody is let in again");
+    };
+    assert_eq!(counted, (closed + later) as f64, "{closed} closed, then {later}");
+    relay.signal("-TERM");
+    assert!(relay.ended().0.success());
+}
+
+#[test]
+#[cfg_attr(not(feature = "onion"), ignore = "no onion network in this build")]
+fn a_client_whose_proxy_is_open_to_others_warns_and_one_on_loopback_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for (at, warns) in [("0.0.0.0:0", true), ("127.0.0.1:0", false)] {
+        let data = folder.path().join(at);
+        let words = ["client", "--json", "--authority", NOBODY, "--listen", at, "--data"];
+        let mut client = Program::start(&[&words[..], &[data.to_str().unwrap()]].concat());
+        let mut warned = false;
+        let listening = client.until("listening", |told| {
+            let what = told["what"].as_str().unwrap_or_default();
+            warned |= what.starts_with("--listen 0.0.0.0:") && what.contains("in your name");
+        });
+        assert_eq!(warned, warns, "{at}");
+        let told = listening["addresses"][0].as_str().unwrap();
+        assert!(told.starts_with(at.trim_end_matches('0')), "{told}");
+    }
+}
