@@ -207,8 +207,8 @@ impl Running {
 /// directory client is for its relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing and
-/// damaged files, which have another name.
+/// [`AuthorityError`]: nothing runs then. Missing keys may have been made, and damaged files have
+/// been renamed; no other file was changed.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
