@@ -205,8 +205,8 @@ impl Running {
 /// directory client is for its relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing and
-/// damaged files, which have another name.
+/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing
+/// and damaged files, which have another name.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
