@@ -340,6 +340,8 @@ impl Core {
         self.next_session += 1;
         let mut session = Session::new(id, ends, now, &self.config);
         (session.local, session.chain) = (local, chain);
+        let others = self.sessions.values().filter(|other| other.ends.1 == ends.1);
+        session.heard_before = others.filter_map(|other| other.last_heard()).max();
         self.sessions.insert(id, Box::new(session));
         self.clients.insert(ends, id);
         self.unanswered.push_back(id);

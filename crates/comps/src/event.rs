@@ -51,7 +51,7 @@ pub enum Event {
         server: Option<SocketAddr>,
         /// Since the client's first datagram after the last answer.
         waited: Duration,
-        /// When the server last answered; `None` if it never did.
+        /// When the server last answered, this session or an earlier one; `None` if it never did.
         last: Option<Time>,
     },
     /// The server answers after a silence that was reported.

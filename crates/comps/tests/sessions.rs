@@ -261,6 +261,24 @@ fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() 
 }
 
 #[test]
+fn a_client_that_changes_its_port_meanwhile_still_waits_for_a_server_that_was_heard() {
+    let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());
+    world.client(client(0), &numbered(0));
+    world.run_until(Time::from_millis(100));
+    (0..2).for_each(|path| world.cut(path, true));
+    let cut = world.now;
+    // As Mosh's client does after 10 s without an answer.
+    world.stream(client(1), Duration::from_secs(1), Time::from_secs(12));
+    let last = world.events.iter().find_map(|(_, event)| match event {
+        Event::Unanswered { session, last, .. } => Some((session.0, *last)),
+        _ => None,
+    });
+    let Some((1, Some(last))) = last else { panic!("{last:?}: {:?}", world.events) };
+    assert!(last < cut);
+    assert_eq!(world.core.snapshot().silent.unwrap().last, Some(last));
+}
+
+#[test]
 fn keep_alives_of_wireguard_are_answered_by_nobody() {
     let settings = Config { idle: Duration::from_secs(900), ..config(2, "uniform", "100ms") };
     let mut world = World::new(settings, Mute);

@@ -131,6 +131,9 @@ pub(crate) struct Session {
     /// When a datagram of the client's was last split.
     taken: Time,
     server_heard: Option<Time>,
+    /// When another session had heard the server last as this one was opened. Mosh's client changes
+    /// its port each 10 s while nothing comes.
+    pub(crate) heard_before: Option<Time>,
     /// How often it was heard.
     answers: u64,
     last: Option<(Time, PathId, TupleId)>,
@@ -171,6 +174,7 @@ impl Session {
             client_heard: now,
             taken: now,
             server_heard: None,
+            heard_before: None,
             answers: 0,
             last: None,
             split: false,
@@ -422,14 +426,19 @@ impl Session {
         let Some(waited) = self.wait.overdue(now) else { return };
         if now >= *common.next_unanswered {
             *common.next_unanswered = now + wait::FIRST;
-            let (server, last) = (self.ends.1, self.server_heard);
+            let (server, last) = (self.ends.1, self.last_heard());
             common.event(Event::Unanswered { session: self.id, server, waited, last });
         }
     }
 
     /// Since when the server has been silent, if that was reported, and when it was last heard.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
-        self.wait.reported().map(|since| (since, self.server_heard))
+        self.wait.reported().map(|since| (since, self.last_heard()))
+    }
+
+    /// When the server was last heard, here or by an earlier session.
+    pub(crate) fn last_heard(&self) -> Option<Time> {
+        self.server_heard.or(self.heard_before)
     }
 
     /// When [`Session::on_timeout`] is due, the end by idleness included.

@@ -160,9 +160,7 @@ impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AuthorityError::Store(error) => error.fmt(out),
-            AuthorityError::System(error) => {
-                write!(out, "cannot serve the directory at --listen-dir: {error}")
-            }
+            AuthorityError::System(error) => write!(out, "the directory port: {error}"),
         }
     }
 }
@@ -207,8 +205,8 @@ impl Running {
 /// directory client is for its relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then. Missing keys may have been made, and damaged files have
-/// been renamed; no other file was changed.
+/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing
+/// and damaged files, which have another name.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
