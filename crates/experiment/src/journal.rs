@@ -237,6 +237,7 @@ fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anonymity::{Analysed, Outcome};
 
     fn header() -> Value {
         json!({"experiment": "test", "seed": 1})
@@ -270,6 +271,23 @@ mod tests {
         drop(journal);
         assert_eq!(open(&path).unwrap().records(), [7, 8]);
         assert_eq!(Journal::<u32>::read(&path).unwrap(), (header(), vec![7, 8]));
+    }
+
+    #[test]
+    fn a_journal_of_an_earlier_program_goes_on() {
+        let (_folder, path) = place();
+        let text = include_str!("../../../tests/formats/0e0b824b/units.jsonl");
+        fs::write(&path, text).unwrap();
+        let (header, records) = Journal::<Analysed>::read(&path).unwrap();
+        assert_eq!((&header["experiment"], &header["clients"]), (&json!("anonymity"), &json!(50)));
+        let Outcome::Fingerprints { in_use: 2, rows } = &records[0].outcome else {
+            panic!("{records:?}");
+        };
+        assert_eq!((records[0].listing.entries, rows[0].own.largest.mean), (100, 6.0));
+        let mut journal = Journal::open(&path, &header).unwrap();
+        journal.append(records[0].clone()).unwrap();
+        let last = text.lines().last().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{text}{last}\n"));
     }
 
     #[test]

@@ -349,6 +349,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_an_earlier_program_is_read() {
+        let text = include_str!("../../../../tests/formats/0e0b824b/merge.toml");
+        let options = parse(text).unwrap();
+        assert_eq!(options.listen, Some("[::]:4500".parse().unwrap()));
+        assert_eq!(options.key.as_deref(), Some(Path::new("/etc/anabranch/far.key")));
+        assert_eq!(options.servers().unwrap().len(), 1);
+    }
+
+    #[test]
     fn a_file_names_one_server_or_several() {
         let one = parse("listen = '[::]:4500'\nto = '127.0.0.1:51820'\nevery = '20ms'\n").unwrap();
         assert_eq!(one.servers().unwrap()[0].name, "");

@@ -234,11 +234,10 @@ mod tests {
     use super::*;
     use clap::ArgAction;
 
-    /// An example as it is, and with all that is commented out in it.
-    fn example(name: &str) -> [String; 2] {
-        let folder =
-            Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../examples");
-        let text = fs::read_to_string(folder.join(name)).unwrap();
+    /// An example of a folder as it is, and with all that is commented out in it.
+    fn example(folder: &str, name: &str) -> [String; 2] {
+        let root = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../..");
+        let text = fs::read_to_string(root.join(folder).join(name)).unwrap();
         let is_setting = |line: &str| {
             let name = line.split_once(" = ").map_or("", |(name, _)| name);
             !name.is_empty() && !name.contains(' ')
@@ -253,7 +252,7 @@ mod tests {
     }
 
     fn is_read_whole<T: DeserializeOwned>(name: &str, keys: &[&str]) -> [T; 2] {
-        let [text, whole] = example(name);
+        let [text, whole] = example("examples", name);
         for key in keys.iter().chain(&Common::KEYS) {
             // An authority is the only one of its network: it names no other.
             if name == "authority.toml" && ["authority", "authorities"].contains(key) {
@@ -306,6 +305,30 @@ mod tests {
             repeat_alike::<AuthorityArgs>(authority::KEYS),
         ];
         assert!(counts.iter().all(|count| *count > 4), "{counts:?}");
+    }
+
+    #[test]
+    fn files_of_an_earlier_program_are_read() {
+        const EARLIER: &str = "tests/formats/0e0b824b";
+        let [_, text] = example(EARLIER, "relay.toml");
+        let relay: RelayArgs =
+            parse(&text, "relay.toml", relay::KEYS).unwrap_or_else(|error| panic!("{error}"));
+        // By itself: the other address wants a port of its own.
+        let error = relay.live().map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("--address6 needs a --listen"), "{error}");
+        let [text, _] = example(EARLIER, "relay.toml");
+        let relay: RelayArgs = parse(&text, "relay.toml", relay::KEYS).unwrap();
+        relay.live().map_err(|error| error.to_string()).unwrap();
+        for text in example(EARLIER, "client.toml") {
+            let client: ClientArgs =
+                parse(&text, "client.toml", client::KEYS).unwrap_or_else(|error| panic!("{error}"));
+            client.wishes().map_err(|error| error.to_string()).unwrap();
+        }
+        for text in example(EARLIER, "authority.toml") {
+            let authority: AuthorityArgs = parse(&text, "authority.toml", authority::KEYS)
+                .unwrap_or_else(|error| panic!("{error}"));
+            authority.core().map_err(|error| error.to_string()).unwrap();
+        }
     }
 
     #[test]

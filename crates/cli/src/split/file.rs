@@ -115,6 +115,20 @@ mod tests {
     }
 
     #[test]
+    fn files_of_an_earlier_program_are_read() {
+        let tunnel = include_str!("../../../../tests/formats/0e0b824b/tunnel.toml");
+        let tunnel = parse(tunnel).unwrap();
+        let paths: Vec<_> = tunnel.paths.iter().map(ToString::to_string).collect();
+        assert_eq!(paths, ["wlan=if:wlan0", "lte=if:wwan0,ports:4", "home=addr:192.0.2.7"]);
+        assert_eq!(tunnel.listen, Some("127.0.0.1:51820".parse().unwrap()));
+        assert_eq!(tunnel.every, Some("100ms".parse().unwrap()));
+        let interface = include_str!("../../../../tests/formats/0e0b824b/interface.toml");
+        let interface = parse(interface).unwrap();
+        assert_eq!((interface.tun.as_deref(), interface.route), (Some("any0"), true));
+        assert_eq!((interface.netns.as_deref(), interface.udp.len()), (Some("browse"), 2));
+    }
+
+    #[test]
     fn a_file_says_what_flags_say() {
         let options = parse(
             "listen = '127.0.0.1:51820'\nto = 'vpn.example.net:51820'\nevery = '~50p'\nidle = '3m'\n\

@@ -215,6 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_programs_file_is_read_and_written_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("../../../../tests/formats/0e0b824b/client/state.json");
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        let kept = ClientState::read(folder.path()).unwrap();
+        let [old, new] = &kept.guards.default[..] else { panic!("{kept:?}") };
+        assert_eq!((old.id, old.unlisted_since), ([0xab; 20], Some(1_795_300_000)));
+        assert_eq!(old.confirmed, Some(Confirmed { on: 1_794_950_000, place: 0 }));
+        assert_eq!((new.id, new.listed, &new.confirmed), ([0x12; 20], true, &None));
+        assert_eq!(kept.guards.restricted[0].id, [0xcd; 20]);
+        assert_eq!(kept.guards.bridges[0].added, 1_795_100_000);
+        assert_eq!(kept.build_times, [412, 388, 951]);
+        kept.write(folder.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join(FILE)).unwrap(), text);
+    }
+
+    #[test]
     fn a_later_versions_file_keeps_its_guards_and_its_fields() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);

@@ -211,6 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_programs_keys_are_read_and_left_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("relay");
+        let keys = data.join("keys");
+        private_folder(&keys).unwrap();
+        private_folder(&data).unwrap();
+        let earlier =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/formats/0e0b824b/relay/keys");
+        for (name, content) in files(&earlier) {
+            fs::write(keys.join(name), content).unwrap();
+        }
+        let read = load_or_make(&data, &mut rng(), 1_795_951_440).unwrap();
+        let fingerprint = anabranch_onion::wire::text::hex(&read.rsa_identity());
+        assert_eq!(fingerprint, "D21629184037A0F24CD85510555B7A76A1CC3832");
+        assert_eq!(files(&keys), files(&earlier));
+    }
+
+    #[test]
     fn keys_are_made_once_and_read_ever_after() {
         let data = tempfile::tempdir().unwrap();
         let data = data.path().join("relay");

@@ -235,3 +235,23 @@ impl Written {
         Some((twenty(id)?, Past { edwards, history, answered }, unknown))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_programs_pasts_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("../../../../../tests/formats/0e0b824b/authority/relays.json");
+        fs::write(folder.path().join(PASTS), text).unwrap();
+        let mut vault = Vault::open(folder.path()).unwrap();
+        let pasts = vault.pasts().unwrap();
+        let [(one, past), (_, other)] = &pasts[..] else { panic!("{} relays", pasts.len()) };
+        assert_eq!(hex(one), "1AB12EEC57757DE9442B6A4E4C547E27A90D971E");
+        assert_eq!(hex(&past.edwards)[..8], *"B62B5985");
+        assert_eq!((past.answered, other.answered), (Some(1_795_951_442), None));
+        assert_eq!(past.history.fields()[2..5], [65.0, 65.0, 1_795_951_452.0]);
+        assert!(vault.unknown.is_empty(), "no field is strange");
+    }
+}

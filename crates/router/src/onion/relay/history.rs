@@ -148,6 +148,19 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_programs_file_is_read_and_written_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("../../../../../tests/formats/0e0b824b/relay/bandwidth.json");
+        fs::write(folder.path().join(FILE), text).unwrap();
+        let kept = HistoryFile::read(folder.path()).unwrap();
+        let (ends, present, past) = kept.history.fields();
+        assert_eq!((ends, present.carried), (1_795_046_400, [1_048_576, 2_097_152]));
+        assert_eq!((past.len(), kept.history.observed()), (2, 80_000));
+        kept.write().unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join(FILE)).unwrap(), text);
+    }
+
+    #[test]
     fn what_was_carried_comes_back_and_what_is_strange_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let mut kept = read(folder.path());
