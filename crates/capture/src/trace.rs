@@ -163,7 +163,10 @@ impl TraceTap {
             return Err(invalid(format!("path {} is not one of the trace's", seen.path)));
         }
         if time < self.latest {
-            return Err(invalid(format!("time runs backwards: {time} s after {} s", self.latest)));
+            return Err(invalid(format!(
+                "the rows are not in the order of time: {time} s follows {} s",
+                self.latest
+            )));
         }
         let path = i16::try_from(seen.path).map_err(|_| invalid("path beyond 32,766"))?;
         let load = i64::try_from(seen.session).map_err(|_| invalid("session beyond 63 bits"))?;
@@ -594,7 +597,7 @@ mod tests {
         let mut tap = tap(&folder.path().join("a.parquet"));
         tap.seen(&seen(10, 0, true, b"x", 0)).unwrap();
         let refused = |tap: &mut TraceTap, seen| tap.seen(&seen).unwrap_err().to_string();
-        assert!(refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("time runs backwards"));
+        assert!(refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("not in the order of time"));
         assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path 2"));
         let session = u64::MAX;
         let beyond = ObservedBatch { session, ..seen(10, 0, true, b"x", 0) };

@@ -285,7 +285,10 @@ impl MoshArgs {
                 let own = env::current_exe().map_err(Failure::trouble)?;
                 let own = own.into_os_string().into_string();
                 let own = own.map_err(|_| {
-                    Failure::misuse("--remote-ip proxy: this program's own path is not text")
+                    Failure::misuse(
+                        "--remote-ip proxy: the folder or name of this program is not valid UTF-8: \
+                         install it elsewhere",
+                    )
                 })?;
                 let words = [own, "mosh-proxy".to_owned()].into_iter();
                 RemoteIp::Proxy(words.chain(self.family.flag().map(str::to_owned)).collect())

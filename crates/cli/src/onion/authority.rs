@@ -142,8 +142,8 @@ pub(crate) struct AuthorityArgs {
     per_address: Option<usize>,
     /// Make the certificate of a signing key valid for DAYS [default: 365].
     ///
-    /// The key is replaced one month before its certificate expires, or after two thirds of a
-    /// shorter validity.
+    /// A new key is made one month before the certificate expires. If DAYS is less than three
+    /// months, it is made after two thirds of DAYS.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
     /// Give every running relay the flags Fast and Stable: for test networks that exist for

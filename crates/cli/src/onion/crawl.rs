@@ -90,7 +90,7 @@ impl CrawlSide {
                 why += &format!("; name another host with --host: {}", found.others);
             }
             return Err(Failure::misuse(format!(
-                "{shown}: none of its objects can hide bytes: {why}"
+                "{shown}: no page or file of this site can carry hidden data: {why}"
             )));
         }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;

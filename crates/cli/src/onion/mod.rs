@@ -76,8 +76,7 @@ pub(crate) struct Common {
     /// Trust the directory authority of this DirAuthority line, as in torrc (repeatable).
     ///
     /// A directory authority publishes the list of the network's relays. A client or relay needs
-    /// --authority or --authorities. 'anabranch authority' accepts neither, because it is the only
-    /// authority of its network.
+    /// --authority or --authorities; 'anabranch authority' itself refuses both.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,

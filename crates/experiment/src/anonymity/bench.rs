@@ -80,7 +80,7 @@ impl Bench {
         }
         let known = self.settings.consensuses.iter().find(|one| one.name == name);
         let known = known.ok_or_else(|| {
-            format!("{name}: no --consensus file has this consensus; name its file")
+            format!("this folder has results for the consensus {name}: give its file, too, with --consensus")
         })?;
         let (now, listed) = open(&known.file, known.hour.as_deref(), self.read)?;
         if now != *known {

@@ -158,7 +158,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
     let known = |place: &usize| *place < objects.len();
     if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {
-        return Err(format!("page {}: it names an object that is missing", page.path));
+        return Err(format!(
+            "page {}: the file has not all objects of this page: make the covers again with \
+             'anabranch pt crawl'",
+            page.path
+        ));
     }
     let digits = |slots: &SlotsEntry| {
         slots.body.len() == 5 && slots.body.bytes().all(|byte| byte.is_ascii_digit())

@@ -174,7 +174,7 @@ impl Plan {
                 None => format!("split: UDP to the ports {ports}, and WireGuard to any port"),
                 Some(Inner { four, six }) => {
                     format!(
-                        "split: all packets; they go through the far end, from {four} and {six}"
+                        "split: all packets, in a tunnel to the far end, with the addresses {four} and {six}"
                     )
                 }
             },

@@ -142,7 +142,7 @@ fn circuits(tables: &[PathTable]) -> Markup {
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
-                    @let name = format!("{:.0} % of entries and of exits", share * 100.0);
+                    @let name = format!("{:.0} % of the entry relays and of the exit relays are hostile", share * 100.0);
                     li { (named(place, &name)) }
                 }
             }

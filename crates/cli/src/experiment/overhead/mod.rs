@@ -64,8 +64,8 @@ pub(crate) struct OverheadArgs {
     /// repetitions. It takes days.
     #[arg(long)]
     full: bool,
-    /// Measure less, in about three minutes: switching at 100 ms and never, three paths, one
-    /// repetition of six seconds.
+    /// Measure less, in about three minutes: the path changes every 100 ms or never, three paths,
+    /// one repetition of six seconds.
     #[arg(long, conflicts_with = "full")]
     short: bool,
 }
