@@ -50,6 +50,7 @@ timeout 300 cargo build --quiet 2>log || { tail -3 log; exit 2; }
 python3 -m venv venv
 timeout 200 venv/bin/pip install --quiet --disable-pip-version-check "scapy==$scapy" >log 2>&1 ||
     { tail -3 log; exit 2; }
+# shellcheck disable=SC3045 # dash and busybox have it
 ulimit -v 4000000
 timeout 20 target/debug/finding >found
 timeout 60 venv/bin/python >>found <<'PYTHON'

@@ -121,8 +121,10 @@ func main() {
 GO
 go mod init finding >/dev/null 2>&1
 run() {
-    go get "github.com/quic-go/quic-go@$1" >/dev/null 2>&1 && go mod tidy >/dev/null 2>&1 ||
-        { echo "quic-go $1: not to be had"; exit 2; }
+    if ! { go get "github.com/quic-go/quic-go@$1" && go mod tidy; } >/dev/null 2>&1; then
+        echo "quic-go $1: not available"
+        exit 2
+    fi
     go build -o "at-$1" . || exit 2
     outcome=$(timeout 60 "./at-$1" 2>&1) || true
     echo "quic-go $1; guess: 1 2 3 4 5 6 7 8 9 10; outcome: $outcome"

@@ -571,14 +571,16 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
         if not words:
             assert 100 not in udp(client, SERVER, [100])
         with interface(client, PATHS, *words) as splitter:
-            assert any("undid the changes that process" in each["text"] for each in splitter.of("warning"))
+            told = [each["text"] for each in splitter.of("warning")]
+            assert any("undid the changes that process" in text for text in told)
         _kill(client, words, how)
         where = Host("inside", f"/run/netns/{NETNS}") if words else client
         assert 100 not in udp(where, SERVER, [100])
         assert tcp(where, SERVER)[1] == 10, "what is pinned goes on by its path"
         said = client.must([anabranch(), "split", "--restore"])
         assert TUN in said
-        assert client.must([anabranch(), "split", "--restore"]) == "nothing to undo: no killed splitter left changes\n"
+        again = client.must([anabranch(), "split", "--restore"])
+        assert again == "nothing to undo: no killed splitter left changes\n"
 
 
 def test_two_runs_share_a_machine(network: Network) -> None:

@@ -150,7 +150,8 @@ def test_a_session_outlives_the_proxy(
     assert after.up_packets >= 200
     assert after.down_packets >= 200
     warnings = [event["text"] for event in splitter.of("warning")]
-    assert any(f"the proxy {PROXY}:{PORT} does not listen at this address" in text for text in warnings)
+    told = f"the proxy {PROXY}:{PORT} does not listen at this address"
+    assert any(told in text for text in warnings)
     results.add(
         "A proxy killed and started again",
         protocol=protocol, noticed_s=noticed, longest_gap_s=transfer.longest_gap_s,
