@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(unknown("b", &there), "there is no namespace 'b'; there are browse, work");
         assert!(unknown("b", &[]).contains("--netns NAME"));
         let gone = why(&io::Error::from(ErrorKind::NotFound), "browse", "firefx");
-        assert_eq!(gone, "there is no program 'firefx'");
+        assert_eq!(gone, "there is no program 'firefx': install it, or give its path");
     }
 }

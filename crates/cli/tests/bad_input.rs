@@ -130,7 +130,11 @@ fn a_tunnel_whose_file_is_not_there() {
 fn an_address_that_is_not_on_this_machine() {
     // From the block for benchmarks (RFC 2544), which no interface has.
     let message = refused(&[LISTEN, TO, &["--path", "home=addr:198.18.255.7"]]);
-    assert_eq!(message, "path 'home': 198.18.255.7 is not an address of this machine");
+    assert_eq!(
+        message,
+        "path 'home': 198.18.255.7 is not an address of this machine: \
+         'ip address' lists those that are"
+    );
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn no_path_at_all() {
 #[test]
 fn two_paths_of_one_name() {
     let message = refused(&[LISTEN, TO, PATH, &["--path", "a=addr:127.0.0.3"]]);
-    assert_eq!(message, "--path: two paths are called 'a'");
+    assert_eq!(message, "--path: two paths are called 'a': rename one");
 }
 
 #[test]
@@ -369,7 +373,7 @@ fn a_folder_for_captures_that_is_missing() {
         let output = run(folder.path(), &[LISTEN, TO, PATH, captures].concat());
         refusal(output)
     };
-    let nowhere = "there is no directory 'nowhere'";
+    let nowhere = "there is no directory 'nowhere': make it first";
     assert_eq!(missing(&["--trace", "nowhere/out.parquet"]), format!("--trace: {nowhere}"));
     assert_eq!(missing(&["--trace", "."]), "--trace: '.' is a directory");
     assert!(listing(folder.path()).is_empty());

@@ -197,8 +197,7 @@ fn a_program_that_is_not_there_is_told_before_anything_is_created() {
         return;
     };
     let (code, output, errors) = stage.run(&["--logs", "logs"]);
-    let message =
-        "anabranch: t.toml:11: no program `no-such-thing` in PATH; install it, or give its path\n";
+    let message = "anabranch: t.toml:11: there is no program `no-such-thing` in PATH; install it, or give its path\n";
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(2), "", message));
     assert!(!stage.path("logs").exists());
     let (code, _, errors) = stage.run(&["--", "no-such-thing"]);
@@ -226,7 +225,7 @@ fn an_interrupt_stops_what_runs_and_says_that_it_had_not_ended() {
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(errors, "anabranch: `load` was stopped with the emulation\n");
+    assert_eq!(errors, "anabranch: `load` still ran when the emulation ended, and was stopped\n");
     assert_eq!(marked(&marker), Vec::<PathBuf>::new());
 }
 

@@ -190,5 +190,8 @@ fn what_cannot_be_started_is_told_in_a_line() {
         return;
     };
     let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told, "anabranch: there is no program 'no-such-program'\n");
+    assert_eq!(
+        told,
+        "anabranch: there is no program 'no-such-program': install it, or give its path\n"
+    );
 }

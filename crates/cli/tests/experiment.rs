@@ -197,7 +197,10 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
     let output = experiment("circumvention", folder.path(), &words).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("QUIC: quic-go: the first byte comes 145 (140–150) ms later"), "{said}");
+    assert!(
+        said.contains("QUIC: quic-go: the first byte arrives 145 (140–150) ms later"),
+        "{said}"
+    );
     let notes = fs::read_to_string(notes).unwrap();
     let origin = "Program: anabranch 1.2.3, SHA-256 0a. Machine: mine. Peers: quic-client 0b.";
     for wanted in [
@@ -267,7 +270,7 @@ fn without_the_peers_it_says_which_and_where_to_get_them_and_makes_nothing() {
     let root = rustix::process::geteuid().is_root();
     let expected: &[&str] = match root {
         false => &["sudo ", "experiment overhead", "--peers quinn,mosh"],
-        true => &["missing: ", "quinn-server", "quic-client", "setup --area experiments"],
+        true => &["missing programs: ", "quinn-server", "quic-client", "setup --area experiments"],
     };
     for wanted in expected {
         assert!(message.contains(wanted), "{wanted} in {message}");
