@@ -138,7 +138,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = |path: &Path| Draft::begin(path).unwrap_err().to_string();
         assert!(refused(folder.path()).ends_with("is a directory; give the name of a file"));
-        assert!(refused(&folder.path().join("no/a")).ends_with("no does not exist"));
+        assert!(refused(&folder.path().join("no/a")).ends_with("no does not exist: make it first"));
         assert!(
             refused(Path::new("/dev/null"))
                 .ends_with("is not a regular file; give the name of a file")

@@ -137,7 +137,7 @@ fn a_relay_whose_settings_did_not_change_publishes_nothing() {
     let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
     let is_accepted = |told: &Value| {
         let what = told["what"].as_str().unwrap_or_default();
-        told["event"] == "note" && what.ends_with("accepted our descriptor")
+        told["event"] == "note" && what.ends_with("accepted this relay's descriptor")
     };
     relay.program.find("note", is_accepted);
     let mut accepted = 0;

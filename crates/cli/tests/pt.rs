@@ -137,7 +137,7 @@ fn mistakes_are_told_in_a_line() {
     let doubled = format!("anabranch 192.0.2.1:4 {key} {key}");
     let cases: [(Vec<&str>, &str); 19] = [
         (vec!["client"], "--socks, or --listen and --bridge"),
-        (vec!["server"], "it needs --listen"),
+        (vec!["server"], "add --listen, --to and --key"),
         (vec!["client", "--listen", "127.0.0.1:0"], "--bridge"),
         (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
         ([&near[..], &[&misspelt]].concat(), "unknown key `profil`; did you mean `profile`?"),

@@ -185,7 +185,7 @@ fn client_and_relay_have_views_with_the_same_keys() {
     let (network, client, relay) = (file("network.txt"), file("client"), file("relay"));
     let named = ["--authorities", &network, "--data"];
     let words = ["client", "--listen", "127.0.0.1:0"];
-    at_three_widths(&[&words[..], &named, &[&client]].concat(), "waiting for a consensus");
+    at_three_widths(&[&words[..], &named, &[&client]].concat(), "waiting for the list of relays");
     let [port] = free_ports();
     let listen = format!("127.0.0.1:{port}");
     let words = ["relay", "--nickname", "river", "--address", "127.0.0.1", "--allow-private"];

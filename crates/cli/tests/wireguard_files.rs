@@ -276,7 +276,10 @@ fn flags_that_do_not_go_together_are_refused() {
     assert!(refused(&tunnel(), &["--to", "127.0.0.1:9"]).contains("--to"));
     assert!(refused(&tunnel(), &["--overwrite"]).contains("--write"));
     let both = refused(&tunnel(), &["--write", "-", "--json", "--listen", "127.0.0.1:5"]);
-    assert_eq!(both, "--write -: the file and --json would share standard output");
+    assert_eq!(
+        both,
+        "--write -: the file and --json would share standard output: give --write a file name"
+    );
 }
 
 #[test]

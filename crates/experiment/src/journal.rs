@@ -321,7 +321,7 @@ mod tests {
         let (_folder, path) = place();
         open(&path).unwrap().append(7).unwrap();
         let error = refused(&path, &json!({"experiment": "test", "seed": 2}));
-        assert!(error.contains("(seed: 1 there, 2 here)"), "{error}");
+        assert!(error.contains("(seed: 1 in the file, 2 now)"), "{error}");
     }
 
     #[test]

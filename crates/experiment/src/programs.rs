@@ -107,7 +107,11 @@ mod tests {
     fn all_that_is_missing_is_told_at_once_with_the_remedy() {
         let wanted = [("no-such-server", "its package"), ("sh", "dash"), ("no-such-client", "x")];
         let error = Programs::new(None).find(&wanted).unwrap_err().to_string();
-        assert!(error.starts_with("missing: no-such-server (its package), no-such-client (x); "));
+        assert!(
+            error.starts_with(
+                "missing programs: no-such-server (its package), no-such-client (x); "
+            )
+        );
         assert!(error.contains("tests/interop/setup --area experiments"), "{error}");
     }
 }

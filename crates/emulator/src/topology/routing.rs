@@ -375,8 +375,8 @@ ends = [
 
     #[test]
     fn a_gateway_is_an_address_of_the_other_end() {
-        let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`: \
-                     10.1.0.1";
+        let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`; \
+                     addresses there: 10.1.0.1";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
         let apart = "t.toml:11: `via` 10.1.0.1 is in no network of this end; give this end an \
                      address in the same network";
