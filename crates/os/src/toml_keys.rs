@@ -289,7 +289,7 @@ mod tests {
         let mistake = |text| read::<Lists>(text, "f.toml", LISTS).unwrap_err().to_string();
         let exit = "f.toml:2: `exit` is a list: write exit = ['accept *:443']";
         assert_eq!(mistake("\nexit = 'accept *:443'\n"), exit);
-        let path = "f.toml:1: `path`: write [[path]], in double brackets, before each";
+        let path = "f.toml:1: `path`: write [[path]], in double brackets, before each table";
         assert_eq!(mistake("[path]\nname = 'a'\n"), path);
     }
 

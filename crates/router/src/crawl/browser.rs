@@ -198,8 +198,8 @@ mod tests {
         use Verdict::{Rejects, Takes};
         assert_eq!(said("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
         for (script, why) in [
-            ("echo '<body></body>'", "0 answers to 2 objects"),
-            ("echo verdicts:1.", "1 answers to 2 objects"),
+            ("echo '<body></body>'", "judged 0 of 2 objects"),
+            ("echo verdicts:1.", "judged 1 of 2 objects"),
             ("exit 3", "exit status: 3"),
         ] {
             let told = said(script).unwrap_err();

@@ -717,7 +717,7 @@ mod tests {
                 let (path, aside) = (path.display(), aside.display());
                 let is_told = |told: &String| {
                     told.starts_with(&format!("{path} was damaged ("))
-                        && told.ends_with(&format!(") and is {aside} now: {AGAIN}"))
+                        && told.ends_with(&format!(") and is now called {aside}: {AGAIN}"))
                 };
                 assert!(told.iter().any(is_told), "{told:?}");
             }
