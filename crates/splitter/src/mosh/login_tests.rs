@@ -69,7 +69,7 @@ fn each_failure_says_what_helps_and_no_key() {
     let ended = error(saying("bash: mosh-server: command not found\n"));
     assert!(ended.contains("exit status: 3") && ended.contains("'ssh me@there' works"), "{ended}");
     let malformed = error(saying(&format!("MOSH CONNECT x {KEY}\n")));
-    assert!(malformed.contains("is malformed") && !malformed.contains(KEY), "{malformed}");
+    assert!(malformed.contains("has no port and key") && !malformed.contains(KEY), "{malformed}");
     let nowhere = error(saying(&format!("MOSH CONNECT 60001 {KEY}\n")));
     assert!(nowhere.contains("--remote-ip remote") && !nowhere.contains(KEY), "{nowhere}");
     let local = Login { remote: RemoteIp::Local, host: "mosh.invalid".into(), ..login("ssh") };

@@ -98,7 +98,7 @@ fn each_mistake_is_told_with_its_line() {
             "f.conf:4: MTU is given twice; the first is in line 2",
         ),
         ("[Interface]\nMTU = big\n", "f.conf:2: MTU: 'big' is not a number above 0"),
-        ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value"),
+        ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value: write one, or remove the line"),
         (
             "[Interface]\nListenPort = 65536\n",
             "f.conf:2: ListenPort: '65536' is not a port: write 0 to 65535",

@@ -42,7 +42,11 @@ fn an_interface_that_is_not_there_is_named() {
 #[test]
 fn an_address_of_another_machine_is_refused() {
     let text = error(&["a=addr:192.0.2.7"], "127.0.0.1:9");
-    assert_eq!(text, "path 'a': 192.0.2.7 is not an address of this machine");
+    assert_eq!(
+        text,
+        "path 'a': 192.0.2.7 is not an address of this machine: \
+                      'ip address' lists those that are"
+    );
 }
 
 #[test]
@@ -148,8 +152,14 @@ fn an_interface_without_a_route_is_refused_where_neighbours_must_answer() {
         let ways = resolved(&["a=if:t1"], FAR).unwrap();
         assert!(ways[0].note.as_ref().unwrap().contains("no route by 't1'"));
         ip("link set v0 down").unwrap();
-        assert_eq!(error(&["a=if:v0"], FAR), "path 'a': the interface 'v0' is down");
-        assert_eq!(error(&["a=addr:10.3.0.2"], FAR), "path 'a': the interface 'v0' is down");
+        assert_eq!(
+            error(&["a=if:v0"], FAR),
+            "path 'a': the interface 'v0' is down: connect it, or remove the path"
+        );
+        assert_eq!(
+            error(&["a=addr:10.3.0.2"], FAR),
+            "path 'a': the interface 'v0' is down: connect it, or remove the path"
+        );
     });
 }
 
@@ -200,7 +210,7 @@ fn a_full_tunnel_that_comes_up_later_moves_no_path() {
         ip("link set t0 down").unwrap();
         let looks = again(&specs, &before, None).unwrap();
         let text = looks.into_iter().next().unwrap().unwrap_err().to_string();
-        assert_eq!(text, "path 'a': the interface 't0' is down");
+        assert_eq!(text, "path 'a': the interface 't0' is down: connect it, or remove the path");
     });
 }
 
