@@ -214,7 +214,7 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
         assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
     }
     let page = fs::read_to_string(folder.path().join("circumvention.html")).unwrap();
-    assert!(page.contains(origin) && page.contains("0 of 2 came through"), "{page}");
+    assert!(page.contains(origin) && page.contains("0 of 2 fetches succeeded"), "{page}");
     assert!(page.contains("12 fetches of 5,000,000 bytes") && page.contains("seed 9."), "{page}");
     assert!(
         page.contains("<code>anabranch split --handshake vpn --in-order 30ms</code>"),
