@@ -92,7 +92,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["evaluate", trace, "--r", "nan"], "r: nan is not a number of 0 or more"),
         (["split", trace, tmp_path / "no" / "out.parquet", "--every", "1p"], "does not exist"),
         (["split", trace, tmp_path / "out.npz", "--every", "1p"], "must end in .parquet"),
-        (["split", trace, tmp_path / "fifo.parquet", "--every", "1p"], "is no regular file"),
+        (["split", trace, tmp_path / "fifo.parquet", "--every", "1p"], "is not a regular file"),
         (["split", trace, "/proc/out.parquet", "--every", "1p"], "/proc/out.parquet: "),
         (["split", trace, tmp_path, "--every", "1p"], "must end in .parquet"),
         (["split", trace, out, "--every", "1p", "--paths", "x"], "--paths"),

@@ -151,9 +151,9 @@ def test_integer_labels_and_an_unknown_one_in_validation(name: str, data: Data) 
 
 
 def test_input_that_does_not_fit_is_refused(name: str, data: Data) -> None:
-    with pytest.raises(AttackError, match="y: shape"):
+    with pytest.raises(AttackError, match="y: the shape"):
         small(name).fit(data.train, data.train_labels[:-1])
-    with pytest.raises(AttackError, match="groups: shape"):
+    with pytest.raises(AttackError, match="groups: the shape"):
         small(name).fit(data.train, data.train_labels, groups=data.groups[:-1])
     with pytest.raises(AttackError, match="validation set is empty"):
         small(name).fit(data.train, data.train_labels, validation=(data.test[:0], []))

@@ -67,7 +67,7 @@ def test_time_counts_from_the_first_packet_of_the_sequence() -> None:
         ([0.0, 1.0], [1, 0], [0, 2], "size 0"),
         ([0.0, 1.0], [1], [0, 2], "equal and flat"),
         ([0.0, 1.0], [1, 1], [0, 1], "from 0 to the 2"),
-        ([0.0, 1.0], [1, 1], [0, 2, 1, 2], "descend"),
+        ([0.0, 1.0], [1, 1], [0, 2, 1, 2], "ascending"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(

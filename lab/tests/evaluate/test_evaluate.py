@@ -376,7 +376,10 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "bad.parquet"], "bad.parquet: not a readable Parquet"),
         ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
         ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
-        ([tmp_path / "mixed.parquet"], "mixed.parquet: column 'monitored': holds for 8 of the 20"),
+        (
+            [tmp_path / "mixed.parquet"],
+            "mixed.parquet: column 'monitored': is true for 8 of the 20",
+        ),
         ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has any packet"),
         ([data, "--attack", "k-fp-paths", "--parameter", "paths=65"], "paths = 65 is not from 0"),
         ([data, "--attack", "df", "--parameter", "width=1000000"], "width = 1000000 is not from 1"),
@@ -387,7 +390,10 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
         ([data, "--observer", "all"], "expected random, largest, any"),
-        ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
+        (
+            [data, "--observer", "largest"],
+            "--observer: without a split every observer sees everything",
+        ),
         ([data, "--schedule", "", "--every", "20p"], "schedule: "),
         ([data, "--parameter", f"trees={'9' * 5000}"], "expected a value like its default"),
         ([data, "--parameter", f"trees={'[' * 100000}"], "expected a value like its default"),

@@ -129,7 +129,9 @@ def test_a_result_of_a_file_is_read_where_the_file_is_not(data: Path, tmp_path: 
     assert results.load(out).spec.attack == "mine.py:Mine"
     (entry,) = Collection.read([out.parent])
     assert entry.spec.attack == "mine.py:Mine"
-    with pytest.raises(SettingError, match=r"mine\.py:Mine is from outside and not there"):
+    with pytest.raises(
+        SettingError, match=r"mine\.py:Mine is not part of this program and was not found"
+    ):
         evaluate(entry.spec, io.read(data))
 
 
@@ -270,7 +272,7 @@ def test_an_estimator_without_probabilities_votes(pages: Traces) -> None:
         ("torn.py:X", "torn.py: line 2: SyntaxError"),
         ("loud.py:X", "loud.py: line 1: ZeroDivisionError"),
         ("k-fq", "unknown attack 'k-fq': did you mean 'k-fp'"),
-        ("package:none", "package:none is from outside and not there"),
+        ("package:none", "package:none is not part of this program and was not found"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(

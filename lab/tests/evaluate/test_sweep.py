@@ -131,7 +131,7 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0 is not from 1 to"),
         ('schedule = "weighted"\n', "", "line 16: every: it needs a schedule"),
         ("[attacks.k-fp]\n", "[attacks.rf]\nslots = 3\n[attacks.k-fp]\n", "line 9: rf: slots = 3"),
-        ("[2, 3]", "[]", "line 18: paths: an empty list"),
+        ("[2, 3]", "[]", "line 18: paths: the list is empty"),
     ],
 )  # fmt: skip
 def test_typos_are_told_with_file_line_and_nearest_name(

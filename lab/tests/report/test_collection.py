@@ -106,7 +106,7 @@ def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
     late = Setting.of(Spec(**WR | {"mode": "follow:60ms", "draw": "session:20"}))
     assert not late.like(comparison.WR)
     assert str(late) == "WR 50p × 3 (the server follows 60ms late; probabilities kept for 20 loads)"
-    assert str(Setting.of(Spec(mode="follow", draw="silence:1s", **WR))) == (
+    assert str(Setting.of(Spec(**WR | {"mode": "follow", "draw": "silence:1s"}))) == (
         "WR 50p × 3 (the server follows; new probabilities after 1s)"
     )
 
@@ -199,7 +199,9 @@ def test_competing_designs_stand_together(folder: Path) -> None:
 
 def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> None:
     found = Collection.read([folder])
-    honest = "With the honest protocol: The false-positive rate rests on 5 unmonitored pages"
+    honest = (
+        "With the honest protocol: The false-positive rate is estimated from 5 unmonitored pages"
+    )
     assert any(text.startswith(honest) for text in said_of(found))
 
 
