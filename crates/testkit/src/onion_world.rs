@@ -175,7 +175,7 @@ pub struct World {
     pub client: Client,
     pub relays: Vec<RelayNode>,
     pub outputs: Vec<client::Output>,
-    /// What came for streams of the client that [`World::run`] reads.
+    /// Data of the client's streams that [`World::run_for`] has read.
     pub received: BTreeMap<StreamKey, Vec<u8>>,
     /// Streams of the client that nobody reads.
     pub unread: Vec<StreamKey>,
