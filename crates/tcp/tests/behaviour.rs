@@ -1,4 +1,4 @@
-//! What RFCs ask for, each against a peer that is played by hand.
+//! Requirements of RFCs, each tested against a peer that the test plays segment by segment.
 
 mod world;
 

@@ -41,7 +41,7 @@ fn both_sides_close_and_end() {
     }
 }
 
-/// A random network and random settings, of which every transfer must come to its end.
+/// A random network with random settings; each transfer over it must complete.
 fn rough(seed: u64) -> Pair {
     let mut dice = stream(seed, 0, "rough");
     let mut way = || {

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Packets that an interface keeps while this process is not scheduled.
 const QUEUE_LEN: u32 = 4096;
 
-/// What both ends share.
+/// State that both ends share.
 #[derive(Default)]
 pub struct Shared {
     /// The run is over.

@@ -15,7 +15,7 @@ const RUNS: usize = 24;
 /// Least share of the machine that a run is taken to need, in Mbit/s.
 const LEAST: f64 = 6.0;
 
-/// Who sends and who receives in a comparison with Linux on both sides.
+/// The sender and the receiver; the baseline has Linux on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ours sends to Linux.
@@ -50,7 +50,7 @@ impl Row {
 const PAIRS: [[Stack; 2]; 3] =
     [[Stack::Linux, Stack::Linux], [Stack::Ours, Stack::Linux], [Stack::Linux, Stack::Ours]];
 
-/// What the machine has room for.
+/// Capacity of the machine that is still free.
 struct Room {
     free: Mutex<(f64, usize)>,
     changed: Condvar,

@@ -65,7 +65,7 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// What a run measured.
+/// Results of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Goodput {
     /// Mbit/s of payload that the reader received, from the SYN on.

@@ -8,7 +8,7 @@ use crate::wire::link::{self, Extensions};
 
 /// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The same, and the one of ours, on links of which more is wanted.
+/// Those versions and our own, offered on links that can use our extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
 /// On links with lanes: nothing older speaks there.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];

@@ -80,7 +80,7 @@ pub fn in_plain_words(message: &str) -> String {
     }
 }
 
-/// What a reader of JSON says, and the place that it adds behind "line": "2 column 7".
+/// The text of a JSON error, and the position after "line", such as "2 column 7".
 fn json_place(message: &str) -> Option<(&str, &str)> {
     let (message, place) = message.rsplit_once(" at line ")?;
     let (line, column) = place.split_once(" column ")?;

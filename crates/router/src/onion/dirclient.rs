@@ -54,7 +54,7 @@ const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 /// The files of every directory client.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
-/// What happens in place of a document on disk that is damaged.
+/// End of the message about a damaged document: the remedy.
 const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);

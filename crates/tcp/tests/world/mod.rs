@@ -28,7 +28,7 @@ pub fn hash(mut state: u64, bytes: &[u8]) -> u64 {
     state
 }
 
-/// What one side sends and has received.
+/// One side: the data to send, and the data received so far.
 pub struct Side {
     pub tcp: Option<Connection>,
     config: Config,
