@@ -23,6 +23,10 @@ const PACING_GAIN: f64 = 1.4;
 /// Time of pacing that may be used at once, and the fewest packets: a train must be possible.
 const BURST: Duration = Duration::from_millis(4);
 const BURST_PACKETS: f64 = 4.0;
+/// A path that seems faster than this, in seconds per byte (800 Gbit/s), has no known capacity: a
+/// receiver that always reads whole trains at once shows none. Without this bound the average would
+/// shrink until its inverse is infinite, and pacing would stop the path.
+const FASTEST: f64 = 1e-11;
 /// A caller that had to wait for a core may catch up on this time of pacing.
 const LATE: Duration = Duration::from_millis(20);
 
@@ -72,7 +76,7 @@ impl Capacity {
 
     /// Bytes per second that the path passes on, at least.
     pub(crate) fn rate(&self) -> Option<f64> {
-        self.interval.filter(|interval| *interval > 0.0).map(|interval| 1.0 / interval)
+        self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
     /// Bytes per second that the path passes on, once that is known to be its limit.
@@ -193,6 +197,19 @@ mod tests {
             capacity.note(&train(5, Duration::ZERO, arrived));
         }
         assert!((8.0..12.5).contains(&mbits(&capacity)), "{}", mbits(&capacity));
+    }
+
+    #[test]
+    fn a_receiver_that_always_reads_whole_trains_never_stops_the_path() {
+        let mut capacity = Capacity::default();
+        capacity.note(&train(4, Duration::ZERO, MS * 3));
+        let now = Time::from_secs(1);
+        for round in 0..10_000 {
+            capacity.note(&train(5, Duration::ZERO, Duration::ZERO));
+            let room = capacity.room(now, BYTES);
+            assert!(room >= BYTES, "round {round}: {room}");
+        }
+        assert_eq!(capacity.rate(), None);
     }
 
     #[test]
