@@ -1,5 +1,4 @@
-//! What a relay does when it has no file descriptors left, and what a client says of a proxy that
-//! is open to others.
+//! A relay without free file descriptors, and the warning of a client with an open proxy.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

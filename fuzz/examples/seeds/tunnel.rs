@@ -2,7 +2,7 @@
 
 use super::Seeds;
 
-/// What may come to an end of a session: noise, a client's frames, packets out of order.
+/// Inputs to one end of a session: noise, a client's frames, packets out of order.
 pub(super) fn sessions() -> Seeds {
     let frames = [&[1, 0, 0, 5, 3, 0, b'a', b'b'][..], &[1, 1, 9, 6, 0x11, 0, 0, 0, 1, 2]].concat();
     let padded = [1, 2, 3, 1, 8, 0x30, 0, 0, 0, 1, 0, 1, b'x'];

@@ -217,7 +217,7 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
-    /// What the network asks for.
+    /// As much as the network asks for.
     Full,
     /// Less than the network asks for.
     Reduced,

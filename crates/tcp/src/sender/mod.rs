@@ -38,7 +38,7 @@ pub(crate) struct Chunk {
     /// The offset after the last byte, and after the FIN.
     pub(crate) end: u64,
     pub(crate) fin: bool,
-    /// Whether the reader should have it at once: nothing follows for now.
+    /// Whether the segment carries PSH: no more data is queued behind it.
     pub(crate) push: bool,
 }
 
