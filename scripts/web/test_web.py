@@ -136,7 +136,7 @@ class Web(unittest.TestCase):
     def test_other_bytes_than_the_pinned_ones_are_refused(self) -> None:
         theirs = self.archived("b", "1.0", {"i.html": ""})
         other = Package("npm", "b", "1.0", "00")
-        assert "not the pinned" in self.refusal(other)
+        assert "not the one in the manifest" in self.refusal(other)
         assert not theirs.archive(self.root / "cache").exists()
 
     def test_a_package_that_cannot_be_had_is_named(self) -> None:
