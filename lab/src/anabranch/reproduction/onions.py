@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -33,6 +34,8 @@ OVER_HALF = 0.5
 EXIT = 0.06
 """The paper's exits differ by so much at most."""
 SLOWEST = 0.15
+FAST = 0.8
+AS_LONG = 0.1
 QUARTER_LESS = 0.7
 """30 % less time, the lower end of the paper's gain."""
 
@@ -65,20 +68,21 @@ def circuits(data: Data, place: str, claim: str) -> Found:
         claim: as the page words it.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
-    texts, verdicts, quotes = [], [], []
-    for design, name in DESIGNS:
-        for legs in LEGS:
-            ratio = _ratio(rows, (design, legs), _VALUES[claim])
-            half = ratio.value - (ratio.low or 0)
-            number = f"{ratio.value:.2f} ± {half:.2f}"
-            texts.append(f"{name} × {legs}: {number}")
-            quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
-            verdicts.append(within(ratio, EXIT) if "exit" in claim else below(ratio, 1))
-    verdict, why = all_of(verdicts)
+    ratios = {
+        f"{name} × {legs}": _ratio(rows, (design, legs), _VALUES[claim])
+        for design, name in DESIGNS
+        for legs in LEGS
+    }
+    found = _compared(
+        f"| {place} | {{}} | {claim} | {{}} |",
+        "of one circuit's: ",
+        ratios,
+        lambda ratio: within(ratio, EXIT) if "exit" in claim else below(ratio, 1),
+    )
     if "guard" in claim or "middle" in claim:
-        verdict = OPEN
         why = "clients use all three guards, so that several circuits cannot relieve one"
-    return Found("of one circuit's: " + ", ".join(texts), verdict, why, tuple(quotes))
+        return _doubted(found, why)
+    return found
 
 
 def costs(data: Data, place: str, claim: str) -> Found:
@@ -90,16 +94,38 @@ def costs(data: Data, place: str, claim: str) -> Found:
         claim: as the page words it.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
-    texts, verdicts, quotes = [], [], []
+    ratios = {}
     for design, name, legs in (("tor", "Tor", 1), *((d, n, m) for d, n in DESIGNS for m in LEGS)):
         of = [row for row in rows if (row["design"], row["legs"]) == (design, legs)]
-        ratio = mean_interval(list(by_round(of, _POSITIONS[claim], mean).values()))
-        number = f"{ratio.value:.2f} ± {ratio.value - (ratio.low or 0):.2f}"
-        texts.append(f"{name} × {legs}: {number}")
-        quotes.append(f"| {place} | {name} × {legs} | {claim} | {number} |")
-        verdicts.append(below(ratio, 1) if "less" in claim else above(ratio, 1))
-    verdict, why = all_of(verdicts)
-    return Found("of middles': " + ", ".join(texts), verdict, why, tuple(quotes))
+        by_rounds = by_round(of, _POSITIONS[claim], mean)
+        ratios[f"{name} × {legs}"] = mean_interval(list(by_rounds.values()))
+    return _compared(
+        f"| {place} | {{}} | {claim} | {{}} |",
+        "of middles': ",
+        ratios,
+        lambda ratio: below(ratio, 1) if "less" in claim else above(ratio, 1),
+    )
+
+
+def _compared(
+    quote: str, of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]
+) -> Found:
+    """One verdict on several ratios.
+
+    Args:
+        quote: the row of the page, with places for name and number.
+        of: what the ratios are of.
+        ratios: by name.
+        judge: the verdict on each.
+    """
+    numbers = {
+        name: f"{ratio.value:.2f} ± {ratio.value - (ratio.low or 0):.2f}"
+        for name, ratio in ratios.items()
+    }
+    verdict, why = all_of([judge(ratio) for ratio in ratios.values()])
+    text = of + ", ".join(f"{name}: {number}" for name, number in numbers.items())
+    quotes = tuple(quote.format(name, number) for name, number in numbers.items())
+    return Found(text, verdict, why, quotes)
 
 
 def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], float]) -> Interval:
@@ -150,36 +176,49 @@ def unordered_slowest(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
     """Without loss, how long the slowest downloads take over unordered links, over ordered ones."""
-    line = {"direction": None, "congestion": congestion, "deviation": deviation}
-    rounds = _rounds(data, file, loss=0, **line)
-    if not rounds:
-        return Found("", MISSING, "this line has not been measured")
-    ratios = []
-    for ordered, unordered in rounds:
-        slow = max(1, round(SLOWEST * len(ordered)))
-        ratios.append(mean(sorted(unordered)[-slow:]) / mean(sorted(ordered)[-slow:]))
-    found = median_interval(ratios)
-    verdict = at_most(found, QUARTER_LESS)
-    number = _median(found)
-    text = f"{number} of the time, {len(rounds)} rounds"
-    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
+
+    def slowest(times: list[float]) -> float:
+        return mean(sorted(times)[-max(1, round(SLOWEST * len(times))) :])
+
+    line = {"congestion": congestion, "deviation": deviation}
+    return _without_loss(data, file, line, slowest, partial(at_most, bound=QUARTER_LESS), doubt)
 
 
 def unordered_alike(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
     """Without loss, whether the other downloads take alike."""
-    line = {"direction": None, "congestion": congestion, "deviation": deviation}
-    rounds = _rounds(data, file, loss=0, **line)
+
+    def others(times: list[float]) -> float:
+        return mean(sorted(times)[: round(FAST * len(times))])
+
+    line = {"congestion": congestion, "deviation": deviation}
+    return _without_loss(data, file, line, others, partial(within, most=AS_LONG), doubt)
+
+
+def _without_loss(
+    data: Data,
+    file: str,
+    line: dict[str, Any],
+    time: Callable[[list[float]], float],
+    judge: Callable[[Interval], str],
+    doubt: str,
+) -> Found:
+    """The median ratio of a time of unordered downloads to that of ordered ones.
+
+    Args:
+        data: of `unordered*.parquet`.
+        file: which.
+        line: the links' congestion control, and the deviation of each line's delay in ms.
+        time: of a round's downloads.
+        judge: the verdict on the ratio.
+        doubt: why the run judges nothing, whatever its interval says.
+    """
+    rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
         return Found("", MISSING, "this line has not been measured")
-    ratios = []
-    for ordered, unordered in rounds:
-        fast = round(0.8 * len(ordered))
-        ratios.append(mean(sorted(unordered)[:fast]) / mean(sorted(ordered)[:fast]))
-    found = median_interval(ratios)
-    verdict = within(found, 0.1)
-    number = _median(found)
+    ratio = median_interval([time(unordered) / time(ordered) for ordered, unordered in rounds])
+    verdict, number = judge(ratio), _median(ratio)
     text = f"{number} of the time, {len(rounds)} rounds"
     return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
 
