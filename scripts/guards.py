@@ -370,6 +370,22 @@ def banned(tree: str) -> list[str]:
     return sorted(f"depends on {name}" for name in [*found, *(f"rand/{f}" for f in drawn)])
 
 
+# The largest share of all crates' lines that a crate may have, tests included; `onion` is the Tor
+# protocol in one.
+LARGEST_SHARE, LARGE = 0.16, {"onion"}
+
+
+def crate_shares(repository: Repository) -> Iterator[str]:
+    """No crate has outgrown the others: it would be several."""
+    lines: Counter[str] = Counter()
+    for name, text in repository.of(".rs", "crates/"):
+        lines[name.split("/")[1]] += text.count("\n")
+    for crate, count in lines.items():
+        share = count / lines.total()
+        if len(lines) * LARGEST_SHARE > 1 and share > LARGEST_SHARE and crate not in LARGE:
+            yield f"crates/{crate}: {share:.1%} of the lines (at most {LARGEST_SHARE:.0%})"
+
+
 def unsafe_code(repository: Repository) -> Iterator[str]:
     """`unsafe` stands in crates/os only, and each block says why it is sound."""
     for name, text in repository.of(".rs"):
@@ -747,10 +763,10 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 
 GUARDS: tuple[Guard, ...] = (
-    fences, core_dependencies, lean_graphs, unsafe_code, tor_crates, hash_maps, doctests,
-    import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words, comment_width,
-    document_width, short_documents, invariants, screenshot, named_places, one_scheduler,
-    default_schedule, one_version, type_names, host_names,
+    fences, core_dependencies, lean_graphs, crate_shares, unsafe_code, tor_crates,
+    hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
+    comment_width, document_width, short_documents, invariants, screenshot, named_places,
+    one_scheduler, default_schedule, one_version, type_names, host_names,
 )  # fmt: skip
 
 

@@ -70,6 +70,15 @@ class Guards(unittest.TestCase):
     def test_a_core_whose_dependencies_cannot_be_listed(self) -> None:
         self.assert_told(guards.core_dependencies, CORE, "cargo tree failed")
 
+    def test_crate_shares(self) -> None:
+        files = {f"crates/c{one}/src/lib.rs": "\n" * 10 for one in range(9)}
+        self.assert_told(guards.crate_shares, files)
+        tests = {"crates/c1/tests/all.rs": "\n" * 10}
+        self.assert_told(guards.crate_shares, files | tests, "crates/c1: 20.0% of the lines")
+        self.assert_told(guards.crate_shares, files | {"crates/onion/src/lib.rs": "\n" * 90})
+        few = {"crates/comps/src/lib.rs": "\n" * 10}
+        self.assert_told(guards.crate_shares, few)
+
     def test_unsafe(self) -> None:
         block = "fn f() {\n    // SAFETY: the pointer is ours.\n    unsafe { g() }\n}\n"
         self.assert_told(guards.unsafe_code, {"crates/os/src/sys.rs": block})

@@ -10,7 +10,6 @@ mod exec;
 mod experiment;
 mod failure;
 mod generate;
-mod html;
 mod key;
 mod merge;
 mod mosh;

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anabranch_os::status::{self, Board};
+use anabranch_pages::figures::scaled;
+use anabranch_pages::legible;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
-use crate::html::legible;
-use crate::text::{percent, scaled, table};
+use crate::text::{percent, table};
 
 /// Events of an onion program whose latest is posted.
 #[cfg(feature = "onion")]

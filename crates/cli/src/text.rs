@@ -62,19 +62,6 @@ pub(crate) fn bar(share: f64, columns: usize) -> String {
     format!("{text:<columns$}")
 }
 
-/// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
-pub(crate) fn scaled(number: f64, unit: &str) -> String {
-    let mut number = number;
-    for prefix in ["", "k", "M", "G"] {
-        if number < 999.5 {
-            let digits = if prefix.is_empty() || number >= 99.95 { 0 } else { 1 };
-            return format!("{number:.digits$} {prefix}{unit}").trim_end().to_owned();
-        }
-        number /= 1000.0;
-    }
-    format!("{number:.1} T{unit}")
-}
-
 /// A share of 1 as a bar of four columns and in percent: ten columns.
 pub(crate) fn share(share: f64) -> String {
     format!("{}{:>6}", bar(share, 4), percent(share))
@@ -106,17 +93,6 @@ pub(crate) fn age(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_keep_two_or_three_digits() {
-        let cases = [(0.0, "0 B"), (999.0, "999 B"), (999.6, "1.0 kB"), (12_345.0, "12.3 kB")];
-        for (number, text) in cases {
-            assert_eq!(scaled(number, "B"), text);
-        }
-        assert_eq!(scaled(123_456_789.0, "bit/s"), "123 Mbit/s");
-        assert_eq!(scaled(5e12, "B"), "5.0 TB");
-        assert_eq!(scaled(7.0, ""), "7");
-    }
 
     #[test]
     fn long_lines_break_between_words_and_keep_every_letter() {

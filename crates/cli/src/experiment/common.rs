@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
-use crate::html;
 
 /// What was measured, a line for each unit or attempt.
 pub(super) const JOURNAL: &str = "units.jsonl";
@@ -94,7 +93,8 @@ impl Results {
         peers: &Programs,
     ) -> Result<Journal<R>, Failure> {
         let own = std::env::current_exe().map_err(Failure::trouble)?;
-        let origin = Origin::of(html::GENERATOR, &own, peers).map_err(Failure::misuse)?;
+        let origin =
+            Origin::of(anabranch_pages::GENERATOR, &own, peers).map_err(Failure::misuse)?;
         make(&self.folder)?;
         Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
     }
@@ -136,7 +136,7 @@ impl Results {
     /// Misuse: it cannot be written.
     pub(super) fn write(&self, file: &str, text: &str) -> Result<(), Failure> {
         let target = self.folder.join(file);
-        html::write(&target, text).map_err(|e| cannot_write(&target, &e))
+        anabranch_pages::write(&target, text).map_err(|e| cannot_write(&target, &e))
     }
 
     /// Writes the results of the experiment `name` into the Markdown file, if one was named.

@@ -3,16 +3,15 @@
 use anabranch_anonymity::figures::Share;
 use anabranch_experiment::anonymity::SHARES;
 use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, YearTable};
+use anabranch_pages::figures::{self, axis, colour, drawing, lane, named, number};
 use maud::{Markup, html};
 
 use super::picture::{curves, top};
 use super::words::{self, KINDS, Kind, Subject};
-use crate::html;
-use crate::html::figures::{self, axis, colour, drawing, lane, named, number};
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
-    html::page(
+    anabranch_pages::page(
         "Anonymity of multi-path circuits",
         &html! {
             header {
@@ -31,7 +30,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             }
             footer {
                 p {
-                    "Made by " (html::GENERATOR) ", experiment anonymity, seed "
+                    "Made by " (anabranch_pages::GENERATOR) ", experiment anonymity, seed "
                     (subject.header["seed"]) "."
                 }
             }

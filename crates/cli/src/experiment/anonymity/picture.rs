@@ -3,10 +3,10 @@
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;
+use anabranch_pages::figures::{colour, number};
 use maud::{PreEscaped, html};
 
 use super::words::{KINDS, Kind, Subject, legend};
-use crate::html::figures::{colour, number};
 
 /// Of one panel of the file.
 const PANEL: (f64, f64) = (300.0, 200.0);

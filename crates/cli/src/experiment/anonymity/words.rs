@@ -6,9 +6,8 @@ use anabranch_anonymity::year::{Compromised, YearRow};
 use anabranch_experiment::anonymity::claims::Claim;
 use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, Summary, YearTable};
 use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
+use anabranch_pages::figures::grouped;
 use serde_json::Value;
-
-use crate::html::figures::grouped;
 
 /// What page, picture and Markdown are about.
 pub(super) struct Subject<'a> {

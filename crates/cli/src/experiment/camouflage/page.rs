@@ -1,12 +1,11 @@
 //! The results as one page.
 
+use anabranch_pages::figures;
 use maud::{Markup, PreEscaped, html};
 
 use super::super::common::origin;
 use super::judged;
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures;
 
 /// What Figure 7 shows.
 const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: means \
@@ -17,7 +16,7 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
     let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
     let table = words::table_rows(subject);
     let [bars, claims, table] = [&bars, &claims, &table].map(|rows| rows.iter().map(Vec::as_slice));
-    html::page(
+    anabranch_pages::page(
         "What camouflage costs",
         &html! {
             header {
@@ -53,7 +52,7 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
             }
             footer {
                 p {
-                    "Made by " (html::GENERATOR) ", experiment camouflage, seed "
+                    "Made by " (anabranch_pages::GENERATOR) ", experiment camouflage, seed "
                     (subject.header["seed"]) "."
                 }
             }

@@ -1,10 +1,10 @@
 //! Figures 6 and 7: lines over round trips and over lengths, a panel for each rate.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
+use anabranch_pages::figures::{number, round};
 use maud::{Markup, PreEscaped, html};
 
 use super::words::{self, Subject};
-use crate::html::figures::{number, round};
 
 /// Of one panel.
 const PANEL: (f64, f64) = (520.0, 240.0);

@@ -7,11 +7,11 @@ use anabranch_experiment::camouflage::{
     Arm, DOWN_KBIT, LENGTHS, LONGEST, Measured, QUEUE_KB, RTT, UP_KBIT, What, paper,
 };
 use anabranch_experiment::{Mean, Spread};
+use anabranch_pages::figures::{grouped, percent};
 use serde_json::Value;
 
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
-use crate::html::figures::{grouped, percent};
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {

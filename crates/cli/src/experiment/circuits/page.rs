@@ -3,17 +3,16 @@
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
 use anabranch_experiment::circuits::{Place, WEB, paper};
+use anabranch_pages::figures::{self, axis, drawing, lane, number};
 use maud::{Markup, html};
 
 use super::super::common::origin;
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures::{self, axis, drawing, lane, number};
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let rows = words::verdict_rows(subject);
-    html::page(
+    anabranch_pages::page(
         "Several circuits for one stream",
         &html! {
             header {
@@ -30,7 +29,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 (figures::numbers("All designs", &words::cell_head(subject), &words::cell_rows(subject)))
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment circuits, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circuits, seed " (subject.header["seed"]) "." } }
         },
     )
 }

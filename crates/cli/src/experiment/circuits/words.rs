@@ -5,10 +5,10 @@ use anabranch_experiment::circuits::summary::{
     Answer, Cell, Claim, Verdict, narrow, narrow_by_repetitions,
 };
 use anabranch_experiment::circuits::{Design, LINES, LOADED, Measured, Place, paper};
+use anabranch_pages::figures::percent;
 use serde_json::Value;
 
 use super::super::numbers::{mean, owned};
-use crate::html::figures::percent;
 use crate::text::table;
 
 /// What page and Markdown are about.

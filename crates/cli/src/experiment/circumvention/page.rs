@@ -2,19 +2,18 @@
 
 use anabranch_experiment::circumvention::summary::{Cell, find};
 use anabranch_experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
+use anabranch_pages::figures::{self, axis, drawing, lane, number, percent};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin};
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures::{self, axis, drawing, lane, number, percent};
 
 /// The ways by which something may come, each with its colour.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
-    html::page(
+    anabranch_pages::page(
         "Around a censor",
         &html! {
             header {
@@ -27,7 +26,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 (numbers(subject))
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment circumvention, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circumvention, seed " (subject.header["seed"]) "." } }
         },
     )
 }

@@ -3,10 +3,10 @@
 use anabranch_experiment::Spread;
 use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
 use anabranch_experiment::circumvention::{Access, Reached, Server};
+use anabranch_pages::figures::{grouped, percent};
 use serde_json::Value;
 
 use super::super::{common, numbers};
-use crate::html::figures::{grouped, percent};
 use crate::text::table;
 
 /// What page and Markdown are about.

@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use anabranch_experiment::Spread;
 use anabranch_experiment::overhead::summary::{Cell, find};
 use anabranch_experiment::overhead::{Kind, Net, System, claims};
+use anabranch_pages::figures::{self, axis, drawing, lane, number};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin, splitter};
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures::{self, axis, drawing, lane, number};
 
 /// The upper edge of a figure, as a share of the unsplit goodput.
 const TOP: f64 = 1.2;
@@ -19,7 +18,7 @@ const TOP: f64 = 1.2;
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let mut systems: Vec<System> = subject.cells.iter().map(|cell| cell.system).collect();
     systems.dedup();
-    html::page(
+    anabranch_pages::page(
         "What splitting costs",
         &html! {
             header {
@@ -35,7 +34,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 @for system in systems { (section(subject, system)) }
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment overhead, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment overhead, seed " (subject.header["seed"]) "." } }
         },
     )
 }

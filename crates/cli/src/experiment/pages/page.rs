@@ -2,17 +2,16 @@
 
 use anabranch_experiment::pages::RTTS;
 use anabranch_experiment::pages::summary::{Cell, Page, shares};
+use anabranch_pages::figures::{self, axis, drawing, lane};
 use maud::{Markup, html};
 
 use super::super::common::origin;
 use super::super::numbers::between;
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures::{self, axis, drawing, lane};
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
-    html::page(
+    anabranch_pages::page(
         "Page loads, split and undefended",
         &html! {
             header {
@@ -25,7 +24,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 (failures(subject))
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment pages, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment pages, seed " (subject.header["seed"]) "." } }
         },
     )
 }
@@ -99,7 +98,7 @@ fn numbers(pages: &[Page]) -> Markup {
         let seconds = |c: &Cell| between(c.seconds, 1.0, 2);
         let bytes = |c: &Cell| between(c.bytes, 1e-3, 0);
         vec![
-            html::legible(&page.site),
+            anabranch_pages::legible(&page.site),
             page.http.clone(),
             format!("{} + {}", count(&page.split), count(&page.undefended)),
             cell(&page.split, seconds),
@@ -142,7 +141,7 @@ fn failures(subject: &Subject<'_>) -> Markup {
             @if reasons.is_empty() { p { "None." } } @else {
                 p { "Each failed attempt is recorded, and was repeated at the end. The traces have \
                      successful attempts only." }
-                ul { @for (why, count) in reasons { li { (count) " × " (html::legible(&why)) } } }
+                ul { @for (why, count) in reasons { li { (count) " × " (anabranch_pages::legible(&why)) } } }
             }
         }
     }

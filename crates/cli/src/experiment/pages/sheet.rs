@@ -9,7 +9,6 @@ use anabranch_experiment::pages::{RTTS, queue_of};
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::between;
 use super::words::{self, Subject};
-use crate::html;
 
 /// How the set was made and what it is not, as a file of its own.
 pub(super) fn text(subject: &Subject<'_>) -> String {
@@ -55,7 +54,7 @@ fn figures(subject: &Subject<'_>) -> String {
         words::plain(subject)
     );
     for (why, count) in words::failures(subject.records) {
-        writeln!(text, "* {count} attempts failed: {}", html::legible(&why))
+        writeln!(text, "* {count} attempts failed: {}", anabranch_pages::legible(&why))
             .expect("writing to a string does not fail");
     }
     text.trim_end().to_owned()

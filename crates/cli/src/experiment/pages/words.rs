@@ -8,11 +8,11 @@ use anabranch_experiment::pages::summary::{
 };
 use anabranch_experiment::pages::{Loaded, RATE, RTTS};
 use anabranch_os::shell;
+use anabranch_pages::figures::{grouped, percent};
 use serde_json::Value;
 
 use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
-use crate::html::figures::{grouped, percent};
 
 /// All that the page, the data sheet and the terminal tell.
 pub(super) struct Subject<'a> {

@@ -1,18 +1,17 @@
 //! The results as one page.
 
+use anabranch_pages::figures;
 use maud::{PreEscaped, html};
 
 use super::super::common::origin;
 use super::super::numbers::owned;
 use super::picture;
 use super::words::{self, Subject};
-use crate::html;
-use crate::html::figures;
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let (pairs, claims) = (words::pair_rows(subject), words::claim_rows(subject));
-    html::page(
+    anabranch_pages::page(
         "Unordered links",
         &html! {
             header {
@@ -50,7 +49,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                     p { (origin(subject.header)) }
                 }
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment unordered, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment unordered, seed " (subject.header["seed"]) "." } }
         },
     )
 }

@@ -2,10 +2,10 @@
 
 use anabranch_experiment::unordered::summary::Curve;
 use anabranch_experiment::unordered::{Arm, Line, paper};
+use anabranch_pages::figures::{colour, number, times};
 use maud::{Markup, PreEscaped, html};
 
 use super::words::{self, Subject};
-use crate::html::figures::{colour, number, times};
 
 /// Of one panel.
 const PANEL: (f64, f64) = (300.0, 180.0);

@@ -7,11 +7,11 @@ use anabranch_experiment::unordered::{
     Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT,
     SegmentOrder, paper,
 };
+use anabranch_pages::figures::percent;
 use serde_json::Value;
 
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, mean, median, owned};
-use crate::html::figures::percent;
 use crate::text::table;
 
 /// What page and Markdown are about.

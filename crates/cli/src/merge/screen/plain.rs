@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_pages::figures::scaled;
 use anabranch_splitter::far_end::{Inner, secret_text};
 use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 
@@ -11,7 +12,7 @@ use super::model::{Model, Row};
 use super::{is_warning, words};
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
-use crate::text::{scaled, table};
+use crate::text::table;
 
 /// A screen of lines.
 pub(super) struct Plain {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anabranch_onion::LegNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
+use anabranch_pages::figures::scaled;
 use anabranch_router::onion::client::Status;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -18,7 +19,7 @@ use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
 use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
-use crate::text::{age, scaled, share, sparks};
+use crate::text::{age, share, sparks};
 
 /// Lines of sets and circuits, and their heads.
 const CIRCUITS: u16 = 12;

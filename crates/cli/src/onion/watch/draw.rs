@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use anabranch_onion::SetNumbers;
+use anabranch_pages::figures::scaled;
 use anabranch_router::onion::MptcpCounts;
 use anabranch_router::onion::relay::Numbers;
 use ratatui::Frame;
@@ -16,7 +17,7 @@ use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
 use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
-use crate::text::{scaled, share, sparks};
+use crate::text::{share, sparks};
 
 /// Lines about the whole, and of the table below them with its head.
 const HEAD: u16 = 1;

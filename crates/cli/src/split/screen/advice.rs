@@ -7,9 +7,8 @@ use std::time::Duration;
 use anabranch_comps::protocol::Family;
 use anabranch_comps::{FarEndCounters, Flow, Kept, Protocol, Silent, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{FarEndNews, Listening};
-
-use crate::text::scaled;
 
 /// What is wrong, or probably not meant, with the paths of a run: to be said when it begins.
 pub(crate) fn warnings(about: &Listening) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
@@ -13,7 +14,7 @@ use super::model::{Model, Row, losses, settings};
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
-use crate::text::{millis, percent, scaled, table};
+use crate::text::{millis, percent, table};
 
 /// A screen of lines.
 pub(super) struct Plain {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use anabranch_pages::figures::scaled;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
@@ -13,7 +14,7 @@ use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
-use crate::text::{scaled, share, sparks};
+use crate::text::{share, sparks};
 
 /// Rows of paths.
 const ROWS: u16 = 12;

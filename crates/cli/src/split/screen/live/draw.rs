@@ -2,6 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
+use anabranch_pages::figures::scaled;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
@@ -14,7 +15,7 @@ use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
-use crate::text::{millis, scaled, share, sparks};
+use crate::text::{millis, share, sparks};
 
 /// Sessions that have a line of their own.
 const SESSIONS: u16 = 4;

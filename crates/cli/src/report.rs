@@ -1,18 +1,15 @@
 //! `anabranch report`: what each observer saw, from a trace, as a page or as tables.
 
-mod page;
-mod tables;
-
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_capture::{Courses, Summary, Trace, TraceError};
+use anabranch_pages::tables;
+use anabranch_pages::trace::{self, Subject};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::html;
-use page::Subject;
 
 /// The files that a report is made of.
 const READS: &str = "report reads files that 'anabranch split --trace FILE' wrote";
@@ -71,7 +68,7 @@ impl ReportArgs {
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
         if let Some(target) = &target {
             let chosen = self.chosen(&summary)?;
-            let courses = Courses::of_trace(&trace, &summary, &chosen, page::LANES);
+            let courses = Courses::of_trace(&trace, &summary, &chosen, trace::LANES);
             let courses = courses.map_err(refuse)?;
             let name = self.trace.file_name().unwrap_or_default().to_string_lossy();
             let facts = trace.facts();
@@ -82,7 +79,7 @@ impl ReportArgs {
                 courses: &courses,
                 chosen: &chosen,
             };
-            write(target, &page::page(&subject))?;
+            write(target, &trace::page(&subject))?;
         }
         let shown = if self.all { usize::MAX } else { SHOWN };
         match target {
@@ -117,7 +114,7 @@ impl ReportArgs {
                 "{shown} is the trace: name another file with --output"
             )));
         }
-        if self.output.is_none() && target.exists() && !html::is_ours(&target) {
+        if self.output.is_none() && target.exists() && !anabranch_pages::is_ours(&target) {
             let why = "exists and is not a report of this program: name a file with --output";
             return Err(Failure::misuse(format!("{shown} {why}")));
         }
@@ -161,7 +158,8 @@ fn write(target: &Path, page: &str) -> Result<(), Failure> {
     if target == Path::new("-") {
         return print(page);
     }
-    html::write(target, page).map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
+    anabranch_pages::write(target, page)
+        .map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
 }
 
 /// A reader that has seen enough (`| head`) is no error.

@@ -3,8 +3,8 @@
 use anabranch_capture::{PathSummary, Summary, TraceFacts};
 use maud::{Markup, html};
 
-use crate::html::figures::{colour, number, percent};
-use crate::html::legible;
+use crate::figures::{colour, number, percent};
+use crate::legible;
 
 /// More paths than these would not be told apart.
 const PATHS: usize = 6;

@@ -1,6 +1,4 @@
-//! The report as one HTML page: no script, no network, no other file.
-//!
-//! What it shares with other pages is in [`crate::html`].
+//! The page of a trace: what the observer of each path saw.
 
 mod numbers;
 mod rates;
@@ -11,25 +9,24 @@ mod words;
 use anabranch_capture::{Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways};
 use maud::{Markup, html};
 
-use super::tables;
-use crate::html::{self, legible};
+use crate::{GENERATOR, legible, tables};
 use words::Units;
 
 /// Paths that get a lane in the figures; tables have them all.
-pub(super) const LANES: usize = 12;
+pub const LANES: usize = 12;
 
 /// What a page is about.
-pub(super) struct Subject<'a> {
+pub struct Subject<'a> {
     /// The name of the trace's file.
-    pub(super) name: &'a str,
+    pub name: &'a str,
     /// What is known of the trace.
-    pub(super) facts: &'a TraceFacts,
+    pub facts: &'a TraceFacts,
     /// What it amounts to.
-    pub(super) summary: &'a Summary,
+    pub summary: &'a Summary,
     /// How it went over time.
-    pub(super) courses: &'a Courses,
+    pub courses: &'a Courses,
     /// The places in the summary of the sessions that are shown one by one.
-    pub(super) chosen: &'a [usize],
+    pub chosen: &'a [usize],
 }
 
 /// One part of a page: a session, or all of them together.
@@ -100,12 +97,13 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The whole page.
-pub(super) fn page(subject: &Subject<'_>) -> String {
+/// Returns the whole page.
+#[must_use]
+pub fn page(subject: &Subject<'_>) -> String {
     let name = legible(subject.name);
     let parts = parts(subject);
     let title = format!("What the observers saw: {name}");
-    html::page(
+    crate::page(
         &title,
         &html! {
             (head(subject, &name))
@@ -115,7 +113,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 @for part in &parts { (section(part)) }
                 (words::limits(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) " from the trace " bdi { (name) } "." } }
+            footer { p { "Made by " (GENERATOR) " from the trace " bdi { (name) } "." } }
         },
     )
 }

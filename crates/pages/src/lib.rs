@@ -1,11 +1,17 @@
-//! What all HTML pages share: the frame, the style, the figures. No script, no network, no other
-//! file.
+//! Pages of results: HTML without scripts that needs no network and no other file.
+//!
+//! * This file has the frame and the style of every page.
+//! * [`figures`]: lanes, axes, tables, and numbers that people can read.
+//! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the same
+//!   for terminals and for programs.
 //!
 //! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries
 //! fix colours and sizes of text in the picture, so that it would neither follow a dark theme nor
 //! be legible on a phone.
 
-pub(crate) mod figures;
+pub mod figures;
+pub mod tables;
+pub mod trace;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,10 +20,10 @@ use std::path::Path;
 use anabranch_capture::Draft;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Who made a page.
-pub(crate) const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
+/// Program and version that made a page.
+pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// By this our pages are known.
+/// Tag that marks our pages.
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
 /// Nothing may be loaded and nothing run, whatever the data may hold.
@@ -27,7 +33,7 @@ const POLICY: &str =
 const STYLE: &str = include_str!("style.css");
 
 /// A whole page around `body`.
-pub(crate) fn page(title: &str, body: &Markup) -> String {
+pub fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -47,14 +53,17 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
 }
 
 /// Writes a page whole or not at all.
-pub(crate) fn write(target: &Path, page: &str) -> io::Result<()> {
+///
+/// # Errors
+/// The system's, where the file cannot be made.
+pub fn write(target: &Path, page: &str) -> io::Result<()> {
     let mut draft = Draft::begin(target)?;
     draft.write_all(page.as_bytes())?;
     draft.commit()
 }
 
-/// Whether a file begins as our pages do.
-pub(crate) fn is_ours(page: &Path) -> bool {
+/// Checks that a file begins as our pages do.
+pub fn is_ours(page: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
     read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
@@ -62,7 +71,7 @@ pub(crate) fn is_ours(page: &Path) -> bool {
 
 /// A name from data, as a terminal or a page may show it: what controls either, or turns the
 /// direction of writing, is spelt out, and what is too long is cut.
-pub(crate) fn legible(name: &str) -> String {
+pub fn legible(name: &str) -> String {
     const LONGEST: usize = 60;
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let spelt = |c: char| match c.is_control() || turns(c) || matches!(c, '\u{2028}' | '\u{2029}') {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::words::{self, Measure};
 use super::{Direction, Part};
-use crate::html::figures::{self, axis, drawing, grouped, lane, number, span, times};
+use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 
 /// Units of width of the close view.
 const WIDTH: f64 = 1000.0;

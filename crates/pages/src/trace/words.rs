@@ -6,9 +6,8 @@ use anabranch_multipath::schedule::FAMILIES;
 use maud::{Markup, html};
 
 use super::{Direction, Part, Subject, sketch};
-use crate::html::figures::{grouped, named, percent, span};
-use crate::html::legible;
-use crate::text::scaled;
+use crate::figures::{grouped, named, percent, scaled, span};
+use crate::legible;
 
 /// A share of a direction from which on it counts as not split.
 const NEARLY_ALL: f64 = 0.95;

@@ -1,4 +1,4 @@
-//! The report for terminals and for machines.
+//! The summary of a trace for terminals and for programs.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use anabranch_capture::{Flow, PathSummary, Session, Summary, TraceFacts};
 use anabranch_comps::protocol::FAMILIES;
 use serde_json::json;
 
-use crate::html::legible;
+use crate::legible;
 
 /// Columns of a table.
 const WIDTH: usize = 11;
@@ -21,7 +21,7 @@ const HEADER: [[&str; WIDTH]; 2] = [
 ];
 
 /// One line: the facts and the summary as `docs/formats.md` describes them.
-pub(super) fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
+pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
         "seed": facts.seed,
@@ -34,7 +34,7 @@ pub(super) fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
 }
 
 /// A table for all sessions and for the first `shown` of them.
-pub(super) fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
+pub fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
     let mut out = heading(facts, summary);
     if let [session] = summary.sessions.as_slice() {
         out += &section(facts, &title(session), &session.paths, &session.whole);
@@ -66,7 +66,7 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
 }
 
 /// The paragraph on numbers in clear and what they reveal, if the trace has any.
-pub(super) fn in_clear(facts: &TraceFacts) -> Option<String> {
+pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
         let known = FAMILIES.iter().find(|family| family.name == name);
         known.map_or_else(|| legible(name), |family| family.title.to_owned())
@@ -82,7 +82,7 @@ pub(super) fn in_clear(facts: &TraceFacts) -> Option<String> {
 }
 
 /// What a session is called: its number, and what was loaded where somebody knows.
-pub(super) fn title(session: &Session) -> String {
+pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {
         title += &format!(", run {}", session.run);

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::{Direction, Part};
-use crate::html::figures::{self, axis, drawing, lane, number, span, times};
-use crate::report::tables::in_clear;
+use crate::figures::{self, axis, drawing, lane, number, span, times};
+use crate::tables::in_clear;
 
 /// Rows of the table of rates, at most.
 const ROWS: usize = 16;

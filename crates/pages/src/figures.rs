@@ -6,17 +6,17 @@ use maud::{Markup, PreEscaped, html};
 const COLOURS: i16 = 8;
 
 /// The style sheet's class for the colour of a path; the whole (-1) is grey.
-pub(crate) fn colour(path: i16) -> String {
+pub fn colour(path: i16) -> String {
     if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
 }
 
 /// A path's name behind a patch of its colour.
-pub(crate) fn named(path: i16, name: &str) -> Markup {
+pub fn named(path: i16, name: &str) -> Markup {
     html! { span.name { span.swatch.(colour(path)) aria-hidden="true" {} bdi { (name) } } }
 }
 
 /// One row of a figure: whose it is, a remark, and the drawing.
-pub(crate) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
+pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     html! {
         div.lane {
             div.lane-head { (named(path, name)) span.muted { (remark) } }
@@ -27,7 +27,7 @@ pub(crate) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Mar
 
 /// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG
 /// elements made of numbers and of escaped text only.
-pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
+pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
             title { (title) }
@@ -40,7 +40,7 @@ pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes
 
 /// A bar that stands on the base line of a [`drawing`], from `x` on, `height` of 100 high; with a
 /// title, where it has one to tell.
-pub(crate) fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
+pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {
         rect.(colour(path)) x=(number(x)) y=(top) width=(number(width)) height=(number(height)) {
@@ -51,7 +51,7 @@ pub(crate) fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<
 }
 
 /// An axis: texts at their places, which are shares of the width.
-pub(crate) fn axis(ticks: &[(f64, String)]) -> Markup {
+pub fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {
         svg.axis aria-hidden="true" {
             @for (at, label) in ticks {
@@ -71,7 +71,7 @@ fn anchor(at: f64) -> &'static str {
 }
 
 /// A table; each row's first cell is its head.
-pub(crate) fn table<'a>(
+pub fn table<'a>(
     class: &str,
     title: &str,
     head: &[impl AsRef<str>],
@@ -95,7 +95,7 @@ pub(crate) fn table<'a>(
 }
 
 /// A folded table with the numbers of a figure.
-pub(crate) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
+pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
             summary { "The same as numbers" }
@@ -105,14 +105,14 @@ pub(crate) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Mar
 }
 
 /// A coordinate: three decimals at most, none that say nothing.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
 /// Times for an axis of so many seconds: at most seven, round in the unit that suits the whole.
-pub(crate) fn times(lasts: f64) -> Vec<(f64, String)> {
+pub fn times(lasts: f64) -> Vec<(f64, String)> {
     if lasts <= 0.0 {
         return vec![(0.0, "0 s".to_owned())];
     }
@@ -127,7 +127,7 @@ pub(crate) fn times(lasts: f64) -> Vec<(f64, String)> {
 }
 
 /// A stretch of time as a person would say it.
-pub(crate) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     if seconds == 0.0 {
         return "0 s".to_owned();
     }
@@ -149,7 +149,7 @@ fn unit_of(seconds: f64) -> (&'static str, f64) {
 }
 
 /// The least of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is not below `value`.
-pub(crate) fn round(value: f64) -> f64 {
+pub fn round(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
         return 1.0;
     }
@@ -162,7 +162,7 @@ pub(crate) fn round(value: f64) -> f64 {
 }
 
 /// A whole number with its thousands set apart.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -174,8 +174,21 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
+pub fn scaled(number: f64, unit: &str) -> String {
+    let mut number = number;
+    for prefix in ["", "k", "M", "G"] {
+        if number < 999.5 {
+            let digits = if prefix.is_empty() || number >= 99.95 { 0 } else { 1 };
+            return format!("{number:.digits$} {prefix}{unit}").trim_end().to_owned();
+        }
+        number /= 1000.0;
+    }
+    format!("{number:.1} T{unit}")
+}
+
 /// A share of 1 in percent: one decimal, and never 100 or 0 by rounding alone.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
         100.0 => "100 %".to_owned(),
@@ -188,6 +201,17 @@ pub(crate) fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_keep_two_or_three_digits() {
+        let cases = [(0.0, "0 B"), (999.0, "999 B"), (999.6, "1.0 kB"), (12_345.0, "12.3 kB")];
+        for (number, text) in cases {
+            assert_eq!(scaled(number, "B"), text);
+        }
+        assert_eq!(scaled(123_456_789.0, "bit/s"), "123 Mbit/s");
+        assert_eq!(scaled(5e12, "B"), "5.0 TB");
+        assert_eq!(scaled(7.0, ""), "7");
+    }
 
     #[test]
     fn axes_have_few_round_times() {

@@ -4,7 +4,7 @@ use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};
 
 use super::{Direction, Part};
-use crate::html::figures::{colour, grouped, named, number, percent, span};
+use crate::figures::{colour, grouped, named, number, percent, span};
 
 /// Rows of the table, two for each path; a trace may name thousands.
 const PATHS: usize = 100;
