@@ -395,3 +395,27 @@ fn value(told: &AuthorityEvent) -> Value {
         AuthorityEvent::Trouble(text) => json!({"event": "trouble", "what": text}),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anabranch_onion::authority::Times;
+
+    use super::*;
+    use crate::screen::earlier::assert_readable;
+
+    #[test]
+    fn programs_that_read_earlier_lines_can_read_todays() {
+        let times = Times { valid_after: 1, fresh_until: 2, valid_until: 3 };
+        let events = [
+            AuthorityEvent::Line("DirAuthority".to_owned()),
+            AuthorityEvent::Consensus(3, times),
+            AuthorityEvent::Relay([7; 20], 3),
+            AuthorityEvent::Refused("a descriptor".to_owned()),
+            AuthorityEvent::Trouble("auth2 does not answer".to_owned()),
+        ];
+        let mut lines: Vec<Value> = events.iter().map(value).collect();
+        lines.iter_mut().for_each(|line| line["time"] = json!(20.0));
+        let earlier = include_str!("../../../../tests/formats/0e0b824b/events/authority.jsonl");
+        assert_readable(earlier, &lines);
+    }
+}

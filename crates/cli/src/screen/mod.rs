@@ -12,6 +12,8 @@ use rustix::termios::tcgetwinsize;
 use self::palette::Palette;
 use crate::text::wrapped;
 
+#[cfg(test)]
+pub(crate) mod earlier;
 pub(crate) mod frame;
 #[cfg(test)]
 pub(crate) mod golden;

@@ -49,9 +49,7 @@ impl<'a> Node<'a> {
 
     /// The last event of a name that it told by `--json`.
     pub(in super::super) fn event(&self, name: &str) -> Option<Value> {
-        let lines = self.lines();
-        let mut told = lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
-        told.find(|event: &Value| event["event"] == name)
+        latest(self.lines().iter().map(String::as_str), name)
     }
 
     /// Waits until `found` gives something.
@@ -96,6 +94,12 @@ impl<'a> Node<'a> {
     }
 }
 
+/// The last event of a name among lines of `--json`.
+fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Option<Value> {
+    let mut told = lines.rev().filter_map(|line| serde_json::from_str(line).ok());
+    told.find(|event: &Value| event["event"] == name)
+}
+
 /// Ticks of a process in user and kernel mode (proc(5): fields 14 and 15, behind the name).
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -106,6 +110,31 @@ fn ticks(stat: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What experiments read of a relay, a client and an authority, from lines that the programs of
+    /// commit 0e0b824b printed: an experiment may run other programs than its own.
+    #[test]
+    fn lines_of_earlier_programs_have_what_is_read() {
+        let relay = include_str!("../../../../tests/formats/0e0b824b/events/relay.jsonl");
+        let client = include_str!("../../../../tests/formats/0e0b824b/events/client.jsonl");
+        let authority = include_str!("../../../../tests/formats/0e0b824b/events/authority.jsonl");
+        let event = |text: &str, name| latest(text.lines(), name).unwrap();
+        let numbers = event(relay, "numbers");
+        assert_eq!(
+            (&numbers["tap"], &numbers["early_records"]),
+            (&"socket filter".into(), &500.into())
+        );
+        let number = |of: &str, name: &str| numbers[of][name].as_u64().unwrap();
+        assert_eq!((number("quic", "links"), number("quic", "circuits")), (2, 17));
+        assert_eq!((number("per_circuit", "links"), number("mptcp", "links")), (12, 3));
+        assert_eq!(number("mptcp", "subflows"), 5);
+        assert_eq!(event(relay, "fingerprint")["what"], "A".repeat(40));
+        assert_eq!(event(client, "circuit_built")["circuit"], 4);
+        assert!(
+            event(authority, "authority")["what"].as_str().unwrap().starts_with("DirAuthority ")
+        );
+        assert_eq!(latest(client.lines(), "numbers_in_clear"), None);
+    }
 
     #[test]
     fn cpu_is_read_behind_a_name_with_spaces_and_brackets() {

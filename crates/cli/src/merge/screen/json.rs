@@ -243,3 +243,65 @@ impl Screen for Json {
         self.tell(self.now, Record::Warning { text });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use anabranch_multipath::PathId;
+    use anabranch_splitter::far_end::Inner;
+
+    use super::super::model::tests::snapshot;
+    use super::*;
+    use crate::screen::earlier::assert_readable;
+    use crate::screen::lines::tests::told;
+
+    fn listening() -> Listening {
+        let inner = Inner { four: Ipv4Addr::LOCALHOST, six: Ipv6Addr::LOCALHOST };
+        let at = "192.0.2.1:4500".parse().unwrap();
+        Listening {
+            listen: at,
+            public: [0; 32],
+            servers: vec![("wg".to_owned(), at)],
+            tun: Some(("anab0".to_owned(), inner)),
+            clients: vec!["home".to_owned()],
+            schedule: "uniform".to_owned(),
+            every: "1s".to_owned(),
+            redraw: None,
+            jitter: None,
+            decoys: None,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn programs_that_read_earlier_lines_can_read_todays() {
+        let (client, path) = ("home".to_owned(), PathId(1));
+        let from = "192.0.2.7:5000".parse().unwrap();
+        let server = "wg".to_owned();
+        let news = [
+            News::Began { client: client.clone(), from, server: server.clone() },
+            News::NoServer { client: client.clone(), server },
+            News::PathUp { client: client.clone(), path, from },
+            News::PathDown { client: client.clone(), path },
+            News::ServerRefused { server: from },
+            News::Ended { client },
+        ];
+        let mut counters = snapshot([1000, 0]);
+        counters.clients.reverse();
+        let text = told(|out| {
+            let mut screen = Json { out, now: Time::ZERO };
+            screen.listening(&listening());
+            screen.reloaded(Time::ZERO, &listening());
+            news.iter().for_each(|news| screen.news(Time::ZERO, news));
+            screen.warn("the clock went back");
+            screen.snapshot(Time::ZERO, &counters);
+            screen.finish(Time::ZERO, &counters);
+        });
+        let lines = text + &write(Time::ZERO, Record::Lost { lines: 3 });
+        let lines: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/merge.jsonl");
+        assert_readable(earlier, &lines);
+    }
+}

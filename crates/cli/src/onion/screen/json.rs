@@ -75,8 +75,18 @@ fn numbers(status: &Status) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use anabranch_onion::clocks::{Verdict, Witness};
+    use anabranch_onion::conflux::{ConfluxFault, Design};
+    use anabranch_onion::{CircuitFault, Violation};
+    use anabranch_router::onion::client::Why;
+    use anabranch_router::onion::reload::Names;
+    use anabranch_router::onion::skew::Skew;
+
     use super::super::model::tests::{status, with_set};
     use super::*;
+    use crate::screen::earlier::assert_readable;
 
     #[test]
     fn numbers_count_circuits_that_are_built_and_that_are_not() {
@@ -99,5 +109,43 @@ mod tests {
         assert_eq!((&first["window"], &first["inflight"]), (&json!(124), &json!(31)));
         let linking = (&second["leg"], &second["state"], &second["rtt_ms"]);
         assert_eq!(linking, (&json!(1), &json!("linking"), &Value::Null));
+    }
+
+    #[test]
+    fn programs_that_read_earlier_lines_can_read_todays() {
+        let fault = CircuitFault::from(ConfluxFault::Unreadable);
+        let fetched = Fetched {
+            what: "consensus",
+            from: Some("auth1".to_owned()),
+            by_circuit: false,
+            is_good: true,
+        };
+        let names = Names { changed: vec!["legs"], restart: vec![] };
+        let verdict = Verdict::Ours(-300, Witness::Authority([7; 20]));
+        let skew = Skew { verdict, name: "auth1".to_owned() };
+        let path = vec!["guard4".to_owned()];
+        let events = [
+            ClientEvent::Listening(vec!["127.0.0.1:9050".parse().unwrap()]),
+            ClientEvent::Fetched(fetched),
+            ClientEvent::Ready(9),
+            ClientEvent::LinkOpen("guard4".to_owned()),
+            ClientEvent::Built(4, path.clone(), true),
+            ClientEvent::Linked(4, Design::default(), Duration::from_millis(40)),
+            ClientEvent::Refused(Refused { port: Some(25), why: Why::Unanswered, cure: None }),
+            ClientEvent::Clock(skew),
+            ClientEvent::Violation("guard4".to_owned(), Violation::Circuit(fault)),
+            ClientEvent::OutOfMemory,
+            ClientEvent::Reloaded(Ok(names)),
+            ClientEvent::Trouble("no authority answers".to_owned()),
+            ClientEvent::Closed(4, path, "the link is gone".to_owned()),
+            ClientEvent::Status(Box::new(with_set(2, [1000, 100]))),
+        ];
+        let lost = json!({"event": "lost", "lines": 3});
+        let objects = events.iter().map(value).chain([lost]);
+        let clock = Clock::start();
+        let lines = objects.map(|object| stamped(&clock, object));
+        let lines: Vec<Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
+        let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/client.jsonl");
+        assert_readable(earlier, &lines);
     }
 }

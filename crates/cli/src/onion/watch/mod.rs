@@ -46,12 +46,12 @@ impl Screen {
 
     /// Tells an event, named in both ways alike.
     pub(super) fn say(&mut self, event: &str, text: &str) {
-        self.tell(&json!({"event": event, "what": text}), &format!("{event}: {text}"));
+        self.tell(&said(event, text), &format!("{event}: {text}"));
     }
 
     /// Tells what is not as it should be.
     pub(super) fn warn(&mut self, text: &str) {
-        self.trouble(&json!({"event": "trouble", "what": text}), text);
+        self.trouble(&said("trouble", text), text);
     }
 
     fn tell(&mut self, event: &Value, text: &str) {
@@ -125,6 +125,11 @@ impl Watch for Screen {
     }
 }
 
+/// An event of which there is a text alone, as an object.
+fn said(event: &str, text: &str) -> Value {
+    json!({"event": event, "what": text})
+}
+
 /// The numbers as an object.
 fn object(numbers: &Numbers) -> Value {
     let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic, .. } = numbers;
@@ -188,4 +193,27 @@ pub(super) fn clock(skew: &Skew) -> Value {
 /// The same as an object.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model::tests::with_links;
+    use super::*;
+    use crate::screen::earlier::assert_readable;
+
+    #[test]
+    fn programs_that_read_earlier_lines_can_read_todays() {
+        let verdict = Verdict::Theirs([7; 20], 3600);
+        let skew = Skew { verdict, name: "middle4".to_owned() };
+        let numbers = Numbers { dedicates_links: true, ..with_links(20) };
+        let changed = Names { changed: vec!["bandwidth_rate"], restart: vec!["orport"] };
+        let words = ["listening", "fingerprint", "note", "violation", "out_of_memory", "trouble"];
+        let objects = words.map(|event| said(event, "what happened"));
+        let mut lines: Vec<Value> = objects.to_vec();
+        lines.extend([clock(&skew), reloaded(&changed), object(&numbers)]);
+        lines.push(json!({"event": "lost", "lines": 3}));
+        lines.iter_mut().for_each(|line| line["time"] = json!(20.0));
+        let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/relay.jsonl");
+        assert_readable(earlier, &lines);
+    }
 }

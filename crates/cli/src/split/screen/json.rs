@@ -616,14 +616,17 @@ fn closed(reason: CloseReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use anabranch_comps::protocol::Confidence;
     use anabranch_comps::{Protocol, SessionId};
     use anabranch_multipath::PathId;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::screen::earlier::assert_readable;
     use crate::screen::lines::tests::told as lines_told;
-    use crate::split::screen::model::tests::snapshot;
+    use crate::split::screen::model::tests::{about, snapshot};
 
     fn told(show: impl FnOnce(&mut Json)) -> Vec<Value> {
         let text = lines_told(|out| show(&mut Json::to(out)));
@@ -735,5 +738,45 @@ mod tests {
             (&json!(2), &json!(300))
         );
         assert_eq!(path["up_bytes"], 1000);
+    }
+
+    #[test]
+    fn programs_that_read_earlier_lines_can_read_todays() {
+        let (path, session) = (PathId(1), SessionId(0));
+        let client = "127.0.0.1:9".parse().unwrap();
+        let (server, waited) = ("192.0.2.1:51820".parse().ok(), Duration::from_secs(10));
+        let (protocol, confidence) = (Protocol::WireGuard, Confidence::Likely);
+        let events = [
+            Event::Opened { session, client, server },
+            Event::Recognised { session, protocol, confidence },
+            Event::NumbersInClear { session, protocol },
+            Event::Unanswered { session, server, waited, last: None },
+            Event::TuplesCut { session, wanted: 8, used: 4 },
+            Event::Pinned { session, path },
+            Event::Released { session, rtt: waited },
+            Event::Down { path, session: Some(session), reason: DownReason::Silent },
+            Event::Up { path, session: Some(session) },
+            Event::Skewed { session, path, percent: 97, followed: false },
+            Event::Closed { session, reason: CloseReason::Idle },
+            Event::Refused { client, datagrams: 4 },
+            Event::Loop { client },
+        ];
+        let far_end = FarEndCounters { up: true, ..FarEndCounters::default() };
+        let removed = PathCounters { switches: 1, ..PathCounters::default() };
+        let pinned = vec![Pinned::default()];
+        let counters =
+            Snapshot { far_end: Some(far_end), removed, pinned, ..snapshot(&[(1000, 3000)]) };
+        let mut lines = told(|screen| {
+            screen.listening(&about(&["wlan", "lte"]));
+            screen.reloaded(Time::ZERO, &about(&["wlan", "lte"]));
+            screen.far_end(Time::ZERO, &FarEndNews::Up);
+            events.iter().for_each(|event| screen.event(Time::ZERO, event));
+            screen.warn("the clock went back");
+            screen.snapshot(Time::ZERO, &counters);
+            screen.finish(Time::ZERO, &counters);
+        });
+        lines.push(serde_json::from_str(&lost(Time::ZERO, 3)).unwrap());
+        let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/split.jsonl");
+        assert_readable(earlier, &lines);
     }
 }
