@@ -35,7 +35,8 @@ pub enum ConfluxFault {
     Gone,
     /// The other end sent what we never received, or received what we never sent.
     DataLoss,
-    /// Our own numbers cannot be told: they differ by 2^32 - 1 or more.
+    /// Our next message cannot be numbered: its leg is 2^32 - 1 messages or more behind the others,
+    /// or the message before it got a number and could not be written.
     Incoherent,
     /// SWITCH that does not go on.
     SwitchZero,
@@ -75,7 +76,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::NotLinked => "a message of a set on a circuit that belongs to none",
             ConfluxFault::Gone => "a message of a set that is closed",
             ConfluxFault::DataLoss => "a set whose ends disagree about what was sent",
-            ConfluxFault::Incoherent => "a set whose circuits are too far apart",
+            ConfluxFault::Incoherent => "a set whose next message cannot be numbered",
             ConfluxFault::SwitchZero => "a switch between circuits with the count 0",
             ConfluxFault::SwitchTwice => "two switches between circuits in a row",
             ConfluxFault::TooFar => "a message of a set with a number too far ahead",
