@@ -139,7 +139,6 @@ PARSERS = {
     "crates/onion/src/directory/mirror.rs": "directory",
     "crates/onion/src/directory/policy.rs": "documents",
     "crates/onion/src/directory/reply.rs": "documents",
-    "crates/onion/src/wire/authority.rs": "documents",
     "crates/onion/src/wire/family.rs": "documents",
     "crates/onion/src/wire/keys.rs": "documents",
     "crates/onion/src/node/detour.rs": "quic_moves",
@@ -368,6 +367,20 @@ def banned(tree: str) -> list[str]:
     features = {crate[0]: crate[-1].split(",") for crate in crates if crate[0] == "rand"}
     drawn = {"thread_rng", "os_rng", "sys_rng"} & set(features.get("rand", []))
     return sorted(f"depends on {name}" for name in [*found, *(f"rand/{f}" for f in drawn)])
+
+
+_TEST_FEATURE = re.compile(r"^\s*#!?\[cfg.*\bfeature = \"(test\w*)\"", re.MULTILINE)
+
+
+def test_features(repository: Repository) -> Iterator[str]:
+    """No feature is for tests alone: their code is in crates/testkit, and uses public doors."""
+    for name, text in repository.of("Cargo.toml"):
+        for feature in tomllib.loads(text).get("features", {}):
+            if feature.startswith("test"):
+                yield f"{name}: a feature {feature!r} for tests; their code is in crates/testkit"
+    for name, text in repository.of(".rs"):
+        for feature in _TEST_FEATURE.findall(text):
+            yield f"{name}: code for tests behind the feature {feature!r}"
 
 
 # The largest share of all crates' lines that a crate may have, tests included; `onion` is the Tor
@@ -763,7 +776,7 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 
 GUARDS: tuple[Guard, ...] = (
-    fences, core_dependencies, lean_graphs, crate_shares, unsafe_code, tor_crates,
+    fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
     hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
     comment_width, document_width, short_documents, invariants, screenshot, named_places,
     one_scheduler, default_schedule, one_version, type_names, host_names,

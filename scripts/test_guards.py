@@ -70,6 +70,16 @@ class Guards(unittest.TestCase):
     def test_a_core_whose_dependencies_cannot_be_listed(self) -> None:
         self.assert_told(guards.core_dependencies, CORE, "cargo tree failed")
 
+    def test_features_for_tests(self) -> None:
+        manifest, source = "crates/onion/Cargo.toml", "crates/onion/src/node.rs"
+        good = {manifest: "[features]\nlatest = []\n", source: '#[cfg(feature = "onion")]\n'}
+        self.assert_told(guards.test_features, good)
+        bad = {manifest: "[features]\ntesting = []\n"}
+        self.assert_told(guards.test_features, bad, "feature 'testing' for tests")
+        for attribute in ("#[cfg(", "    #[cfg(any(test, ", "#![cfg(", "#[cfg_attr("):
+            behind = {source: f'{attribute}feature = "testing")]\nfn forge() {{}}\n'}
+            self.assert_told(guards.test_features, behind, "behind the feature 'testing'")
+
     def test_crate_shares(self) -> None:
         files = {f"crates/c{one}/src/lib.rs": "\n" * 10 for one in range(9)}
         self.assert_told(guards.crate_shares, files)

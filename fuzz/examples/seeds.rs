@@ -20,18 +20,18 @@ use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::directory::reply::{Encoding, Reply};
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
 use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
-use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, put_switch};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
-use anabranch_onion::wire::hsdesc::{self, HsDescOuter};
+use anabranch_onion::wire::hsdesc;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
-use anabranch_onion::wire::rend::saying;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
 use anabranch_os::packet::write as write_packet;
+use anabranch_testkit::authority::{Authority, Listed, exit_microdescriptor, unsigned_consensus};
+use anabranch_testkit::onion_service;
 
 #[path = "seeds/tcp.rs"]
 mod tcp;
@@ -121,7 +121,7 @@ fn sets() -> Seeds {
 
 /// Descriptors, requests, and what services and clients say.
 fn services() -> Seeds {
-    let made = HsDescOuter::made([[1; 32], [2; 32]], NOW + 86_400, 7, &[3; 500]).text();
+    let made = onion_service::descriptor([[1; 32], [2; 32]], NOW + 86_400, 7, &[3; 500]);
     let odd = made.replace("revision-counter 7", "revision-counter 7 more");
     let put = http::post("/tor/hs/3/publish", "127.0.0.1", made.as_bytes());
     let ask = http::get(&format!("/tor/hs/3/{}", hsdesc::put_blinded_key(&[9; 32])));
@@ -130,9 +130,13 @@ fn services() -> Seeds {
         ("descriptor-odd", 0, odd.into()),
         ("publish", 1, put),
         ("ask", 1, ask),
-        ("establish-intro", 2, saying::establish_intro(3, &CIRCUIT, None)),
-        ("establish-intro-limited", 2, saying::establish_intro(3, &CIRCUIT, Some([25, 200]))),
-        ("introduce1", 3, saying::introduce1(3, b"sealed")),
+        ("establish-intro", 2, onion_service::establish_intro(3, &CIRCUIT, None)),
+        (
+            "establish-intro-limited",
+            2,
+            onion_service::establish_intro(3, &CIRCUIT, Some([25, 200])),
+        ),
+        ("introduce1", 3, onion_service::introduce1(3, b"sealed")),
         ("rendezvous1", 3, vec![5; 84]),
     ];
     kinds.into_iter().map(|(name, kind, data)| (name, [&[kind][..], &data].concat())).collect()
@@ -452,8 +456,9 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
     let mut rng = stream(1, 0, "documents");
     let relay = RelayKeys::generate(&mut rng, NOW)?;
     let authorities = [Authority::generate("auth0", &mut rng)];
-    let listed = Listed::exit("one", &relay);
-    let microdesc = listed.microdesc.clone();
+    let (tap, ntor, ed) = (relay.tap_public(), relay.ntor().1, relay.ed_identity());
+    let microdesc = exit_microdescriptor(&tap, &ntor, &ed);
+    let listed = Listed::exit("one", relay.rsa_identity(), microdesc.clone());
     let times = [NOW - 60, NOW + 60, NOW + 120];
     let unsigned = unsigned_consensus(&authorities, &[listed], times, "circwindow=900");
     let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
 use anabranch_links::{EarlyRecords, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
+use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
 
 use crate::input::Input;
 

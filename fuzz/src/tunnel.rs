@@ -77,7 +77,7 @@ fn client(bytes: &[u8]) {
         ends.now += Duration::from_millis(input.byte().into());
         let length = input.below(256);
         let mut packet = Vec::new();
-        if ends.near.forge(path, skip, input.take(length), &mut packet) {
+        if ends.near.seal_frame(path, skip, input.take(length), &mut packet) {
             let received = ends.far.receive(ends.now, address().into(), &packet);
             assert_eq!(received, PacketKind::Session(ends.client));
             let again = ends.far.receive(ends.now, address().into(), &packet);

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
 use anabranch_links::utls::{Anchor, Origin, Reassembler};
 use anabranch_links::{EarlyRecords, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_onion::order::{CellOrder, Turn, WrongNumber};
 use anabranch_onion::wire::cell::{BODY, Cell, Command};
+use anabranch_testkit::tls_peer::{Role, SUITE_COUNT, open_link};
 
 use crate::input::Input;
 

@@ -8,6 +8,7 @@ use anabranch_bench::proc::Usage;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::hsdir::HsDir;
 use anabranch_onion::wire::hsdesc::HsDescOuter;
+use anabranch_testkit::onion_service;
 use clap::Parser;
 use rand_core::Rng;
 
@@ -31,12 +32,12 @@ fn main() -> io::Result<()> {
     let (mut dir, before) = (HsDir::default(), resident()?);
     let (mut spent, mut length, mut last) = (0.0, 0, [0; 32]);
     for number in 0..arguments.services {
-        let one = descriptor(number, arguments.encrypted);
-        let text = one.text();
+        let text = descriptor(number, arguments.encrypted);
+        let key = HsDescOuter::check(&text, NOW).map_err(io::Error::other)?.blinded_key;
         let begun = Instant::now();
         dir.publish(&text, NOW).map_err(|error| io::Error::other(error.to_string()))?;
         spent += begun.elapsed().as_secs_f64();
-        (length, last) = (text.len(), one.blinded_key);
+        (length, last) = (text.len(), key);
     }
     let taken = resident()? - before;
     let (kept, counted) = (dir.len(), dir.bytes() as f64 / 1e6);
@@ -57,12 +58,12 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn descriptor(number: u64, encrypted: usize) -> HsDescOuter {
+fn descriptor(number: u64, encrypted: usize) -> String {
     let mut rng = stream(number, 0, "service");
     let (mut seeds, mut bytes) = ([[0; 32]; 2], vec![0; encrypted]);
     seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
     rng.fill_bytes(&mut bytes);
-    HsDescOuter::made(seeds, NOW + 86_400, number, &bytes)
+    onion_service::descriptor(seeds, NOW + 86_400, number, &bytes)
 }
 
 /// Megabytes (1,000,000 bytes) in memory.

@@ -1,16 +1,15 @@
 //! What every link over a byte stream keeps, over carriers that keep a stream's order, lose, delay,
 //! double and change what a tap shows of it.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
 use std::collections::{BTreeMap, VecDeque};
 
-use anabranch_links::tls::testing::{Role, SUITE_COUNT, open_link};
 use anabranch_links::{Context, EarlyRecords, Fault, Link, State, StreamFamily, StreamLink, Tls};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use anabranch_testkit::every_link::{self, LinkEnds};
+use anabranch_testkit::tls_peer::{Role, SUITE_COUNT, open_link};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 

@@ -1,11 +1,10 @@
 //! Our record layer under a peer that has the keys and says what it must not.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
-use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
 use anabranch_links::{Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
+use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;

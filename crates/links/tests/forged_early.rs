@@ -1,14 +1,13 @@
 //! Records before their turn under a peer that has the keys and says what it must not: that costs
 //! nothing but earliness, or ends the link once its turn has come.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
 use std::ops::Range;
 
-use anabranch_links::tls::testing::{Forger, Role, SUITE_COUNT, open_link};
 use anabranch_links::{EarlyCounts, EarlyRecords, Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
+use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;

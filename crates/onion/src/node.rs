@@ -351,10 +351,10 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends any message by the `nth` circuit that ends here, as if the node had made it: an end
-    /// that breaks the rules. False if there is no such circuit.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn forge(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
+    /// Sends `message` by the `nth` circuit that ends here, whatever it says: for relay commands
+    /// that this crate does not know. The other end may close the circuit for it. Returns false if
+    /// fewer circuits end here.
+    pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
         let mut here = indices
@@ -363,15 +363,6 @@ impl<R: NodeRole> Node<R> {
         let Some(index) = here.nth(nth) else { return false };
         self.send(now, index, Command::RELAY, message);
         true
-    }
-
-    /// Sends cells of which nobody knows anything by the legs of a set that join at a middle, as if
-    /// they had come from beyond: an end that breaks the rules. False if there is no such set.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn forge_passing(&mut self, now: Time, cells: usize) -> bool {
-        let set = self.sets.numbered().find(|(_, set)| set.is_merged()).map(|(id, _)| SetId(id));
-        let said = |id| (0..cells).for_each(|_| self.pass(now, id, Command::RELAY, &[0x5a; BODY]));
-        set.map(said).is_some()
     }
 
     /// Sends a message of the circuit itself to its other end.

@@ -2,8 +2,6 @@
 //! from one of their versions to the next stays in here.
 
 pub mod ancestors;
-#[cfg(any(test, feature = "testing"))]
-pub mod authority;
 pub mod cell;
 pub mod conflux;
 pub mod crypto;

@@ -13,7 +13,7 @@ use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
 use anabranch_onion::conflux::{ConfluxFault, Design};
 use anabranch_onion::handshake::extension::Wish;
-use anabranch_onion::relay::Relay;
+use anabranch_onion::wire::cell::{BODY, Command};
 use anabranch_onion::wire::conflux::{SetNonce, put_switch};
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
@@ -715,7 +715,7 @@ fn relay_breaks(design: Design, fault: CircuitFault, said: &[(RelayCommand, u16,
     let at = tunnel.joins_at();
     for (command, stream, data) in said {
         let message = Message { command: *command, stream: *stream, data };
-        assert!(tunnel.world.relays[at].core.forge(tunnel.world.now, 1, message));
+        assert!(tunnel.world.relays[at].core.send_message(tunnel.world.now, 1, message));
     }
     tunnel.run(Duration::from_secs(2));
     let broken = Cause::Violation(Violation::Circuit(fault));
@@ -777,12 +777,12 @@ fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
 
 /// A joining relay does something about the circuit beyond that no honest one does: the set ends,
 /// its stream with an error, and the fault is counted once.
-fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(Time, &mut Relay) -> bool) {
+fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(&mut World)) {
     let mut tunnel = Tunnel::new(setting(Design::Merged), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
     longest_stall(&mut tunnel, &mut transfer, 500_000);
     let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
-    assert!(act(tunnel.world.now, &mut tunnel.world.relays[JOIN].core));
+    act(&mut tunnel.world);
     tunnel.run(Duration::from_secs(1));
     assert_eq!(tunnel.end_of(stream), Some(EndReason::DESTROY), "{fault:?}");
     assert!(tunnel.received(stream) < bytes);
@@ -800,12 +800,16 @@ fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(Time, &mut Relay)
 /// `docs/spec/middle-merge.md#hostile-ends`: a second EXTENDED2, TRUNCATED, cells of nobody's.
 #[test]
 fn a_joining_relay_that_breaks_what_lies_beyond_ends_the_set() {
-    let say = |now, relay: &mut Relay, command| {
-        relay.forge(now, 1, Message { command, stream: 0, data: &[0; 60] })
+    let say = |world: &mut World, command| {
+        let message = Message { command, stream: 0, data: &[0; 60] };
+        assert!(world.relays[JOIN].core.send_message(world.now, 1, message));
     };
-    breaks_beyond(Some(CircuitFault::Message), |now, relay| {
-        say(now, relay, RelayCommand::EXTENDED2)
+    breaks_beyond(Some(CircuitFault::Message), |world| say(world, RelayCommand::EXTENDED2));
+    breaks_beyond(None, |world| say(world, RelayCommand::TRUNCATED));
+    breaks_beyond(Some(CircuitFault::Unrecognised), |world| {
+        let link = world.link_between([Some(JOIN), Some(EXIT)]).unwrap();
+        let circuit = world.pipes[&link].last_circuit.unwrap().to_be_bytes();
+        let cell = [&circuit[..], &[Command::RELAY.0], &[0x5a; BODY]].concat();
+        world.forge(JOIN + 1, link, &cell.repeat(3));
     });
-    breaks_beyond(None, |now, relay| say(now, relay, RelayCommand::TRUNCATED));
-    breaks_beyond(Some(CircuitFault::Unrecognised), |now, relay| relay.forge_passing(now, 3));
 }

@@ -263,10 +263,11 @@ impl<R: CryptoRng> Near<R> {
         path
     }
 
-    /// Appends an authentic packet with any frame at all, after leaving out so many numbers.
-    #[cfg(feature = "testing")]
-    pub fn forge(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
-        self.session.forge(&self.disguise, path, skip, frame, out)
+    /// Appends a packet with this frame, whatever it says, after leaving out `skip` numbers: for
+    /// frames that this crate does not know, which the other end drops. False without a session or
+    /// such a path.
+    pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
+        self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
     /// When this end is to be asked again.

@@ -305,31 +305,27 @@ impl Session {
         datagram: &[u8],
         out: &mut Vec<u8>,
     ) -> bool {
-        let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
-        let Some((_, epoch)) = current else { return false };
         let parts = frame.parts(&self.sizes);
-        let sealed =
-            epoch.seal(disguise, path, self.number, &parts.around(datagram), out).is_some();
+        let sealed = self.seal_frame(disguise, path, 0, &parts.around(datagram), out);
         if sealed {
-            self.run.sent(path, self.number);
-            self.number += 1;
+            self.run.sent(path, self.number - 1);
         }
         sealed
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn forge(
+    /// Appends a packet with this frame under the next number, after leaving out `skip` of them.
+    pub(crate) fn seal_frame(
         &mut self,
         disguise: &Disguise,
         path: PathId,
         skip: u64,
-        frame: &[u8],
+        frame: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> bool {
         let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
         let Some((_, epoch)) = current else { return false };
         let number = self.number + skip;
-        let sealed = epoch.seal(disguise, path, number, &[frame], out).is_some();
+        let sealed = epoch.seal(disguise, path, number, frame, out).is_some();
         if sealed {
             self.number = number + 1;
         }

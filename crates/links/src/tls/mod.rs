@@ -23,6 +23,7 @@ use crate::{
     EarlyRecords, Fault, Link, PeerFault, PeerFaultKind, Promises, State, StreamFamily, StreamLink,
 };
 
+mod agreed;
 mod certificate;
 pub(crate) mod context;
 pub(crate) mod keys;
@@ -33,8 +34,6 @@ mod records;
 mod sealer;
 mod secrets;
 pub(crate) mod setup;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod verify;
 
 use library::Library;
@@ -42,6 +41,7 @@ use records::Records;
 use sealer::RECORD;
 use secrets::SecretKeeper;
 
+pub use agreed::AgreedSecrets;
 pub use context::Context;
 pub use setup::SetupError;
 

@@ -232,6 +232,8 @@ impl HsDir {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_testkit::onion_service;
+
     use super::*;
     use crate::directory::http::{RequestReader, get, post};
     use crate::wire::hsdesc::put_blinded_key;
@@ -240,7 +242,9 @@ mod tests {
 
     fn descriptor(service: u8, revision: u64, bytes: usize) -> HsDescOuter {
         let seeds = [[service; 32], [service ^ 128; 32]];
-        HsDescOuter::made(seeds, NOW + 86_400, revision, &vec![service; bytes])
+        let encrypted = vec![service; bytes];
+        let text = onion_service::descriptor(seeds, NOW + 86_400, revision, &encrypted);
+        HsDescOuter::check(&text, NOW).unwrap()
     }
 
     fn status(dir: &mut HsDir, bytes: &[u8], by_relay: bool) -> (u16, String) {

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_testkit::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
 
 use super::bridges::BridgeIdentity;
 use super::cache::Cache;
@@ -14,7 +15,6 @@ use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::moment::Moment;
 use crate::test_keys::relay_keys;
-use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
 use crate::wire::text::hex;
 

@@ -197,12 +197,12 @@ impl fmt::Debug for IdentityKey {
 }
 
 /// The digest by which a key is named.
-pub(super) fn identity(key: &KeyPair) -> [u8; 20] {
+fn identity(key: &KeyPair) -> [u8; 20] {
     key.to_public_key().to_rsa_identity().to_bytes()
 }
 
 /// A certificate's text (dir-spec 3.1).
-pub(super) fn certificate(
+fn certificate(
     identity_key: &KeyPair,
     signing: &KeyPair,
     from: u64,
@@ -226,7 +226,7 @@ pub(super) fn certificate(
 }
 
 /// See [`AuthorityKeys::signature`].
-pub(super) fn signature(
+fn signature(
     signing: &KeyPair,
     id: &[u8; 20],
     unsigned: &str,

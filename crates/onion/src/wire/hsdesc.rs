@@ -227,45 +227,10 @@ fn boundary<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.strip_prefix(mark)?.strip_suffix("-----")
 }
 
-#[cfg(any(test, feature = "testing"))]
-mod making {
-    use std::time::{Duration, UNIX_EPOCH};
-
-    use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
-    use tor_llcrypto::pk::ed25519::{ExpandedKeypair, Keypair};
-
-    use super::{HsDescOuter, SIGNED_FOR};
-
-    impl HsDescOuter {
-        /// A signed one of nobody's service, for tests: keys from these seeds, certified until
-        /// `until`, wrapping `encrypted`.
-        #[must_use]
-        pub fn made(seeds: [[u8; 32]; 2], until: u64, revision: u64, encrypted: &[u8]) -> Self {
-            let [blinded, signing] = seeds.map(|seed| Keypair::from_bytes(&seed));
-            let blinded_key = blinded.verifying_key().to_bytes();
-            let cert = Ed25519Cert::builder()
-                .expiration(UNIX_EPOCH + Duration::from_secs(until))
-                .cert_type(CertType::HS_BLINDED_ID_V_SIGNING)
-                .cert_key(CertifiedKey::Ed25519(signing.verifying_key().into()))
-                .signing_key(blinded.verifying_key().into())
-                .encode_and_sign(&ExpandedKeypair::from(&blinded))
-                .expect("keys of the right kind");
-            let (cert, encrypted) = (cert.to_vec(), encrypted.to_vec());
-            let signature = [0; 64];
-            let (lifetime, text) = (180, String::new());
-            let mut made =
-                HsDescOuter { blinded_key, revision, lifetime, cert, encrypted, signature };
-            let text = text + &made.text();
-            let end = text.find("\nsignature ").expect("it is signed") + 1;
-            let signed = [SIGNED_FOR, &text.as_bytes()[..end]].concat();
-            made.signature = signing.sign(&signed).to_bytes();
-            made
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use anabranch_testkit::onion_service::descriptor;
+
     use super::*;
 
     /// Of a stock tor 0.4.9.11's service, and the time at which it was published.
@@ -304,10 +269,11 @@ mod tests {
 
     #[test]
     fn what_is_too_long_comes_twice_or_is_missing_is_refused() {
-        let good = HsDescOuter::made([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 500]);
-        let text = good.text();
-        assert_eq!(HsDescOuter::check(&text, THEN), Ok(good));
-        let long = HsDescOuter::made([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 40_000]).text();
+        let text = descriptor([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 500]);
+        let good = HsDescOuter::check(&text, THEN).unwrap();
+        assert_eq!((good.revision, &good.encrypted[..]), (7, &[3; 500][..]));
+        assert_eq!(good.text(), text);
+        let long = descriptor([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 40_000]);
         assert_eq!(HsDescOuter::check(&long, THEN), Err(HsDescError::TooLong(long.len())));
         let twice =
             text.replace("revision-counter 7\n", "revision-counter 7\nrevision-counter 8\n");

@@ -576,10 +576,12 @@ mod tests {
     use std::sync::OnceLock;
 
     use anabranch_multipath::seed::stream;
+    use anabranch_testkit::authority::{
+        Authority, Listed, exit_microdescriptor, unsigned_consensus,
+    };
 
     use super::*;
     use crate::test_keys::relay_keys;
-    use crate::wire::authority::{Authority, Listed, unsigned_consensus};
     use crate::wire::keys::RelayKeys;
 
     const NOW: u64 = 1_800_000_000;
@@ -602,8 +604,9 @@ mod tests {
         let (certs, bad) = parse_certs(&texts.collect::<String>()).unwrap();
         assert_eq!((certs.len(), bad), (5, 0));
         let relay = relay_keys(1, "listed");
-        let listed = Listed::exit("one", relay);
-        let microdesc = listed.microdesc.clone();
+        let (tap, ntor, ed) = (relay.tap_public(), relay.ntor().1, relay.ed_identity());
+        let microdesc = exit_microdescriptor(&tap, &ntor, &ed);
+        let listed = Listed::exit("one", relay.rsa_identity(), microdesc.clone());
         let unsigned = unsigned_consensus(authorities, &[listed], TIMES, "circwindow=900");
         World { authorities, certs, unsigned, relay, microdesc }
     }

@@ -186,50 +186,10 @@ impl IntroStatus {
 /// The data of INTRO_ESTABLISHED: no extensions.
 pub const INTRO_ESTABLISHED: [u8; 1] = [0];
 
-#[cfg(any(test, feature = "testing"))]
-pub mod saying {
-    //! What services and clients say, for tests.
-
-    use tor_llcrypto::pk::ed25519::Keypair;
-
-    use super::{DOS_BURST, DOS_PARAMS, DOS_RATE, ED25519, NONCE, SIGNED_FOR, authenticate};
-
-    /// The key of an introduction point whose secret half is made of this seed.
-    #[must_use]
-    pub fn auth_key(seed: u8) -> [u8; 32] {
-        Keypair::from_bytes(&[seed; 32]).verifying_key().to_bytes()
-    }
-
-    /// The data of ESTABLISH_INTRO for a circuit, by such a key, with limits (rate, burst) if there
-    /// are any.
-    #[must_use]
-    pub fn establish_intro(seed: u8, nonce: &[u8; NONCE], limit: Option<[u64; 2]>) -> Vec<u8> {
-        let mut data = [&[ED25519, 0, 32][..], &auth_key(seed)].concat();
-        match limit {
-            Some([rate, burst]) => {
-                data.extend([1, DOS_PARAMS, 19, 2, DOS_RATE]);
-                data.extend(rate.to_be_bytes());
-                data.push(DOS_BURST);
-                data.extend(burst.to_be_bytes());
-            }
-            None => data.push(0),
-        }
-        data.extend(authenticate(nonce, &data));
-        let signed = [SIGNED_FOR, &data].concat();
-        let signature = Keypair::from_bytes(&[seed; 32]).sign(&signed);
-        [&data[..], &[0, 64], &signature.to_bytes()].concat()
-    }
-
-    /// The data of INTRODUCE1 for such a key, with this encrypted part.
-    #[must_use]
-    pub fn introduce1(seed: u8, encrypted: &[u8]) -> Vec<u8> {
-        [&[0; 20][..], &[ED25519, 0, 32], &auth_key(seed), &[0], encrypted].concat()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::saying::{auth_key, establish_intro, introduce1};
+    use anabranch_testkit::onion_service::{auth_key, establish_intro, introduce1};
+
     use super::*;
 
     const MINE: [u8; NONCE] = [7; NONCE];

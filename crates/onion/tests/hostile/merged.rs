@@ -221,7 +221,7 @@ fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() 
     let mut legs = downloading(&mut world);
     let message = Message { command: RelayCommand::DROP, stream: 0, data: &[] };
     for _ in 0..60_000 {
-        assert!(world.relays[1].core.forge(world.now, 1, message));
+        assert!(world.relays[1].core.send_message(world.now, 1, message));
     }
     let mut most = 0;
     while world.relays[0].core.stats().sets > 0 {

@@ -1,24 +1,25 @@
 //! A directory authority for tests: it certifies its keys and signs a consensus of the relays that
-//! it is told. Nothing of it votes.
+//! it is given. It does not vote. The documents are written from dir-spec, apart from those of
+//! `anabranch_onion`.
 
+use anabranch_onion::directory::civil::utc;
+use anabranch_onion::wire::keys::{sha1, sha256};
+use anabranch_onion::wire::text::hex;
 use base64ct::{Base64Unpadded, Encoding};
-use digest::Digest;
-use rand_core::CryptoRng;
-use tor_llcrypto::d::Sha256;
-use tor_llcrypto::pk::rsa::KeyPair;
+use rand::CryptoRng;
+use rsa::pkcs1::EncodeRsaPublicKey;
+use rsa::{Pkcs1v15Sign, RsaPrivateKey, rand_core};
 
-use super::dirkeys;
-use super::text::{hex, line, object};
-use crate::directory::civil::utc;
-use crate::wire::keys::RelayKeys;
+use crate::netdoc::{line, object};
 
-const SIGNS: &str = "a key of this size signs";
+/// Bits of its keys: few, because most of a test's time would go by in making them.
+const BITS: usize = 1024;
 
 /// Keys of one authority.
 pub struct Authority {
     name: String,
-    identity: KeyPair,
-    signing: KeyPair,
+    identity: RsaPrivateKey,
+    signing: RsaPrivateKey,
 }
 
 /// One relay of a consensus that is made for a test.
@@ -43,38 +44,94 @@ pub struct Listed {
 impl Authority {
     /// An authority with fresh keys.
     pub fn generate<R: CryptoRng>(name: &str, rng: &mut R) -> Authority {
-        let key = |rng: &mut R| KeyPair::generate(rng).expect("keys of this size can be made");
-        Authority { name: name.to_owned(), identity: key(rng), signing: key(rng) }
+        let mut key = || RsaPrivateKey::new(&mut OldRng(&mut *rng), BITS).unwrap();
+        Authority { name: name.to_owned(), identity: key(), signing: key() }
     }
 
     /// Its identity (v3ident).
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
-        self.identity.to_public_key().to_rsa_identity().to_bytes()
+        digest(&self.identity)
     }
 
-    /// Its certificate, which holds from `from` until `until`.
+    /// Its certificate, which holds from `from` until `until`, seconds since 1970 (dir-spec 3.1).
     #[must_use]
     pub fn certificate(&self, from: u64, until: u64) -> String {
-        dirkeys::certificate(&self.identity, &self.signing, from, until).expect(SIGNS)
+        let id = self.identity();
+        let mut text = "dir-key-certificate-version 3\n".to_owned();
+        line(&mut text, &format!("fingerprint {}", hex(&id)));
+        line(&mut text, &format!("dir-key-published {}", utc(from)));
+        line(&mut text, &format!("dir-key-expires {}", utc(until)));
+        line(&mut text, "dir-identity-key");
+        object(&mut text, "RSA PUBLIC KEY", &public(&self.identity));
+        line(&mut text, "dir-signing-key");
+        object(&mut text, "RSA PUBLIC KEY", &public(&self.signing));
+        line(&mut text, "dir-key-crosscert");
+        object(&mut text, "ID SIGNATURE", &sign(&self.signing, &id));
+        line(&mut text, "dir-key-certification");
+        let certified = sign(&self.identity, &sha1(text.as_bytes()));
+        object(&mut text, "SIGNATURE", &certified);
+        text
     }
 
     /// Signs a consensus that lacks nothing but signatures: one `directory-signature` item.
     #[must_use]
     pub fn signature(&self, unsigned: &str) -> String {
-        dirkeys::signature(&self.signing, &self.identity(), unsigned, false).expect(SIGNS)
+        let signed = format!("{unsigned}directory-signature ");
+        let keys = format!("{} {}", hex(&self.identity()), hex(&digest(&self.signing)));
+        let mut text = format!("directory-signature sha256 {keys}\n");
+        object(&mut text, "SIGNATURE", &sign(&self.signing, &sha256(signed.as_bytes())));
+        text
     }
 }
 
+/// The public half in DER (PKCS#1).
+fn public(key: &RsaPrivateKey) -> Vec<u8> {
+    key.to_public_key().to_pkcs1_der().unwrap().into_vec()
+}
+
+/// The digest that names a key.
+fn digest(key: &RsaPrivateKey) -> [u8; 20] {
+    sha1(&public(key))
+}
+
+/// Tor's RSA signatures have PKCS#1 padding, and do not name the digest.
+fn sign(key: &RsaPrivateKey, digest: &[u8]) -> Vec<u8> {
+    key.sign(Pkcs1v15Sign::new_unprefixed(), digest).unwrap()
+}
+
+/// A generator in the form of the older trait that the RSA library wants.
+struct OldRng<'a, R>(&'a mut R);
+
+impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
+    fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), rand_core::Error> {
+        self.0.fill_bytes(bytes);
+        Ok(())
+    }
+}
+
+impl<R: CryptoRng> rand_core::CryptoRng for OldRng<'_, R> {}
+
 impl Listed {
-    /// A relay with these keys that is a guard and lets streams out to ports 80 and 443.
+    /// A relay with this identity and microdescriptor that is a guard and an exit.
     #[must_use]
-    pub fn exit(nickname: &str, keys: &RelayKeys) -> Listed {
-        let (ntor, ed) = (keys.ntor().1, keys.ed_identity());
+    pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> Listed {
         Listed {
             nickname: nickname.to_owned(),
-            rsa_identity: keys.rsa_identity(),
-            microdesc: microdescriptor(&keys.tap_public(), &ntor, &ed, "p accept 80,443\n"),
+            rsa_identity,
+            microdesc,
             at: "192.0.2.1 9001".to_owned(),
             flags: "Exit Fast Guard Running Stable V2Dir Valid".to_owned(),
             protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
@@ -124,6 +181,12 @@ pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest
     text
 }
 
+/// The microdescriptor of a relay that lets streams out to ports 80 and 443.
+#[must_use]
+pub fn exit_microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32]) -> String {
+    microdescriptor(tap, ntor, ed_identity, "p accept 80,443\n")
+}
+
 fn head([after, fresh, until]: [u64; 3], params: &str) -> String {
     const REQUIRED: &str = "Cons=2 Desc=2 FlowCtrl=1 Link=4-5 Microdesc=2 Relay=2";
     let mut text = "network-status-version 3 microdesc\nvote-status consensus\n".to_owned();
@@ -143,7 +206,7 @@ fn head([after, fresh, until]: [u64; 3], params: &str) -> String {
 fn listed(text: &mut String, relay: &Listed) {
     let id = Base64Unpadded::encode_string(&relay.rsa_identity);
     line(text, &format!("r {} {id} 2038-01-01 00:00:00 {} 0", relay.nickname, relay.at));
-    let digest = Base64Unpadded::encode_string(&Sha256::digest(relay.microdesc.as_bytes()));
+    let digest = Base64Unpadded::encode_string(&sha256(relay.microdesc.as_bytes()));
     line(text, &format!("m {digest}"));
     line(text, &format!("s {}", relay.flags));
     line(text, "v Tor 0.4.9.11");

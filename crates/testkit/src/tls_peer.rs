@@ -1,0 +1,159 @@
+//! Links of TLS 1.3 that agreed on known secrets without a handshake, and a peer that seals under
+//! its keys whatever a test wants.
+//!
+//! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), apart from that of
+//! the links: a link that opens its records is checked against a second implementation.
+
+use anabranch_links::tls::{AgreedSecrets, Tls};
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use rustls::SupportedCipherSuite;
+use rustls::crypto::aws_lc_rs::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
+
+/// How many suites there are to choose among.
+pub const SUITE_COUNT: usize = 3;
+
+/// Content types, and the number of the handshake message KeyUpdate (RFC 8446, B.1 and B.3).
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+const KEY_UPDATE: u8 = 24;
+/// Bytes of a record's tag, with all suites.
+const TAG: usize = 16;
+
+/// Which of two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The end that opened the connection.
+    Client,
+    /// The end that accepted it.
+    Server,
+}
+
+/// An open link of TLS 1.3 with the suite of this number, whose key changes after `limit` records
+/// if that is fewer than the suite's own limit.
+#[must_use]
+pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
+    let length = Suite::of(suite).length;
+    let (client, server) = (secret(Role::Client, length), secret(Role::Server, length));
+    let exporter = vec![3; length];
+    let agreed = AgreedSecrets {
+        suite: Suite::of(suite).suite,
+        client: &client,
+        server: &server,
+        exporter: &exporter,
+    };
+    Tls::after_handshake(&agreed, role == Role::Client, limit).expect("a suite of TLS 1.3")
+}
+
+fn secret(role: Role, length: usize) -> Vec<u8> {
+    vec![if role == Role::Client { 1 } else { 2 }; length]
+}
+
+/// A suite of TLS 1.3 and the primitives that it names.
+#[derive(Clone, Copy)]
+struct Suite {
+    suite: SupportedCipherSuite,
+    aead: &'static Algorithm,
+    hash: hkdf::Algorithm,
+    /// Bytes of the hash.
+    length: usize,
+}
+
+impl Suite {
+    fn of(number: usize) -> Suite {
+        let (suite, aead, hash, length) = match number {
+            0 => (TLS13_AES_256_GCM_SHA384, &AES_256_GCM, HKDF_SHA384, 48),
+            1 => (TLS13_AES_128_GCM_SHA256, &AES_128_GCM, HKDF_SHA256, 32),
+            2 => (TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20_POLY1305, HKDF_SHA256, 32),
+            _ => panic!("there are {SUITE_COUNT} suites"),
+        };
+        Suite { suite, aead, hash, length }
+    }
+
+    /// HKDF-Expand-Label without a context (7.1).
+    fn expand(&self, secret: &[u8], label: &[u8], length: usize) -> Vec<u8> {
+        let label = [b"tls13 ", label].concat();
+        let info = [&[0, length as u8, label.len() as u8][..], &label, &[0]];
+        let mut out = vec![0; length];
+        let prk = Prk::new_less_safe(self.hash, secret);
+        let expanded = prk.expand(&info, Length(length)).and_then(|okm| okm.fill(&mut out));
+        expanded.expect("shorter than 255 hashes");
+        out
+    }
+}
+
+/// A length in bytes, in the form that the library wants.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// The peer of [`open_link`]: it seals records of any type and content.
+pub struct Forger {
+    suite: Suite,
+    secret: Vec<u8>,
+    key: LessSafeKey,
+    iv: Vec<u8>,
+    /// Number of the next record.
+    number: u64,
+    /// Bytes of content that a KeyUpdate has at least.
+    update: usize,
+}
+
+impl Forger {
+    /// The peer in this role.
+    #[must_use]
+    pub fn new(role: Role, suite: usize) -> Forger {
+        let suite = Suite::of(suite);
+        Forger::keyed(secret(role, suite.length), suite, 0)
+    }
+
+    /// The keys of a traffic secret (7.3).
+    fn keyed(secret: Vec<u8>, suite: Suite, update: usize) -> Forger {
+        let key = suite.expand(&secret, b"key", suite.aead.key_len());
+        let key = UnboundKey::new(suite.aead, &key).expect("a key of the suite's length");
+        let iv = suite.expand(&secret, b"iv", 12);
+        Forger { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
+    }
+
+    /// One record: its content of at most 65,000 bytes, and `padding` zeros after its type.
+    pub fn record(&mut self, kind: u8, content: &[u8], padding: usize) -> Vec<u8> {
+        let mut inner = [content, &[kind]].concat();
+        inner.resize(inner.len() + padding, 0);
+        let [high, low] = ((inner.len() + TAG) as u16).to_be_bytes();
+        let header = [DATA, 3, 3, high, low];
+        let sealed = self.key.seal_in_place_append_tag(self.nonce(), Aad::from(header), &mut inner);
+        sealed.expect("a record is far below what an AEAD can seal");
+        self.number += 1;
+        [&header[..], &inner].concat()
+    }
+
+    /// The IV XOR the record's number (5.3).
+    fn nonce(&self) -> Nonce {
+        let number = u128::from(self.number).to_be_bytes();
+        Nonce::assume_unique_for_key(std::array::from_fn(|place| {
+            self.iv[place] ^ number[4 + place]
+        }))
+    }
+
+    /// From now on a KeyUpdate has at least `content` bytes of content, zeros included.
+    pub fn pad_updates(&mut self, content: usize) {
+        self.update = content;
+    }
+
+    /// A KeyUpdate (4.6.3); what follows has new keys.
+    pub fn update(&mut self, requested: bool) -> Vec<u8> {
+        let content = [KEY_UPDATE, 0, 0, 1, u8::from(requested)];
+        let record = self.record(HANDSHAKE, &content, self.update.saturating_sub(content.len()));
+        let next = self.suite.expand(&self.secret, b"traffic upd", self.suite.length);
+        *self = Forger::keyed(next, self.suite, self.update);
+        record
+    }
+}
