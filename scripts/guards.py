@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Crates that do no I/O.
 CORES = (
     "multipath", "netem", "tcp", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego",
-    "anonymity",
+    "anonymity", "sim",
 )  # fmt: skip
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
