@@ -10,6 +10,7 @@
 //!   between the lines.
 //! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
 //! * [`Simulation`]: hosts with a [`HostProgram`] each. [`TraceHash`]: the hash of all events.
+//! * [`onion`]: relays and clients of the onion network, and web servers.
 //! * [`flows`]: bulk transfers, for measurements of the simulator itself.
 //!
 //! A run is a function of the programs, the settings and the seed: nothing reads a clock, iterates
@@ -24,6 +25,7 @@ pub mod flows;
 mod latency;
 mod line;
 mod network;
+pub mod onion;
 mod queue;
 mod simulation;
 mod stack;
