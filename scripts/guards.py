@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Crates that do no I/O.
 CORES = (
     "multipath", "netem", "tcp", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego",
-    "anonymity",
+    "anonymity", "sim",
 )  # fmt: skip
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
@@ -42,6 +42,7 @@ EXEMPT_CRATES = {
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
     "anonymity": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
+    "sim": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
 }
 FENCED_METHODS = {
     "std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep",
@@ -688,6 +689,25 @@ def one_scheduler(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {node.name}: a scheduler in Python"
 
 
+def relay_crypto(repository: Repository) -> Iterator[str]:
+    """Circuits without cryptography exist in simulations: `sim` alone asks for them."""
+    for name, text in repository.of(".rs"):
+        if name.startswith(("crates/sim/", "crates/onion/")):
+            continue
+        for number, line in enumerate(blank(text).split("\n"), 1):
+            if re.search(r"\belide_crypto\b|\bNull(Relay|Client)\b|\bKeys::Null\b", line):
+                yield f"{name}:{number}: circuits without cryptography outside crates/sim"
+    for name, text in repository.of("Cargo.toml"):
+        dependencies = tomllib.loads(text).get("dependencies", {})
+        onion = dependencies.get("anabranch-onion", {})
+        features = onion.get("features", []) if isinstance(onion, dict) else []
+        if "elide" in features and name != "crates/sim/Cargo.toml":
+            yield f"{name}: the feature elide of onion outside crates/sim"
+    keys = repository.files.get("crates/onion/src/crypto.rs", "")
+    if keys and blank(keys).count("Keys::Null { cgo: ") != 1:
+        yield "crates/onion/src/crypto.rs: Keys::Null is made at another place than Keys::elided"
+
+
 # What says the default schedule and its run length, and in which words.
 DEFAULTS = {
     "README.md": "The default, `{schedule}` every {time}",
@@ -779,7 +799,7 @@ GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
     hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
     comment_width, document_width, short_documents, invariants, screenshot, named_places,
-    one_scheduler, default_schedule, one_version, type_names, host_names,
+    one_scheduler, relay_crypto, default_schedule, one_version, type_names, host_names,
 )  # fmt: skip
 
 

@@ -287,6 +287,23 @@ class Guards(unittest.TestCase):
         twin = "class RoundRobinScheduler:\n    pass\n"
         self.assert_told(guards.one_scheduler, {"lab/traces.py": twin}, "RoundRobinScheduler")
 
+    def test_relay_crypto(self) -> None:
+        sim = '[dependencies]\nanabranch-onion = { workspace = true, features = ["elide"] }\n'
+        keys = "fn elided(self) -> Keys { Keys::Null { cgo: true } }\n"
+        good = {
+            "crates/sim/Cargo.toml": sim,
+            "crates/sim/src/relay.rs": "fn f() { core.elide_crypto(); }\n",
+            "crates/onion/src/crypto.rs": keys,
+            "crates/router/Cargo.toml": "[dependencies]\nanabranch-onion.workspace = true\n",
+        }
+        self.assert_told(guards.relay_crypto, good)
+        told = "outside crates/sim"
+        self.assert_told(guards.relay_crypto, good | {"crates/router/Cargo.toml": sim}, told)
+        call = {"crates/router/src/relay.rs": "fn f() { core.elide_crypto(); }\n"}
+        self.assert_told(guards.relay_crypto, good | call, told)
+        twice = {"crates/onion/src/crypto.rs": keys + keys}
+        self.assert_told(guards.relay_crypto, good | twice, "another place")
+
     def test_default_schedule(self) -> None:
         core = 'pub const SCHEDULE: &str = "uniform";\npub const EVERY: &str = "20ms";\n'
         said = {

@@ -214,7 +214,7 @@ impl Handshake {
         let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
         match keys.of(extension::read_answer(&said, Wish::CongestionControl, 31).ok()?) {
             Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
-            Keys::Cgo(_) => None,
+            _ => None,
         }
     }
 }

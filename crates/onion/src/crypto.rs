@@ -9,10 +9,14 @@ use crate::wire::message::Format;
 
 pub mod cgo;
 pub mod counter;
+#[cfg(any(test, feature = "elide"))]
+mod null;
 mod tor1;
 
 pub use crate::wire::tag::Tag;
 pub use cgo::{CgoClient, CgoRelay};
+#[cfg(any(test, feature = "elide"))]
+pub use null::{NullClient, NullRelay};
 pub use tor1::{Tor1Client, Tor1Relay};
 
 /// The keys that a handshake ends in, and with them the construction that both ends use.
@@ -22,6 +26,12 @@ pub enum Keys {
     Tor1(KeyMaterial),
     /// Of [`CgoRelay`] and [`CgoClient`].
     Cgo(Box<[u8; cgo::KEY_BYTES]>),
+    /// None, in a simulation: of [`NullRelay`] and [`NullClient`]. No handshake ends in them.
+    #[cfg(any(test, feature = "elide"))]
+    Null {
+        /// Whether they stand for those of Counter Galois Onion.
+        cgo: bool,
+    },
 }
 
 impl From<KeyMaterial> for Keys {
@@ -37,6 +47,8 @@ impl Keys {
         match self {
             Keys::Tor1(keys) => Box::new(Tor1Relay::new(keys)),
             Keys::Cgo(seed) => Box::new(CgoRelay::new(seed)),
+            #[cfg(any(test, feature = "elide"))]
+            Keys::Null { cgo } => Box::new(NullRelay::new(*cgo)),
         }
     }
 
@@ -46,7 +58,16 @@ impl Keys {
         match self {
             Keys::Tor1(keys) => Box::new(Tor1Client::new(keys)),
             Keys::Cgo(seed) => Box::new(CgoClient::new(seed)),
+            #[cfg(any(test, feature = "elide"))]
+            Keys::Null { cgo } => Box::new(NullClient::new(*cgo)),
         }
+    }
+
+    /// Keys of layers without cryptography that stand for those of these keys.
+    #[cfg(any(test, feature = "elide"))]
+    #[must_use]
+    pub(crate) fn elided(self) -> Keys {
+        Keys::Null { cgo: matches!(self, Keys::Cgo(_)) }
     }
 }
 

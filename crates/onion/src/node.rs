@@ -13,6 +13,7 @@ use rand_core::CryptoRng;
 use crate::channel::{self, Channel, Start};
 use crate::channels::{Channels, Lane, LinkId, Owner, Popped};
 use crate::circuitmux;
+use crate::crypto::Keys;
 use crate::ending::{Carrier, Ending};
 use crate::event::{CircuitFault, Event, LinkFault, Neighbour, Violation};
 use crate::io::{Core, LinkInput, LinkOutput, StreamOutput};
@@ -147,6 +148,7 @@ pub trait NodeRole: Sized {
 pub struct Node<R: NodeRole> {
     pub(crate) role: R,
     pub(crate) rng: Box<dyn CryptoRng + Send>,
+    pub(crate) crypto: RelayCrypto,
     pub(crate) channels: Channels,
     pub(crate) circuits: Slab<R::Circuit>,
     pub(crate) sets: Slab<Set>,
@@ -173,7 +175,32 @@ pub struct Node<R: NodeRole> {
     pub(crate) padding: [u64; 2],
 }
 
+/// Whether the layers of circuits encrypt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RelayCrypto {
+    #[cfg(any(test, feature = "elide"))]
+    elided: bool,
+}
+
+impl RelayCrypto {
+    /// The keys of a circuit's layer, where a handshake has agreed on `keys`.
+    pub(crate) fn in_use(self, keys: Keys) -> Keys {
+        #[cfg(any(test, feature = "elide"))]
+        if self.elided {
+            return keys.elided();
+        }
+        keys
+    }
+}
+
 impl<R: NodeRole> Node<R> {
+    /// From now on the layers of new circuits do not encrypt: in simulations, where all nodes do
+    /// the same.
+    #[cfg(any(test, feature = "elide"))]
+    pub fn elide_crypto(&mut self) {
+        self.crypto.elided = true;
+    }
+
     /// Without links; `rng` is all the chance that it takes.
     pub(crate) fn with_role(
         role: R,
@@ -184,6 +211,7 @@ impl<R: NodeRole> Node<R> {
         Node {
             role,
             rng,
+            crypto: RelayCrypto::default(),
             channels: Channels::new(policy),
             circuits: Slab::default(),
             sets: Slab::default(),

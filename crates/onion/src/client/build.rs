@@ -97,7 +97,7 @@ impl Client {
             Err(refused) => return self.break_off(index, CircuitFault::Handshake(refused)),
         };
         circuit.wanted.pop_front();
-        circuit.layers.push(keys.client_layer());
+        circuit.layers.push(self.crypto.in_use(keys).client_layer());
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         let is_trunk = circuit.trunk_of.is_some();

@@ -223,7 +223,7 @@ impl Relay {
                 let params = &self.role.config.params;
                 let set = Set::new(Side::Exit, agreed, params, circuit);
                 let own = Own {
-                    layer: keys.relay_layer(),
+                    layer: self.crypto.in_use(keys).relay_layer(),
                     leg: Leg::new(agreed, params),
                     set: SetId(self.sets.insert(set)),
                     by_relay: None,

@@ -1,0 +1,179 @@
+//! Layers without cryptography, for simulations of large networks: they cost next to nothing, and
+//! all code above them runs as with the others.
+//!
+//! No handshake ends in these keys. [`Node::elide_crypto`](crate::Node::elide_crypto) puts them in
+//! the place of those that a handshake has agreed on, and the simulator alone calls it.
+//!
+//! A cell stays readable. The field that tor1 calls "recognised" counts the layers that are still
+//! on; the field of its digest has the number of the cell among those of its hop and direction.
+
+use super::{ClientLayer, RelayLayer, Tag};
+use crate::wire::cell::{Body, Command};
+use crate::wire::message::{DIGEST, Format, RECOGNISED};
+
+/// A relay's layer.
+pub struct NullRelay(Layer);
+
+/// A client's layer for one hop.
+pub struct NullClient(Layer);
+
+/// What both have.
+struct Layer {
+    cgo: bool,
+    /// Cells that were sent, and that came.
+    originated: u32,
+    recognised: u32,
+}
+
+impl Layer {
+    /// A layer in place of Counter Galois Onion, if `cgo`, or of tor1: its cells have the same
+    /// format and tags of the same length.
+    fn new(cgo: bool) -> Layer {
+        Layer { cgo, originated: 0, recognised: 0 }
+    }
+
+    fn format(&self) -> Format {
+        if self.cgo { Format::V1 } else { Format::V0 }
+    }
+
+    fn tag(&self, number: u32) -> Tag {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        match self.cgo {
+            true => Tag::from(*bytes.first_chunk::<16>().expect("20 bytes begin with 16")),
+            false => Tag::from(bytes),
+        }
+    }
+
+    fn originate(&mut self, body: &mut Body) -> Tag {
+        self.originated += 1;
+        body[RECOGNISED].copy_from_slice(&1u16.to_be_bytes());
+        body[DIGEST].copy_from_slice(&self.originated.to_be_bytes());
+        self.tag(self.originated)
+    }
+
+    fn cover(body: &mut Body) {
+        let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_add(1);
+        body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
+    }
+
+    /// Takes a layer off. Some if it was the last, and the cell is the next one.
+    fn open(&mut self, body: &mut Body) -> Option<Tag> {
+        let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
+        body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
+        let next = self.recognised.wrapping_add(1);
+        if layers > 0 || body[DIGEST] != next.to_be_bytes() {
+            return None;
+        }
+        self.recognised = next;
+        Some(self.tag(next))
+    }
+}
+
+impl NullRelay {
+    /// The layer in place of that of Counter Galois Onion, if `cgo`, or of tor1.
+    pub fn new(cgo: bool) -> NullRelay {
+        NullRelay(Layer::new(cgo))
+    }
+}
+
+impl NullClient {
+    /// See [`NullRelay::new`].
+    pub fn new(cgo: bool) -> NullClient {
+        NullClient(Layer::new(cgo))
+    }
+}
+
+impl RelayLayer for NullRelay {
+    fn format(&self) -> Format {
+        self.0.format()
+    }
+
+    fn outbound(&mut self, _: Command, body: &mut Body) -> Option<Tag> {
+        self.0.open(body)
+    }
+
+    fn inbound(&mut self, _: Command, body: &mut Body) {
+        Layer::cover(body);
+    }
+
+    fn originate(&mut self, _: Command, body: &mut Body) -> Tag {
+        self.0.originate(body)
+    }
+}
+
+impl ClientLayer for NullClient {
+    fn format(&self) -> Format {
+        self.0.format()
+    }
+
+    fn originate(&mut self, _: Command, body: &mut Body) -> Tag {
+        self.0.originate(body)
+    }
+
+    fn outbound(&mut self, _: Command, body: &mut Body) {
+        Layer::cover(body);
+    }
+
+    fn inbound(&mut self, _: Command, body: &mut Body) -> Option<Tag> {
+        self.0.open(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::cell::BODY;
+
+    const RELAY: Command = Command::RELAY;
+
+    /// A circuit of three hops, of which the last has cells of the newer format.
+    fn circuit() -> ([NullClient; 3], [NullRelay; 3]) {
+        let newer = [false, false, true];
+        (newer.map(NullClient::new), newer.map(NullRelay::new))
+    }
+
+    /// What each relay on the way says of a cell for `hop`, and the client's tag.
+    fn out(client: &mut [NullClient], relays: &mut [NullRelay], hop: usize) -> (Tag, Vec<bool>) {
+        let mut body = [7; BODY];
+        let tag = client[hop].originate(RELAY, &mut body);
+        (0..hop).rev().for_each(|nearer| client[nearer].outbound(RELAY, &mut body));
+        let passing = &mut relays[..=hop];
+        let found: Vec<Option<Tag>> =
+            passing.iter_mut().map(|relay| relay.outbound(RELAY, &mut body)).collect();
+        assert_eq!(found.last().copied().flatten(), Some(tag));
+        (tag, found.iter().map(Option::is_some).collect())
+    }
+
+    #[test]
+    fn each_cell_is_recognised_by_its_hop_alone() {
+        let (mut client, mut relays) = circuit();
+        for hop in [0, 2, 1, 2, 0] {
+            let (tag, found) = out(&mut client, &mut relays, hop);
+            assert_eq!(found.iter().position(|&found| found), Some(hop));
+            assert_eq!(tag.bytes().len(), if hop == 2 { 16 } else { 20 });
+        }
+    }
+
+    #[test]
+    fn cells_to_the_client_are_recognised_there() {
+        let (mut client, mut relays) = circuit();
+        for hop in [2, 0, 2, 1] {
+            let mut body = [9; BODY];
+            let tag = relays[hop].originate(RELAY, &mut body);
+            (0..hop).rev().for_each(|nearer| relays[nearer].inbound(RELAY, &mut body));
+            let mut layers = client.iter_mut().enumerate();
+            let found = layers.find_map(|(at, layer)| Some((at, layer.inbound(RELAY, &mut body)?)));
+            assert_eq!(found, Some((hop, tag)));
+        }
+    }
+
+    #[test]
+    fn a_lost_cell_shows_at_the_next() {
+        let (mut client, mut relays) = circuit();
+        let mut body = [1; BODY];
+        client[0].originate(RELAY, &mut body);
+        client[0].originate(RELAY, &mut body);
+        assert_eq!(relays[0].outbound(RELAY, &mut body), None);
+    }
+}

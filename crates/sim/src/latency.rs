@@ -1,0 +1,57 @@
+//! The core network: what lies between two access lines.
+
+use std::time::Duration;
+
+/// One-way delays between places. The core has no limit of rate and loses nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latencies {
+    places: usize,
+    /// Row by row, the place that sends first.
+    delays: Vec<Duration>,
+}
+
+/// A matrix of latencies that is not square.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotSquare;
+
+impl Latencies {
+    /// The same delay between all hosts.
+    pub fn uniform(delay: Duration) -> Latencies {
+        Latencies { places: 1, delays: vec![delay] }
+    }
+
+    /// The delays of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
+    ///
+    /// # Errors
+    /// [`NotSquare`]
+    pub fn matrix(rows: &[Vec<Duration>]) -> Result<Latencies, NotSquare> {
+        if rows.is_empty() || rows.iter().any(|row| row.len() != rows.len()) {
+            return Err(NotSquare);
+        }
+        Ok(Latencies { places: rows.len(), delays: rows.concat() })
+    }
+
+    /// Number of places.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// The delay from one place to another.
+    pub fn between(&self, from: usize, to: usize) -> Duration {
+        self.delays[from * self.places + to]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_may_be_asymmetric_but_not_ragged() {
+        let ms = Duration::from_millis;
+        let delays = Latencies::matrix(&[vec![ms(1), ms(20)], vec![ms(30), ms(2)]]).unwrap();
+        assert_eq!((delays.between(0, 1), delays.between(1, 0)), (ms(20), ms(30)));
+        assert_eq!(Latencies::matrix(&[vec![ms(1), ms(2)], vec![ms(3)]]), Err(NotSquare));
+        assert_eq!(Latencies::matrix(&[]), Err(NotSquare));
+    }
+}

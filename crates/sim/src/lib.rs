@@ -1,0 +1,40 @@
+//! Hosts, TCP and the onion network's cores in virtual time.
+//!
+//! ```text
+//!  program ─▶ Stack ─▶ line up ─▶ core (latency) ─▶ line down ─▶ Stack ─▶ program
+//!             TCP      rate, queue, loss             rate, queue, loss
+//! ```
+//!
+//! * [`EventQueue`]: the events to come, ordered by time, host and counter.
+//! * [`Line`]: one direction of an access line, with its drop-tail queue. [`Latencies`]: the core
+//!   between the lines.
+//! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
+//! * [`Simulation`]: hosts with a [`HostProgram`] each. [`TraceHash`]: the hash of all events.
+//! * [`onion`]: relays and clients of the onion network, and web servers.
+//! * [`flows`]: bulk transfers, for measurements of the simulator itself.
+//!
+//! A run is a function of the programs, the settings and the seed: nothing reads a clock, iterates
+//! a hash map or draws from anything but seeded streams. Random numbers are drawn only where a rule
+//! needs them.
+//!
+//! The design and its reasons: `docs/design/simulator.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod flows;
+mod latency;
+mod line;
+mod network;
+pub mod onion;
+mod queue;
+mod simulation;
+mod stack;
+mod trace;
+
+pub use latency::{Latencies, NotSquare};
+pub use line::{Line, LineDrop, LineSettings, LineStats};
+pub use network::{Happening, HostSettings, Network};
+pub use queue::{EventQueue, HostId};
+pub use simulation::{HostProgram, Io, Simulation};
+pub use stack::{ConnId, Stack, TcpEvent};
+pub use trace::{Kind, TraceHash};

@@ -1,0 +1,348 @@
+//! Hosts with an access line each, and the core between them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::latency::Latencies;
+use crate::line::{Line, LineDrop, LineSettings, LineStats};
+use crate::queue::{EventQueue, HostId};
+use crate::trace::{Kind, TraceHash};
+
+/// A host's access line, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostSettings {
+    /// From the host.
+    pub up: LineSettings,
+    /// To the host.
+    pub down: LineSettings,
+    /// Row and column of the host in the [`Latencies`].
+    pub place: usize,
+}
+
+impl HostSettings {
+    /// A host in the first place whose line has the same properties in both directions.
+    pub fn symmetric(line: LineSettings) -> HostSettings {
+        HostSettings { up: line, down: line, place: 0 }
+    }
+}
+
+/// What happens at a host.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Happening<P> {
+    /// A packet arrived.
+    Arrival {
+        /// The host that sent it.
+        from: HostId,
+        /// The packet.
+        packet: P,
+    },
+    /// A timer of [`Network::set_timer`] expired.
+    Timer {
+        /// Its number.
+        timer: u32,
+    },
+}
+
+/// Hosts, their lines, the core and the events to come. It carries packets of any type, and knows
+/// of them only their length.
+#[derive(Debug)]
+pub struct Network<P> {
+    now: Time,
+    seed: u64,
+    queue: EventQueue<Event>,
+    hosts: Vec<Access>,
+    latencies: Latencies,
+    packets: Packets<P>,
+    trace: TraceHash,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The first bit of a packet reaches the host's line.
+    Reach(u32),
+    /// The first packet of the host's line has arrived.
+    Deliver,
+    Timer(u32),
+}
+
+#[derive(Debug)]
+struct Access {
+    up: Line,
+    down: Line,
+    place: usize,
+    /// Packets on the line to the host, each with its time of arrival. Only the first has an event.
+    incoming: VecDeque<(Time, u32)>,
+}
+
+#[derive(Debug)]
+struct Packet<P> {
+    from: HostId,
+    bytes: u16,
+    load: P,
+}
+
+/// Packets under way, by number.
+#[derive(Debug)]
+struct Packets<P> {
+    slots: Vec<Option<Packet<P>>>,
+    free: Vec<u32>,
+}
+
+impl<P> Packets<P> {
+    fn add(&mut self, packet: Packet<P>) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(packet);
+                slot
+            }
+            None => {
+                self.slots.push(Some(packet));
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    fn bytes(&self, slot: u32) -> u16 {
+        self.slots[slot as usize].as_ref().map_or(0, |packet| packet.bytes)
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Packet<P>> {
+        let packet = self.slots[slot as usize].take()?;
+        self.free.push(slot);
+        Some(packet)
+    }
+}
+
+impl<P> Network<P> {
+    /// A network without hosts. `seed` decides which packets are lost, where any are.
+    pub fn new(latencies: Latencies, seed: u64) -> Network<P> {
+        Network {
+            now: Time::ZERO,
+            seed,
+            queue: EventQueue::default(),
+            hosts: Vec::new(),
+            latencies,
+            packets: Packets { slots: Vec::new(), free: Vec::new() },
+            trace: TraceHash::default(),
+        }
+    }
+
+    /// Adds a host.
+    ///
+    /// # Panics
+    /// The latencies have no such place.
+    pub fn add_host(&mut self, settings: HostSettings) -> HostId {
+        assert!(settings.place < self.latencies.places(), "place {} of the core", settings.place);
+        let host = HostId(self.hosts.len() as u32);
+        let line = |settings, side| Line::new(settings, self.seed, u64::from(host.0) * 2 + side);
+        self.hosts.push(Access {
+            up: line(settings.up, 0),
+            down: line(settings.down, 1),
+            place: settings.place,
+            incoming: VecDeque::new(),
+        });
+        host
+    }
+
+    /// The time of the event that was last returned.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The hash of all events so far.
+    pub fn trace(&self) -> TraceHash {
+        self.trace
+    }
+
+    /// What a host's line carried and dropped: from the host, to the host.
+    pub fn stats(&self, host: HostId) -> [LineStats; 2] {
+        let access = &self.hosts[host.index()];
+        [access.up.stats(), access.down.stats()]
+    }
+
+    /// The one-way delay of the core between two hosts.
+    pub fn latency(&self, from: HostId, to: HostId) -> Duration {
+        let place = |host: HostId| self.hosts[host.index()].place;
+        self.latencies.between(place(from), place(to))
+    }
+
+    /// Sends a packet of `bytes` bytes, which arrives after both lines and the core, or is dropped.
+    pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
+        let leaves = self.hosts[from.index()].up.push(self.now, bytes);
+        match leaves {
+            Ok(leaves) => {
+                let reaches = leaves + self.latency(from, to);
+                let packet = self.packets.add(Packet { from, bytes, load });
+                self.queue.push(reaches, to, Event::Reach(packet));
+            }
+            Err(dropped) => self.note_drop(dropped, from, bytes),
+        }
+    }
+
+    /// Has `timer` of a host expire at `time`; a host may set the same number several times.
+    pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
+        self.queue.push(time.max(self.now), host, Event::Timer(timer));
+    }
+
+    /// What happens next, at or before `until`. The time is then [`Network::now`]: that of the
+    /// event, or `until` where there is none.
+    pub fn next(&mut self, until: Time) -> Option<(HostId, Happening<P>)> {
+        while let Some((time, host, event)) = self.queue.pop(until) {
+            self.now = time;
+            match event {
+                Event::Reach(packet) => self.reach(host, packet),
+                Event::Deliver => {
+                    if let Some(packet) = self.deliver(host) {
+                        let Packet { from, load, .. } = packet;
+                        return Some((host, Happening::Arrival { from, packet: load }));
+                    }
+                }
+                Event::Timer(timer) => {
+                    self.trace.note(time, Kind::Timer, host, [timer.into(), 0]);
+                    return Some((host, Happening::Timer { timer }));
+                }
+            }
+        }
+        self.now = self.now.max(until);
+        None
+    }
+
+    /// A packet goes to the line to its host.
+    fn reach(&mut self, host: HostId, packet: u32) {
+        let bytes = self.packets.bytes(packet);
+        let access = &mut self.hosts[host.index()];
+        match access.down.push(self.now, bytes) {
+            Ok(arrives) => {
+                access.incoming.push_back((arrives, packet));
+                if access.incoming.len() == 1 {
+                    self.queue.push(arrives, host, Event::Deliver);
+                }
+            }
+            Err(dropped) => {
+                self.packets.take(packet);
+                self.note_drop(dropped, host, bytes);
+            }
+        }
+    }
+
+    fn deliver(&mut self, host: HostId) -> Option<Packet<P>> {
+        let incoming = &mut self.hosts[host.index()].incoming;
+        let (_, packet) = incoming.pop_front()?;
+        if let Some(&(arrives, _)) = incoming.front() {
+            self.queue.push(arrives, host, Event::Deliver);
+        }
+        let packet = self.packets.take(packet)?;
+        let facts = [packet.from.0.into(), packet.bytes.into()];
+        self.trace.note(self.now, Kind::Arrival, host, facts);
+        Some(packet)
+    }
+
+    fn note_drop(&mut self, dropped: LineDrop, host: HostId, bytes: u16) {
+        let kind = match dropped {
+            LineDrop::QueueFull => Kind::QueueFull,
+            LineDrop::Lost => Kind::Lost,
+        };
+        self.trace.note(self.now, kind, host, [bytes.into(), 0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU64;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn line(rate: u64) -> LineSettings {
+        LineSettings { rate: NonZeroU64::new(rate).unwrap(), queue: 10_000, loss: 0.0 }
+    }
+
+    fn network(rates: &[u64]) -> Network<u32> {
+        let mut network = Network::new(Latencies::uniform(10 * MS), 1);
+        for &rate in rates {
+            network.add_host(HostSettings::symmetric(line(rate)));
+        }
+        network
+    }
+
+    /// Arrivals: time in microseconds, host, packet.
+    fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
+        let mut seen = Vec::new();
+        while let Some((host, happening)) = network.next(Time::MAX) {
+            if let Happening::Arrival { packet, .. } = happening {
+                seen.push((network.now().nanos() / 1000, host.0, packet));
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_packet_takes_both_lines_and_the_core() {
+        // 1,000 bytes take 1 ms at 8 Mbit/s, and 0.1 ms at 80 Mbit/s.
+        let mut network = network(&[8_000_000, 80_000_000]);
+        network.send(HostId(0), HostId(1), 1000, 7);
+        network.send(HostId(0), HostId(1), 1000, 8);
+        network.send(HostId(1), HostId(0), 1000, 9);
+        let seen = arrivals(&mut network);
+        assert_eq!(seen, [(11_100, 0, 9), (11_100, 1, 7), (12_100, 1, 8)]);
+    }
+
+    #[test]
+    fn packets_of_several_hosts_queue_before_the_receivers_line() {
+        let mut network = network(&[80_000_000, 80_000_000, 8_000_000]);
+        for (from, packet) in [(1, 4), (0, 1), (0, 2), (1, 5)] {
+            network.send(HostId(from), HostId(2), 1000, packet);
+        }
+        // They reach the line by twos; who was first to push is first in a tie.
+        let order = [(11_100, 2, 4), (12_100, 2, 1), (13_100, 2, 2), (14_100, 2, 5)];
+        assert_eq!(arrivals(&mut network), order);
+    }
+
+    #[test]
+    fn the_receivers_queue_drops_its_tail() {
+        let mut network = network(&[800_000_000, 8_000_000]);
+        (0..10).for_each(|packet| network.send(HostId(0), HostId(1), 1000, packet));
+        assert!(network.now() == Time::ZERO && network.stats(HostId(0))[0].packets == 10);
+        network.send(HostId(0), HostId(1), 1000, 10);
+        assert_eq!(network.stats(HostId(0))[0].queue_full, 1, "the sender's queue is full");
+        // The next ten reach the other line before more than one has left it.
+        network.set_timer(HostId(0), Time::from_millis(1), 3);
+        assert_eq!(network.next(Time::MAX), Some((HostId(0), Happening::Timer { timer: 3 })));
+        (11..21).for_each(|packet| network.send(HostId(0), HostId(1), 1000, packet));
+        assert_eq!(arrivals(&mut network).len(), 11);
+        assert_eq!(network.stats(HostId(1))[1].queue_full, 9);
+        assert_eq!(network.packets.free.len(), network.packets.slots.len());
+    }
+
+    #[test]
+    fn time_stops_at_the_limit_and_a_timer_of_the_past_expires_now() {
+        let mut network = network(&[8_000_000, 8_000_000]);
+        network.send(HostId(0), HostId(1), 1000, 1);
+        assert_eq!(network.next(Time::from_millis(5)), None);
+        assert_eq!(network.now(), Time::from_millis(5));
+        network.set_timer(HostId(1), Time::ZERO, 8);
+        assert_eq!(network.next(Time::MAX), Some((HostId(1), Happening::Timer { timer: 8 })));
+        assert_eq!(network.now(), Time::from_millis(5));
+    }
+
+    #[test]
+    fn the_trace_is_a_function_of_the_seed() {
+        let run = |seed: u64| {
+            let mut network = Network::new(Latencies::uniform(MS), seed);
+            let lossy = LineSettings { loss: 0.3, ..line(8_000_000) };
+            for line in [lossy, lossy] {
+                network.add_host(HostSettings::symmetric(line));
+            }
+            for packet in 0..100u32 {
+                network.send(HostId(0), HostId(1), 100 + packet as u16, packet);
+                network.next(Time::from_millis(u64::from(packet)));
+            }
+            let seen = arrivals(&mut network).len();
+            (seen, network.trace().hash())
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+}

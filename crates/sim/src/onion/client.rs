@@ -1,0 +1,437 @@
+//! A host that runs a client, and the programs that download through it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{Stream, stream};
+use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, KeptGuards, Order};
+use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
+use anabranch_onion::directory::network::{Network, Target, Wishes};
+use anabranch_onion::padding::{Amount, PaddingParams};
+use anabranch_onion::wire::message::{Begin, EndReason};
+use anabranch_onion::{Core, Moment, StreamKey, StreamOutput};
+use rand::RngExt;
+
+use super::documents::WEB_PORT;
+use super::links::{Hosts, Links, unix};
+use super::relay::congestion;
+use super::{Common, Crypto, web};
+use crate::simulation::{HostProgram, Io};
+use crate::stack::TcpEvent;
+
+/// Attempts to open the stream of a download.
+const TRIES: u32 = 3;
+
+/// What the programs of a client do, one download after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLoad {
+    /// Bytes of a download.
+    pub bytes: u64,
+    /// The longest pause after a download; pauses are uniform. The first download begins after a
+    /// pause, too.
+    pub pause: Duration,
+    /// Time after which a download that has not ended counts as failed, and is given up.
+    pub timeout: Duration,
+}
+
+impl ClientLoad {
+    /// A web client of paper 001, section 5: 320 KiB, then a pause of up to 20 s.
+    pub fn web() -> ClientLoad {
+        let [pause, timeout] = [20, 60].map(Duration::from_secs);
+        ClientLoad { bytes: 320 << 10, pause, timeout }
+    }
+
+    /// A bulk client of paper 001, section 5: 1 MiB after 1 MiB.
+    pub fn bulk() -> ClientLoad {
+        ClientLoad { bytes: 1 << 20, pause: Duration::ZERO, timeout: Duration::from_secs(120) }
+    }
+}
+
+/// A download. Times are those of the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DownloadRecord {
+    /// When the program asked for it: the origin of all measures (tgen's "command").
+    pub asked: Time,
+    /// When the exit had reached the server.
+    pub connected: Option<Time>,
+    /// When its first byte arrived.
+    pub first_byte: Option<Time>,
+    /// When it ended, in whatever way.
+    pub ended: Time,
+    /// Bytes that arrived.
+    pub received: u64,
+    /// Whether all of it arrived.
+    pub complete: bool,
+}
+
+impl DownloadRecord {
+    /// Time to first byte.
+    pub fn ttfb(&self) -> Option<Duration> {
+        Some(self.first_byte?.since(self.asked))
+    }
+
+    /// Time to last byte, of a complete one.
+    pub fn ttlb(&self) -> Option<Duration> {
+        self.complete.then(|| self.ended.since(self.asked))
+    }
+}
+
+/// What the program of a client is doing.
+#[derive(Debug)]
+enum Stage {
+    Paused(Time),
+    Busy(Running),
+}
+
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    download: DownloadRecord,
+    tries: u32,
+    /// The circuit of the stream, once there is one.
+    stream: Option<(StreamKey, CircuitKey)>,
+    shun: Vec<[u8; 20]>,
+}
+
+/// A client and its host.
+pub struct ClientHost {
+    core: Client,
+    circmgr: CircuitManager,
+    links: Links,
+    /// Chance for paths and guards.
+    rng: Stream,
+    /// Chance for pauses and servers: the same whatever the network does.
+    draws: Stream,
+    load: ClientLoad,
+    servers: Arc<Vec<Ipv4Addr>>,
+    stage: Stage,
+    /// The circuit manager was told something since it last worked.
+    stirred: bool,
+    number: u64,
+    downloads: Vec<DownloadRecord>,
+}
+
+impl ClientHost {
+    pub(super) fn new(
+        common: &Common,
+        (place, load): (usize, ClientLoad),
+        network: &Arc<Network>,
+        (hosts, servers): (&Arc<Hosts>, &Arc<Vec<Ipv4Addr>>),
+    ) -> ClientHost {
+        let params = &network.consensus().params;
+        let config = Config {
+            params: congestion(params),
+            policy: common.policy,
+            max_cells: 100_000,
+            padding: Amount::Full,
+            design: common.design,
+            dealing: common.dealing.clone(),
+        };
+        let of = |purpose| stream(common.seed, place as u64, purpose);
+        let mut core = Client::new(config, Box::new(of("client")));
+        core.set_padding(PaddingParams::new(params));
+        if common.crypto == Crypto::Elided {
+            core.elide_crypto();
+        }
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        circmgr.set_design(common.design);
+        circmgr.set_legs(Some(common.legs));
+        circmgr.set_network(Arc::clone(network));
+        let mut draws = of("client's load");
+        let first = pause(&mut draws, load.pause.max(common.first_pause));
+        ClientHost {
+            core,
+            circmgr,
+            links: Links::new(Arc::clone(hosts), common.policy.waits_for_room()),
+            rng: of("client's paths"),
+            draws,
+            load,
+            servers: Arc::clone(servers),
+            stage: Stage::Paused(Time::ZERO + first),
+            stirred: true,
+            number: 0,
+            downloads: Vec::new(),
+        }
+    }
+
+    /// Downloads that have ended.
+    pub fn downloads(&self) -> &[DownloadRecord] {
+        &self.downloads
+    }
+
+    /// Links to first hops.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+    /// Begins the next download.
+    fn begin(&mut self, now: Time) {
+        self.number += 1;
+        let download = DownloadRecord {
+            asked: now,
+            connected: None,
+            first_byte: None,
+            ended: now,
+            received: 0,
+            complete: false,
+        };
+        let number = self.number;
+        let running = Running { number, download, tries: 0, stream: None, shun: Vec::new() };
+        self.demand(now, running);
+    }
+
+    fn demand(&mut self, now: Time, running: Running) {
+        let demand = Demand {
+            number: running.number,
+            target: Target { port: WEB_PORT, v6: false },
+            isolation: Isolation::default(),
+            since: running.download.asked,
+            avoid: Vec::new(),
+            shun: running.shun.clone(),
+        };
+        self.circmgr.demand(now, demand);
+        self.stirred = true;
+        self.stage = Stage::Busy(running);
+    }
+
+    /// The download has ended; the next one follows after a pause.
+    fn end(&mut self, now: Time, complete: bool) {
+        let pause = pause(&mut self.draws, self.load.pause);
+        let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
+        else {
+            return;
+        };
+        self.downloads.push(DownloadRecord { ended: now, complete, ..running.download });
+    }
+
+    /// Time is up for the download.
+    fn give_up(&mut self, now: Time) {
+        let Stage::Busy(running) = &self.stage else { return };
+        self.circmgr.withdraw(running.number);
+        self.circmgr.answered(running.number);
+        if let Some((stream, circuit)) = running.stream {
+            self.circmgr.stream_ended(circuit);
+            self.circmgr.retire(circuit);
+            self.core.handle(now, Input::Ended { stream });
+        }
+        self.stirred = true;
+        self.end(now, false);
+    }
+
+    fn due(&self) -> Time {
+        match &self.stage {
+            Stage::Paused(until) => *until,
+            Stage::Busy(running) => running.download.asked + self.load.timeout,
+        }
+    }
+
+    /// Begins or gives up a download, if it is time.
+    fn advance(&mut self, now: Time) {
+        if self.due() > now {
+            return;
+        }
+        match self.stage {
+            Stage::Paused(_) => self.begin(now),
+            Stage::Busy(_) => self.give_up(now),
+        }
+    }
+
+    /// Does what both cores want until they want nothing more.
+    fn obey(&mut self, io: &mut Io<'_>) {
+        let at = Moment { now: io.now, unix: unix(io.now) };
+        let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
+        self.stirred |= is_due;
+        loop {
+            self.advance(io.now);
+            if std::mem::take(&mut self.stirred) {
+                self.circmgr.work(at, &mut self.rng);
+            }
+            let mut quiet = true;
+            while let Some(order) = self.circmgr.poll() {
+                quiet = false;
+                self.follow(io.now, order);
+            }
+            while let Some(output) = self.core.poll() {
+                quiet = false;
+                self.carry_out(io, at, output);
+            }
+            if quiet && !self.stirred && self.due() > io.now {
+                return;
+            }
+        }
+    }
+
+    fn follow(&mut self, now: Time, order: Order) {
+        match order {
+            Order::Build(circuit, hops) => self.core.handle(now, Input::Build { circuit, hops }),
+            Order::Destroy(circuit) => self.core.handle(now, Input::Destroy { circuit }),
+            Order::Link(circuit, with) => {
+                if self.core.link(now, circuit, with).is_err() {
+                    self.circmgr.not_linked(circuit);
+                }
+            }
+            Order::Merge(circuit, beyond) => {
+                if self.core.merge(now, circuit, beyond).is_err() {
+                    self.circmgr.not_linked(circuit);
+                }
+            }
+            Order::Attach(number, circuit) => self.attach(now, number, circuit),
+            Order::Detach(number) => self.detach(now, number),
+            Order::Refuse(number, _) => {
+                if self.running(number).is_some() {
+                    self.end(now, false);
+                }
+            }
+            // What a user would be told.
+            Order::Keep
+            | Order::FewGuards(_)
+            | Order::FewLegs(..)
+            | Order::NoAbleRelay(_)
+            | Order::FewJoining(_)
+            | Order::FewBridges(..) => {}
+        }
+    }
+
+    fn running(&mut self, number: u64) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Busy(running) if running.number == number => Some(running),
+            _ => None,
+        }
+    }
+
+    fn attach(&mut self, now: Time, number: u64, circuit: CircuitKey) {
+        let server = self.servers[self.number as usize % self.servers.len()];
+        let flags = self.circmgr.begin_flags(circuit, WEB_PORT);
+        if self.running(number).is_none() {
+            return self.circmgr.stream_ended(circuit);
+        }
+        let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
+        match self.core.begin(now, circuit, &begin) {
+            Ok(stream) => {
+                self.running(number).into_iter().for_each(|it| it.stream = Some((stream, circuit)));
+            }
+            Err(_) => self.again(now, circuit, false),
+        }
+    }
+
+    fn detach(&mut self, now: Time, number: u64) {
+        let stream = self.running(number).and_then(|running| running.stream.take());
+        if let Some((stream, _)) = stream {
+            self.core.handle(now, Input::Ended { stream });
+        }
+    }
+
+    /// The stream was not opened: seeks another circuit, unless that was done often enough.
+    fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
+        let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
+        self.circmgr.retire(circuit);
+        self.circmgr.stream_ended(circuit);
+        self.stirred = true;
+        let paused = Stage::Paused(now);
+        let Stage::Busy(mut running) = std::mem::replace(&mut self.stage, paused) else { return };
+        self.circmgr.answered(running.number);
+        running.shun.extend(exit);
+        (running.stream, running.tries) = (None, running.tries + 1);
+        if running.tries < TRIES {
+            return self.demand(now, running);
+        }
+        self.stage = Stage::Busy(running);
+        self.end(now, false);
+    }
+
+    fn carry_out(&mut self, io: &mut Io<'_>, at: Moment, output: Output) {
+        let ClientHost { core, circmgr, links, rng, .. } = self;
+        match output {
+            Output::Link(output) => return links.obey(io, core, output),
+            Output::Stream(StreamOutput::Readable { stream }) => return self.read(io.now, stream),
+            // A request is short: a fresh stream has room for it.
+            Output::Stream(StreamOutput::Room { .. }) | Output::Event(_) => return,
+            Output::Resolved { .. } => return,
+            Output::Stream(StreamOutput::Ended { stream, reason, .. }) => {
+                self.ended(io.now, stream, reason);
+            }
+            Output::Connected { stream } => self.connected(io.now, stream),
+            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
+            Output::Built { circuit, .. } => circmgr.built(at, circuit, rng),
+            Output::Linked { circuit, .. } => circmgr.linked(at, circuit, rng),
+            Output::Silent { circuit } => circmgr.silent(circuit),
+            Output::CircuitClosed { circuit, cause, .. } => circmgr.closed(at, circuit, cause),
+        }
+        self.stirred = true;
+    }
+
+    fn on(&mut self, stream: StreamKey) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Busy(running) if running.stream.is_some_and(|(key, _)| key == stream) => {
+                Some(running)
+            }
+            _ => None,
+        }
+    }
+
+    fn connected(&mut self, now: Time, stream: StreamKey) {
+        let Some(running) = self.on(stream) else { return };
+        running.download.connected = Some(now);
+        let number = running.number;
+        self.circmgr.answered(number);
+        self.core.write(now, stream, &web::request(self.load.bytes));
+    }
+
+    fn read(&mut self, now: Time, stream: StreamKey) {
+        let (first, second) = self.core.read(stream);
+        let bytes = first.len() + second.len();
+        self.core.consume(now, stream, bytes);
+        if let Some(running) = self.on(stream).filter(|_| bytes > 0) {
+            running.download.first_byte.get_or_insert(now);
+            running.download.received += bytes as u64;
+        }
+    }
+
+    fn ended(&mut self, now: Time, stream: StreamKey, reason: EndReason) {
+        let wanted = self.load.bytes;
+        let Some(running) = self.on(stream) else { return };
+        let DownloadRecord { connected, received, .. } = running.download;
+        let Some((_, circuit)) = running.stream else { return };
+        if connected.is_none() {
+            return self.again(now, circuit, reason != EndReason::DESTROY);
+        }
+        self.circmgr.stream_ended(circuit);
+        self.end(now, reason == EndReason::DONE && received == wanted);
+    }
+}
+
+/// A pause of up to `longest`, uniform in milliseconds.
+fn pause(draws: &mut Stream, longest: Duration) -> Duration {
+    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(if longest == 0 { 0 } else { draws.random_range(0..longest) })
+}
+
+impl HostProgram for ClientHost {
+    fn start(&mut self, io: &mut Io<'_>) {
+        self.obey(io);
+    }
+
+    fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent) {
+        let (TcpEvent::Accepted { conn, .. }
+        | TcpEvent::Opened { conn }
+        | TcpEvent::Progress { conn }
+        | TcpEvent::Closed { conn, .. }) = event;
+        self.links.take(io, &mut self.core, event);
+        self.links.receive(io, &mut self.core, (conn, usize::MAX));
+        self.obey(io);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let cores = [self.core.next_timeout(), self.links.next_timeout()];
+        cores.into_iter().flatten().chain(self.circmgr.next_timeout()).chain([self.due()]).min()
+    }
+
+    fn expire(&mut self, io: &mut Io<'_>) {
+        if self.core.next_timeout().is_some_and(|due| due <= io.now) {
+            self.core.handle(io.now, Input::Timeout);
+        }
+        self.links.expire(io, &mut self.core);
+        self.obey(io);
+    }
+}

@@ -1,0 +1,183 @@
+//! The directory of a simulated network: real keys, descriptors, votes and signatures, made once.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use anabranch_multipath::seed::stream;
+use anabranch_onion::authority::{About, Authority, First, Judgement, Room, Settings};
+use anabranch_onion::channel::Credentials;
+use anabranch_onion::directory::bandwidth::BandwidthHistory;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::network::Network;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::PROTOCOLS;
+use anabranch_onion::wire::dirkeys::IdentityKey;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
+
+/// Seconds since 1970 at which a simulation begins, and the consensus to hold.
+pub const START: u64 = 1_800_000_000;
+/// Port of all relays for links.
+pub(super) const ORPORT: u16 = 9001;
+/// Port of all web servers.
+pub(super) const WEB_PORT: u16 = 80;
+/// Seconds for which the consensus holds.
+const VALID: u64 = 24 * 3600;
+/// Most relays: each has a /16 of its own, so that paths may hold any three of them.
+pub const MAX_RELAYS: usize = 100 * 250;
+
+/// One relay of a network, as its descriptor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayDescription {
+    /// Whether streams may leave the network here.
+    pub exit: bool,
+    /// Bytes per second that it counts for when clients choose paths.
+    pub bandwidth: u64,
+}
+
+/// A relay's keys and certificates.
+#[derive(Clone)]
+pub(super) struct Papers {
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) onion_secret: [u8; 32],
+    pub(super) address: IpAddr,
+}
+
+impl Papers {
+    fn new(place: usize, keys: &RelayKeys) -> Papers {
+        let mut rng = stream(0, place as u64, "relay certificates");
+        let name = format!("the TLS certificate of relay {place}");
+        let credentials = keys.credentials(&mut rng, name.as_bytes(), START);
+        let credentials = credentials.expect("fresh keys make certificates");
+        let (onion_secret, _) = keys.ntor();
+        let address = IpAddr::V4(relay_address(place));
+        Papers { credentials: Arc::new(credentials), onion_secret, address }
+    }
+}
+
+/// The relays of a network and what an authority says of them. Keys cost seconds, and are the same
+/// in all runs: seeds decide what happens, not who the relays are.
+#[derive(Clone)]
+pub struct NetworkDocuments {
+    pub(super) network: Arc<Network>,
+    pub(super) relays: Vec<Papers>,
+    pub(super) descriptions: Vec<RelayDescription>,
+}
+
+impl NetworkDocuments {
+    /// Makes the keys of these relays, has an authority list them, and reads its consensus as a
+    /// client would. `params` are the consensus' parameters.
+    ///
+    /// # Panics
+    /// There are more than [`MAX_RELAYS`].
+    pub fn new(relays: &[RelayDescription], params: &BTreeMap<String, i32>) -> NetworkDocuments {
+        assert!(relays.len() <= MAX_RELAYS, "{} relays", relays.len());
+        let keys: Vec<RelayKeys> = (0..relays.len()).map(relay_keys).collect();
+        let network = network(relays, &keys, params);
+        let papers = keys.iter().enumerate().map(|(place, keys)| Papers::new(place, keys));
+        NetworkDocuments {
+            network: Arc::new(network),
+            relays: papers.collect(),
+            descriptions: relays.to_vec(),
+        }
+    }
+
+    /// What clients know of the network.
+    pub fn network(&self) -> &Arc<Network> {
+        &self.network
+    }
+}
+
+fn relay_keys(place: usize) -> RelayKeys {
+    let mut rng = stream(0, place as u64, "relay keys");
+    RelayKeys::generate(&mut rng, START).expect("a generator of the right kind makes keys")
+}
+
+fn relay_address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(20 + (place / 250) as u8, (place % 250) as u8, 0, 1)
+}
+
+/// The address of the web server in this place.
+pub(super) fn web_address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(192, 88, (place / 250) as u8, (place % 250) as u8)
+}
+
+fn network(
+    relays: &[RelayDescription],
+    keys: &[RelayKeys],
+    params: &BTreeMap<String, i32>,
+) -> Network {
+    let mut rng = stream(0, 0, "authority keys");
+    let identity = IdentityKey::generate(&mut rng).expect("a generator of the right kind");
+    let signing = identity.certify(&mut rng, START - 100, START + 2 * VALID);
+    let signing = signing.expect("a generator of the right kind");
+    let (certs, _) = parse_certs(signing.certificate()).expect("it was just written");
+    let about = About {
+        nickname: "authority".to_owned(),
+        identity: identity.identity(),
+        // It is no relay of this network.
+        relay: [0xaa; 20],
+        address: Ipv4Addr::new(192, 88, 255, 1),
+        dir_port: 9030,
+        or_port: ORPORT,
+        contact: "simulated".to_owned(),
+    };
+    let settings = Settings {
+        interval: VALID / 3,
+        judgement: Judgement { young: true, ..Judgement::default() },
+        first: First::default(),
+        params: params.clone(),
+        measured: measured(relays, keys),
+        ..Settings::default()
+    };
+    let mut authority = Authority::new(about, settings, signing);
+    for (place, (relay, keys)) in relays.iter().zip(keys).enumerate() {
+        let text = description(place, relay).sign(keys, START).expect("its fields fit their lines");
+        authority.upload(START, &text, None).expect("the authority takes any relay");
+    }
+    let room = Room { running: relays.len(), others: relays.len() };
+    for probe in authority.probes(START, room) {
+        authority.probed(START, &probe.target, true);
+    }
+    let documents = authority.publish(START).expect("its keys hold");
+    let consensus = Unproven::parse(&documents.microdesc).expect("it was just written");
+    let consensus = consensus.prove(&[identity.identity()], &certs, START + 1);
+    let mut network = Network::new(consensus.expect("it was just signed"));
+    for (text, _) in documents.microdescs.values() {
+        let (microdescs, _) = parse_microdescs(text).expect("it was just written");
+        for (microdesc, _) in microdescs {
+            network.learn(microdesc);
+        }
+    }
+    network
+}
+
+/// Bandwidth that the authority counts, in kilobytes per second, by identity.
+fn measured(relays: &[RelayDescription], keys: &[RelayKeys]) -> BTreeMap<[u8; 20], u32> {
+    let kilobytes =
+        |relay: &RelayDescription| u32::try_from(relay.bandwidth / 1000).unwrap_or(u32::MAX).max(1);
+    keys.iter().zip(relays).map(|(keys, relay)| (keys.rsa_identity(), kilobytes(relay))).collect()
+}
+
+fn description(place: usize, relay: &RelayDescription) -> Description {
+    let rules: &[&str] = if relay.exit { &["accept *:*"] } else { &["reject *:*"] };
+    Description {
+        nickname: format!("relay{place}"),
+        address: relay_address(place),
+        orport: ORPORT,
+        dir_port: 0,
+        v6: None,
+        platform: "Anabranch in simulation".to_owned(),
+        protocols: PROTOCOLS.to_owned(),
+        bandwidth: [relay.bandwidth; 3],
+        history: BandwidthHistory::default(),
+        uptime: 30 * 24 * 3600,
+        contact: None,
+        family: Vec::new(),
+        family_keys: Vec::new(),
+        policy: ExitPolicy::parse(rules).expect("a policy of one rule"),
+        directory_cache: true,
+        bridge: None,
+    }
+}

@@ -1,0 +1,355 @@
+//! The links of a relay or a client over its host's TCP.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use anabranch_onion::channel::Start;
+use anabranch_onion::circuitmux::kist;
+use anabranch_onion::wire::crypto::Sha256;
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
+use digest::Digest;
+
+use super::documents::{ORPORT, START};
+use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
+use crate::queue::HostId;
+use crate::simulation::Io;
+use crate::stack::{ConnId, TcpEvent};
+
+/// Bytes that TCP may hold unsent where cells do not wait for room (the router's `UNSENT`).
+const UNSENT: usize = 32 << 10;
+/// Bytes fetched from a core at once.
+const BATCH: usize = 32 << 10;
+
+/// Hosts as links see them.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    /// By host number.
+    pub(super) addresses: Vec<IpAddr>,
+    /// By address.
+    pub(super) hosts: BTreeMap<IpAddr, HostId>,
+    /// SHA-256 of the TLS certificates of relays.
+    pub(super) certificates: BTreeMap<HostId, [u8; 32]>,
+}
+
+impl Hosts {
+    pub(super) fn add(&mut self, address: IpAddr, certificate: Option<[u8; 32]>) {
+        let host = HostId(self.addresses.len() as u32);
+        self.addresses.push(address);
+        self.hosts.insert(address, host);
+        self.certificates.extend(certificate.map(|certificate| (host, certificate)));
+    }
+
+    pub(super) fn address(&self, host: HostId) -> IpAddr {
+        self.addresses[host.index()]
+    }
+}
+
+/// Where a link's handshake stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The first flight of the other side is awaited.
+    Hello,
+    /// The responder awaits the other side's Finished.
+    Finished,
+    /// Cells flow.
+    Open,
+}
+
+#[derive(Debug)]
+struct Link {
+    conn: ConnId,
+    peer: HostId,
+    /// Where it leads, if we opened it.
+    target: Option<Target>,
+    stage: Stage,
+    /// The same at both ends, and at no other link.
+    session: [u8; 12],
+    reader: Reader,
+    /// The core has something to send.
+    wants: bool,
+    /// When TCP was last looked at for room, and what is left of it.
+    looked: Option<Time>,
+    room: usize,
+}
+
+/// Links by number. It stands where the router has its carriers.
+#[derive(Debug)]
+pub(super) struct Links {
+    hosts: Arc<Hosts>,
+    /// Cells wait until TCP has room for them.
+    by_room: bool,
+    links: BTreeMap<LinkId, Link>,
+    numbers: BTreeMap<ConnId, LinkId>,
+    last: u64,
+    /// When links that lacked room are looked at again.
+    due: BTreeSet<(Time, LinkId)>,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Links {
+    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool) -> Links {
+        Links {
+            hosts,
+            by_room,
+            links: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            last: 0,
+            due: BTreeSet::new(),
+            plain: Vec::new(),
+            sealed: Vec::new(),
+        }
+    }
+
+    /// Whether a connection is a link.
+    pub(super) fn has(&self, conn: ConnId) -> bool {
+        self.numbers.contains_key(&conn)
+    }
+
+    /// Links that there are.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.due.first().map(|(time, _)| *time)
+    }
+
+    /// Sends what waited for room.
+    pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
+        while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
+            self.due.remove(&(time, link));
+            self.flush(io, core, link);
+        }
+    }
+
+    /// Does what a core wants done with links.
+    pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
+        match output {
+            LinkOutput::Dial { target } => self.dial(io, core, target),
+            LinkOutput::Transmit { link } => {
+                if let Some(at) = self.links.get_mut(&link) {
+                    at.wants = true;
+                    self.flush(io, core, link);
+                }
+            }
+            LinkOutput::Close { link } => {
+                if let Some(at) = self.remove(link) {
+                    io.tcp.close(at.conn);
+                }
+            }
+            LinkOutput::Export { link, context } => {
+                let Some(at) = self.links.get(&link) else { return };
+                let secret = Sha256::new().chain_update(at.session).chain_update(context);
+                let secret = secret.finalize().into();
+                core.handle_link(io.now, LinkInput::Exported { link, secret });
+            }
+            LinkOutput::OpenBeside { link, .. } => {
+                core.handle_link(io.now, LinkInput::NoneBeside { link });
+            }
+            // Links are of TLS over TCP, in order.
+            LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
+        }
+    }
+
+    fn dial(&mut self, io: &mut Io<'_>, core: &mut dyn Core, target: Target) {
+        let address = target.addresses.first().map(|address| address.ip());
+        let Some(&peer) = address.and_then(|address| self.hosts.hosts.get(&address)) else {
+            return core.handle_link(io.now, LinkInput::Unreachable { target });
+        };
+        let conn = io.tcp.connect(io.now, peer, ORPORT);
+        let link = self.add(conn, peer, Some(target));
+        let mut session = [0; 12];
+        session[..4].copy_from_slice(&io.host.0.to_be_bytes());
+        session[4..].copy_from_slice(&link.bits().to_be_bytes());
+        if let Some(at) = self.links.get_mut(&link) {
+            at.session = session;
+        }
+    }
+
+    fn add(&mut self, conn: ConnId, peer: HostId, target: Option<Target>) -> LinkId {
+        self.last += 1;
+        let link = LinkId::new(0, self.last);
+        let at = Link {
+            conn,
+            peer,
+            target,
+            stage: Stage::Hello,
+            session: [0; 12],
+            reader: Reader::default(),
+            wants: false,
+            looked: None,
+            room: 0,
+        };
+        self.links.insert(link, at);
+        self.numbers.insert(conn, link);
+        link
+    }
+
+    fn remove(&mut self, link: LinkId) -> Option<Link> {
+        let at = self.links.remove(&link)?;
+        self.numbers.remove(&at.conn);
+        Some(at)
+    }
+
+    /// Takes an event of a connection that is a link, or that a peer opened to be one, but leaves
+    /// bytes that arrived to [`Links::receive`].
+    pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
+        match event {
+            TcpEvent::Accepted { conn, peer, .. } => {
+                self.add(conn, peer, None);
+            }
+            TcpEvent::Opened { conn } => self.greet(io, conn),
+            TcpEvent::Progress { conn } => {
+                let Some(&link) = self.numbers.get(&conn) else { return };
+                self.flush(io, core, link);
+            }
+            TcpEvent::Closed { conn, .. } => self.lose(io, core, conn),
+        }
+    }
+
+    fn greet(&mut self, io: &mut Io<'_>, conn: ConnId) {
+        let Some(at) = self.numbers.get(&conn).and_then(|link| self.links.get(link)) else {
+            return;
+        };
+        let mut hello = Vec::new();
+        records::handshake(&at.session, CLIENT_HELLO, &mut hello);
+        io.tcp.write(conn, &hello);
+    }
+
+    /// The connection of a link is over.
+    fn lose(&mut self, io: &mut Io<'_>, core: &mut dyn Core, conn: ConnId) {
+        let Some(&link) = self.numbers.get(&conn) else { return };
+        let Some(at) = self.remove(link) else { return };
+        match (at.stage, at.target) {
+            (Stage::Open, _) => core.handle_link(io.now, LinkInput::Closed { link }),
+            (_, Some(target)) => core.handle_link(io.now, LinkInput::Unreachable { target }),
+            (_, None) => {}
+        }
+    }
+
+    /// Takes up to `limit` received bytes of a link to the core, and returns how many.
+    pub(super) fn receive(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn Core,
+        (conn, limit): (ConnId, usize),
+    ) -> usize {
+        let Some(&link) = self.numbers.get(&conn) else { return 0 };
+        let Some(at) = self.links.get_mut(&link) else { return 0 };
+        let buffer = at.reader.buffer();
+        let before = buffer.len();
+        buffer.resize(before + io.tcp.readable(conn).min(limit), 0);
+        let taken = io.tcp.read(conn, &mut buffer[before..]);
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        while let Some(read) = self.links.get_mut(&link).and_then(|at| at.reader.next(&mut plain)) {
+            match read {
+                Read::Handshake(hello) => self.advance(io, core, (link, &hello)),
+                Read::Data => {
+                    core.handle_link(io.now, LinkInput::Bytes { link, bytes: &plain });
+                    plain.clear();
+                }
+            }
+        }
+        self.plain = plain;
+        if io.tcp.is_finished(conn) && io.tcp.readable(conn) == 0 {
+            self.lose(io, core, conn);
+            io.tcp.close(conn);
+        }
+        taken
+    }
+
+    /// A flight of the handshake has arrived.
+    fn advance(&mut self, io: &mut Io<'_>, core: &mut dyn Core, (link, hello): (LinkId, &[u8])) {
+        let Some(at) = self.links.get_mut(&link) else { return };
+        let mut answer = Vec::new();
+        match (at.stage, at.target.is_some()) {
+            (Stage::Hello, true) => {
+                records::handshake(&[], FINISHED, &mut answer);
+                at.stage = Stage::Open;
+            }
+            (Stage::Hello, false) => {
+                records::handshake(&[], SERVER_FLIGHT, &mut answer);
+                at.session.copy_from_slice(&hello[..12]);
+                at.stage = Stage::Finished;
+            }
+            (Stage::Finished, _) => at.stage = Stage::Open,
+            (Stage::Open, _) => return,
+        }
+        io.tcp.write(at.conn, &answer);
+        if at.stage == Stage::Open {
+            self.opened(io, core, link);
+        }
+    }
+
+    fn opened(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+        let Some(at) = self.links.get(&link) else { return };
+        let is_relay = self.hosts.certificates.contains_key(&io.host);
+        let certificate = self.hosts.certificates.get(&at.peer);
+        let unix = unix(io.now);
+        let start = Start {
+            own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
+            peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
+            ..Start::new(io.now, unix, self.hosts.address(at.peer))
+        };
+        let target = at.target.clone();
+        core.handle_link(io.now, LinkInput::Opened { link, target, start });
+    }
+
+    /// Sends cells of a link, as far as its connection has room.
+    fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+        while let Some(at) = self.links.get_mut(&link) {
+            if at.stage != Stage::Open || !at.wants {
+                return;
+            }
+            let batch = at.room(io, self.by_room).min(BATCH);
+            if batch == 0 {
+                if let Some(looked) = at.looked.filter(|_| self.by_room) {
+                    self.due.insert((looked + kist::INTERVAL, link));
+                }
+                return;
+            }
+            let (plain, sealed) = (&mut self.plain, &mut self.sealed);
+            plain.clear();
+            sealed.clear();
+            at.wants = core.transmit(io.now, link, plain, batch);
+            at.room = at.room.saturating_sub(plain.len());
+            records::seal(plain, sealed);
+            io.tcp.write(at.conn, sealed);
+            if core.wants_look(link)
+                && let Some(view) = io.tcp.view(io.now, at.conn)
+            {
+                core.handle_link(io.now, LinkInput::Seen { link, view });
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Bytes that may be sent now.
+    fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
+        // A batch may be longer by a cell.
+        let needed = records::sealed_length(BATCH + 1024);
+        if io.tcp.room(self.conn) < needed {
+            return 0;
+        }
+        let Some(view) = io.tcp.view(io.now, self.conn) else { return 0 };
+        if !by_room {
+            return UNSENT.saturating_sub(view.notsent as usize);
+        }
+        if self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
+            self.looked = Some(io.now);
+            self.room = kist::room(&view);
+        }
+        self.room
+    }
+}
+
+/// Seconds since 1970 at a time of the simulation.
+pub(super) fn unix(now: Time) -> u64 {
+    START + now.since(Time::ZERO).as_secs()
+}

@@ -1,0 +1,23 @@
+//! The onion network: the cores of relays and clients, unchanged, on simulated hosts.
+//!
+//! [`NetworkDocuments`] has the relays' keys and the consensus. [`Scenario`] describes a network,
+//! and [`OnionNetwork`] runs it: relays and clients with their circuit managers, and web servers.
+//! A driver here does what the router's does, with the simulator's TCP in place of sockets and
+//! records without cryptography in place of TLS.
+
+mod client;
+mod documents;
+mod exits;
+mod links;
+mod plan;
+mod records;
+mod relay;
+mod web;
+mod world;
+
+pub use client::{ClientHost, ClientLoad, DownloadRecord};
+pub use documents::{MAX_RELAYS, NetworkDocuments, RelayDescription, START};
+pub use plan::{NetworkPlan, PlanError, PlannedRun, quantiles};
+pub use relay::{Cpu, RelayHost};
+pub use web::WebServer;
+pub use world::{ClientHostSettings, Common, Crypto, OnionHost, OnionNetwork, Scenario};

@@ -1,0 +1,133 @@
+//! What TLS adds to a link, without its cryptography: records of the same lengths, and a handshake
+//! of one round trip (RFC 8446, sections 2 and 5).
+
+/// Bytes of a record's header.
+const HEADER: usize = 5;
+/// Bytes of a record beyond its content: the content's type and the tag of the cipher.
+const OVERHEAD: usize = 17;
+/// Maximum bytes of a record's content (RFC 8446, section 5.1).
+const MAX_CONTENT: usize = 1 << 14;
+
+/// Content type of handshake messages.
+const HANDSHAKE: u8 = 22;
+/// Content type of application data.
+const APPLICATION: u8 = 23;
+
+/// Bytes of a client's first flight: what Firefox's hello has, which links imitate.
+pub(super) const CLIENT_HELLO: usize = 512;
+/// Bytes of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
+pub(super) const SERVER_FLIGHT: usize = 1_400;
+/// Bytes of a client's Finished.
+pub(super) const FINISHED: usize = 58;
+
+/// Bytes that `content` bytes take in records.
+pub(super) fn sealed_length(content: usize) -> usize {
+    content + content.div_ceil(MAX_CONTENT) * (HEADER + OVERHEAD)
+}
+
+/// Appends `content` in records of application data.
+pub(super) fn seal(content: &[u8], out: &mut Vec<u8>) {
+    for content in content.chunks(MAX_CONTENT) {
+        header(APPLICATION, content.len() + OVERHEAD, out);
+        out.extend_from_slice(content);
+        out.resize(out.len() + OVERHEAD, 0);
+    }
+}
+
+/// Appends a handshake record of `length` bytes, which begins with `content`.
+pub(super) fn handshake(content: &[u8], length: usize, out: &mut Vec<u8>) {
+    header(HANDSHAKE, length, out);
+    out.extend_from_slice(content);
+    out.resize(out.len() + length - content.len(), 0);
+}
+
+fn header(kind: u8, length: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[kind, 3, 3]);
+    out.extend_from_slice(&(length as u16).to_be_bytes());
+}
+
+/// Records as they arrive.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    bytes: Vec<u8>,
+}
+
+/// A record, or several, that were read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A handshake record.
+    Handshake(Vec<u8>),
+    /// Application data is in the buffer.
+    Data,
+}
+
+impl Reader {
+    /// The buffer to which received bytes are appended.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Takes whole records off the front: one of the handshake, or all of application data that
+    /// follow each other, whose content is appended to `plain`.
+    pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
+        let (mut at, mut read) = (0, None);
+        while let Some((kind, content)) = record(&self.bytes[at..]) {
+            let end = at + HEADER + content.len();
+            if kind == HANDSHAKE {
+                if read.is_none() {
+                    read = Some(Read::Handshake(content.to_vec()));
+                    at = end;
+                }
+                break;
+            }
+            plain.extend_from_slice(&content[..content.len().saturating_sub(OVERHEAD)]);
+            (at, read) = (end, Some(Read::Data));
+        }
+        self.bytes.drain(..at);
+        read
+    }
+}
+
+/// The kind and content of the first record, if it is whole.
+fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+    let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+    Some((header[0], rest.get(..length)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_comes_back_from_pieces_of_any_length() {
+        let content: Vec<u8> = (0..40_000u32).map(|byte| byte as u8).collect();
+        let mut sent = Vec::new();
+        handshake(b"hello", CLIENT_HELLO, &mut sent);
+        assert_eq!(sent.len(), CLIENT_HELLO + HEADER);
+        let before = sent.len();
+        seal(&content, &mut sent);
+        assert_eq!(sent.len() - before, sealed_length(content.len()));
+        for piece in [1, 7, 1448, 100_000] {
+            let (mut reader, mut plain, mut hellos) = (Reader::default(), Vec::new(), 0);
+            for piece in sent.chunks(piece) {
+                reader.buffer().extend_from_slice(piece);
+                while let Some(read) = reader.next(&mut plain) {
+                    if let Read::Handshake(hello) = read {
+                        assert!(hello.starts_with(b"hello") && hello.len() == CLIENT_HELLO);
+                        hellos += 1;
+                    }
+                }
+            }
+            assert!(plain == content && hellos == 1, "pieces of {piece}");
+            assert!(reader.buffer().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_record_of_16_kib_has_22_bytes_more() {
+        assert_eq!(sealed_length(MAX_CONTENT), MAX_CONTENT + 22);
+        assert_eq!(sealed_length(MAX_CONTENT + 1), MAX_CONTENT + 1 + 44);
+        assert_eq!(sealed_length(0), 0);
+    }
+}

@@ -1,0 +1,174 @@
+//! Programs on hosts that speak TCP.
+
+use anabranch_multipath::Time;
+use anabranch_tcp::{Config, Segment};
+
+use crate::latency::Latencies;
+use crate::line::LineStats;
+use crate::network::{Happening, HostSettings, Network};
+use crate::queue::HostId;
+use crate::stack::{ConnId, Stack, TcpEvent};
+use crate::trace::TraceHash;
+
+/// Bytes of an IPv4 header.
+const IP_HEADER: usize = 20;
+/// Timer of a host's program. The others belong to its connections.
+const PROGRAM_TIMER: u32 = u32::MAX;
+
+/// A program on a host.
+pub trait HostProgram {
+    /// The host is there.
+    fn start(&mut self, io: &mut Io<'_>);
+
+    /// Takes an event of the host's connections. It may use all of them.
+    fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent);
+
+    /// When [`HostProgram::expire`] is to be called.
+    fn next_timeout(&self) -> Option<Time>;
+
+    /// The time of [`HostProgram::next_timeout`] has come.
+    fn expire(&mut self, io: &mut Io<'_>);
+}
+
+/// What a program uses.
+#[derive(Debug)]
+pub struct Io<'a> {
+    /// The time.
+    pub now: Time,
+    /// The host of the program.
+    pub host: HostId,
+    /// The host's connections.
+    pub tcp: &'a mut Stack,
+}
+
+/// Hosts with a program each, in virtual time. A run is a function of the hosts, their programs,
+/// the latencies and the seed.
+#[derive(Debug)]
+pub struct Simulation<P> {
+    network: Network<Segment>,
+    seed: u64,
+    hosts: Vec<Host<P>>,
+}
+
+#[derive(Debug)]
+struct Host<P> {
+    tcp: Stack,
+    program: P,
+    /// The timer of the program that is set.
+    armed: Option<Time>,
+}
+
+impl<P: HostProgram> Simulation<P> {
+    /// A simulation without hosts.
+    pub fn new(latencies: Latencies, seed: u64) -> Simulation<P> {
+        Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
+    }
+
+    /// Adds a host.
+    ///
+    /// # Panics
+    /// The latencies have no such place.
+    pub fn add_host(&mut self, settings: HostSettings, tcp: Config, program: P) -> HostId {
+        let host = self.network.add_host(settings);
+        let tcp = Stack::new(tcp, self.seed, host.0.into());
+        self.hosts.push(Host { tcp, program, armed: None });
+        self.act(host, P::start);
+        host
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.network.now()
+    }
+
+    /// The hash of all events so far.
+    pub fn trace(&self) -> TraceHash {
+        self.network.trace()
+    }
+
+    /// The program of a host.
+    pub fn program(&self, host: HostId) -> &P {
+        &self.hosts[host.index()].program
+    }
+
+    /// The connections of a host.
+    pub fn tcp(&self, host: HostId) -> &Stack {
+        &self.hosts[host.index()].tcp
+    }
+
+    /// The programs, in the order of their hosts.
+    pub fn programs(&self) -> impl Iterator<Item = &P> {
+        self.hosts.iter().map(|host| &host.program)
+    }
+
+    /// What a host's line carried and dropped: from the host, to the host.
+    pub fn stats(&self, host: HostId) -> [LineStats; 2] {
+        self.network.stats(host)
+    }
+
+    /// Does something with a program and its host's connections.
+    pub fn act<T>(&mut self, host: HostId, act: impl FnOnce(&mut P, &mut Io<'_>) -> T) -> T {
+        let done = self.with(host, act);
+        self.settle(host);
+        done
+    }
+
+    /// Runs until `until`.
+    pub fn run_until(&mut self, until: Time) {
+        while let Some((host, happening)) = self.network.next(until) {
+            let now = self.network.now();
+            let at = &mut self.hosts[host.index()];
+            match happening {
+                Happening::Arrival { from, packet } => at.tcp.handle(now, from, packet),
+                Happening::Timer { timer: PROGRAM_TIMER } => self.expire(host),
+                Happening::Timer { timer } => at.tcp.expire(now, ConnId(timer)),
+            }
+            self.settle(host);
+        }
+    }
+
+    fn with<T>(&mut self, host: HostId, act: impl FnOnce(&mut P, &mut Io<'_>) -> T) -> T {
+        let at = &mut self.hosts[host.index()];
+        act(&mut at.program, &mut Io { now: self.network.now(), host, tcp: &mut at.tcp })
+    }
+
+    fn expire(&mut self, host: HostId) {
+        let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
+        if at.armed.is_none_or(|armed| armed > now) {
+            // An earlier timer has taken its place.
+            return;
+        }
+        at.armed = None;
+        if at.program.next_timeout().is_some_and(|due| due <= now) {
+            self.with(host, |program, io| program.expire(io));
+        }
+    }
+
+    /// Passes events to a host's program and segments to the network until there are none.
+    fn settle(&mut self, host: HostId) {
+        let now = self.network.now();
+        loop {
+            while let Some(event) = self.hosts[host.index()].tcp.poll_event() {
+                self.with(host, |program, io| program.handle(io, event));
+            }
+            let at = &mut self.hosts[host.index()];
+            let Some((to, segment)) = at.tcp.poll_transmit(now) else { break };
+            let bytes = segment.wire_length() + IP_HEADER;
+            let bytes = u16::try_from(bytes).expect("the MSS is 16 bits, headers included");
+            self.network.send(host, to, bytes, segment);
+        }
+        self.arm(host);
+    }
+
+    fn arm(&mut self, host: HostId) {
+        let at = &mut self.hosts[host.index()];
+        while let Some((time, ConnId(timer))) = at.tcp.poll_timer() {
+            self.network.set_timer(host, time, timer);
+        }
+        let Some(due) = at.program.next_timeout() else { return };
+        if at.armed.is_none_or(|armed| due < armed) {
+            at.armed = Some(due);
+            self.network.set_timer(host, due, PROGRAM_TIMER);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The TCP connections of a host.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use anabranch_multipath::seed::{self, Stream};
+use anabranch_multipath::{LinkView, Time};
+use anabranch_tcp::{Config, Connection, Ending, Flags, Ports, Segment, Seq, Stats};
+use rand::Rng;
+
+use crate::queue::HostId;
+
+/// First port of connections that a host opens (RFC 6335, section 6).
+const FIRST_DYNAMIC_PORT: u16 = 49_152;
+
+/// Number of a connection at its host, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u32);
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpEvent {
+    /// A peer has opened a connection.
+    Accepted {
+        /// The connection.
+        conn: ConnId,
+        /// The peer.
+        peer: HostId,
+        /// The port to which it was opened.
+        port: u16,
+    },
+    /// A connection of [`Stack::connect`] is open.
+    Opened {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// A segment of the peer was processed: there may be bytes to read, room to write, or the end
+    /// of the peer's stream.
+    Progress {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The connection is over.
+    Closed {
+        /// The connection.
+        conn: ConnId,
+        /// Why.
+        ending: Ending,
+    },
+}
+
+/// The connections of a host, by four-tuple, and the ports on which it listens.
+#[derive(Debug)]
+pub struct Stack {
+    config: Config,
+    sockets: Vec<Option<Box<Socket>>>,
+    table: BTreeMap<FourTuple, ConnId>,
+    listening: BTreeSet<u16>,
+    next_port: u16,
+    events: VecDeque<TcpEvent>,
+    /// Resets to hosts that have no connection here.
+    resets: VecDeque<(HostId, Segment)>,
+    /// Connections that may have something to send.
+    dirty: VecDeque<ConnId>,
+    /// Timers to be set.
+    timers: Vec<(Time, ConnId)>,
+    sequence_numbers: Stream,
+}
+
+/// A connection as the host sees it: its own address is not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FourTuple {
+    peer: HostId,
+    ports: (u16, u16),
+}
+
+impl FourTuple {
+    fn new(peer: HostId, local: u16, remote: u16) -> FourTuple {
+        FourTuple { peer, ports: (local, remote) }
+    }
+}
+
+#[derive(Debug)]
+struct Socket {
+    tcp: Connection,
+    peer: HostId,
+    accepted: bool,
+    /// [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] was reported.
+    reported: bool,
+    is_dirty: bool,
+    /// The timer that is set. A later timeout leaves it as it is.
+    armed: Option<Time>,
+}
+
+impl Stack {
+    /// A host without connections; `entity` is its number in the run `seed`.
+    pub fn new(config: Config, seed: u64, entity: u64) -> Stack {
+        Stack {
+            config,
+            sockets: Vec::new(),
+            table: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            next_port: FIRST_DYNAMIC_PORT,
+            events: VecDeque::new(),
+            resets: VecDeque::new(),
+            dirty: VecDeque::new(),
+            timers: Vec::new(),
+            sequence_numbers: seed::stream(seed, entity, "tcp sequence numbers"),
+        }
+    }
+
+    /// Accepts connections to `port`.
+    pub fn listen(&mut self, port: u16) {
+        self.listening.insert(port);
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Panics
+    /// All 16,384 dynamic ports to that port of the peer are in use.
+    pub fn connect(&mut self, now: Time, peer: HostId, port: u16) -> ConnId {
+        let local = self.free_port(peer, port);
+        let ports = Ports { local, remote: port };
+        let iss = Seq(self.sequence_numbers.next_u32());
+        let tcp = Connection::connect(now, &self.config, ports, iss);
+        self.add(tcp, peer, false)
+    }
+
+    fn free_port(&mut self, peer: HostId, remote: u16) -> u16 {
+        for _ in FIRST_DYNAMIC_PORT..=u16::MAX {
+            let local = self.next_port;
+            self.next_port = local.checked_add(1).unwrap_or(FIRST_DYNAMIC_PORT);
+            if !self.table.contains_key(&FourTuple::new(peer, local, remote)) {
+                return local;
+            }
+        }
+        panic!("no port is left for a connection to host {}", peer.0);
+    }
+
+    fn add(&mut self, tcp: Connection, peer: HostId, accepted: bool) -> ConnId {
+        let conn = ConnId(self.sockets.len() as u32);
+        let Ports { local, remote } = tcp.ports();
+        self.table.insert(FourTuple::new(peer, local, remote), conn);
+        let socket = Socket { tcp, peer, accepted, reported: false, is_dirty: false, armed: None };
+        self.sockets.push(Some(Box::new(socket)));
+        self.mark(conn);
+        conn
+    }
+
+    fn socket(&mut self, conn: ConnId) -> Option<&mut Socket> {
+        self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
+    }
+
+    /// A connection that may have something to send now.
+    fn mark(&mut self, conn: ConnId) {
+        if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
+            socket.is_dirty = true;
+            self.dirty.push_back(conn);
+        }
+    }
+
+    /// Does something with the connection of a socket, which may then have something to send.
+    fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
+        let Some(socket) = self.socket(conn) else { return T::default() };
+        let done = act(&mut socket.tcp);
+        self.mark(conn);
+        done
+    }
+
+    /// Appends bytes to the stream of a connection, and returns how many it took: 0 if it is over.
+    pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        self.with(conn, |tcp| tcp.write(bytes))
+    }
+
+    /// Appends all received bytes of a connection to `into`.
+    pub fn read_all(&mut self, conn: ConnId, into: &mut Vec<u8>) {
+        self.with(conn, |tcp| tcp.read_all(into));
+    }
+
+    /// Moves received bytes of a connection into `into`, and returns how many.
+    pub fn read(&mut self, conn: ConnId, into: &mut [u8]) -> usize {
+        self.with(conn, |tcp| tcp.read(into))
+    }
+
+    /// Closes our side of a connection.
+    pub fn close(&mut self, conn: ConnId) {
+        self.with(conn, Connection::close);
+    }
+
+    /// Ends a connection by a reset.
+    pub fn abort(&mut self, conn: ConnId) {
+        self.with(conn, Connection::abort);
+    }
+
+    fn peek(&self, conn: ConnId) -> Option<&Connection> {
+        Some(&self.sockets.get(conn.0 as usize)?.as_ref()?.tcp)
+    }
+
+    /// Bytes that wait to be read from a connection.
+    pub fn readable(&self, conn: ConnId) -> usize {
+        self.peek(conn).map_or(0, Connection::readable)
+    }
+
+    /// Bytes that [`Stack::write`] takes now.
+    pub fn room(&self, conn: ConnId) -> usize {
+        self.peek(conn).map_or(0, Connection::room)
+    }
+
+    /// Whether the peer has closed its side of a connection, and all its bytes were received.
+    pub fn is_finished(&self, conn: ConnId) -> bool {
+        self.peek(conn).is_none_or(Connection::is_finished)
+    }
+
+    /// A connection as `TCP_INFO` would show it.
+    pub fn view(&self, now: Time, conn: ConnId) -> Option<LinkView> {
+        Some(self.peek(conn)?.view(now))
+    }
+
+    /// Counters of a connection that is not over.
+    pub fn stats(&self, conn: ConnId) -> Option<Stats> {
+        Some(self.peek(conn)?.stats())
+    }
+
+    /// Connections that are not over.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Takes a segment of another host.
+    pub fn handle(&mut self, now: Time, peer: HostId, segment: Segment) {
+        let tuple = FourTuple::new(peer, segment.destination, segment.source);
+        let Some(&conn) = self.table.get(&tuple) else {
+            return self.handle_stranger(now, peer, &segment);
+        };
+        self.with(conn, |tcp| tcp.handle(now, segment));
+        self.report(conn);
+    }
+
+    /// A segment for which there is no connection: a SYN may open one, others are refused.
+    fn handle_stranger(&mut self, now: Time, peer: HostId, segment: &Segment) {
+        let listens = self.listening.contains(&segment.destination);
+        if listens && segment.flags.has(Flags::SYN) {
+            let iss = Seq(self.sequence_numbers.next_u32());
+            if let Some(tcp) = Connection::accept(now, &self.config, iss, segment) {
+                self.add(tcp, peer, true);
+                return;
+            }
+        }
+        self.resets.extend(segment.reset().map(|reset| (peer, reset)));
+    }
+
+    /// Reports what a segment has changed.
+    fn report(&mut self, conn: ConnId) {
+        let Some(socket) = self.socket(conn) else { return };
+        if !socket.reported && socket.tcp.is_open() {
+            socket.reported = true;
+            let (peer, port) = (socket.peer, socket.tcp.ports().local);
+            let event = match socket.accepted {
+                true => TcpEvent::Accepted { conn, peer, port },
+                false => TcpEvent::Opened { conn },
+            };
+            self.events.push_back(event);
+        } else if socket.reported {
+            self.events.push_back(TcpEvent::Progress { conn });
+        }
+    }
+
+    /// Forgets a connection that is over.
+    fn reap(&mut self, conn: ConnId) {
+        let Some(socket) = self.socket(conn) else { return };
+        let Some(ending) = socket.tcp.ending() else { return };
+        let Ports { local, remote } = socket.tcp.ports();
+        let tuple = FourTuple::new(socket.peer, local, remote);
+        self.table.remove(&tuple);
+        self.sockets[conn.0 as usize] = None;
+        self.events.push_back(TcpEvent::Closed { conn, ending });
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<TcpEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next segment to send, and the host to which it goes. Call it until it returns `None`.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<(HostId, Segment)> {
+        if let Some(reset) = self.resets.pop_front() {
+            return Some(reset);
+        }
+        while let Some(&conn) = self.dirty.front() {
+            if let Some(socket) = self.socket(conn) {
+                let peer = socket.peer;
+                if let Some(segment) = socket.tcp.poll(now) {
+                    return Some((peer, segment));
+                }
+                socket.is_dirty = false;
+                self.arm(conn);
+                self.reap(conn);
+            }
+            self.dirty.pop_front();
+        }
+        None
+    }
+
+    fn arm(&mut self, conn: ConnId) {
+        let Some(socket) = self.socket(conn) else { return };
+        let Some(due) = socket.tcp.next_timeout() else { return };
+        if socket.armed.is_none_or(|armed| due < armed) {
+            socket.armed = Some(due);
+            self.timers.push((due, conn));
+        }
+    }
+
+    /// The next timer to set. [`Stack::expire`] is to be called at that time.
+    pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
+        self.timers.pop()
+    }
+
+    /// A timer of [`Stack::poll_timer`] has expired.
+    pub fn expire(&mut self, now: Time, conn: ConnId) {
+        let Some(socket) = self.socket(conn) else { return };
+        // An earlier timer has taken its place.
+        if socket.armed.is_some_and(|armed| armed <= now) {
+            socket.armed = None;
+            self.mark(conn);
+        }
+    }
+}

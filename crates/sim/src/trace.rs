@@ -1,0 +1,86 @@
+//! A hash of everything that happens.
+
+use anabranch_multipath::Time;
+
+use crate::queue::HostId;
+
+/// Hash of a run's events: time, kind, hosts and lengths, but no payload, so that runs with and
+/// without relay cryptography can have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceHash {
+    hash: u64,
+    events: u64,
+}
+
+/// Kind of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A packet arrived at its host.
+    Arrival = 1,
+    /// A packet found no room in a queue.
+    QueueFull = 2,
+    /// A packet was lost.
+    Lost = 3,
+    /// A timer of a host expired.
+    Timer = 4,
+}
+
+impl Default for TraceHash {
+    fn default() -> TraceHash {
+        // FNV's offset basis.
+        TraceHash { hash: 0xcbf2_9ce4_8422_2325, events: 0 }
+    }
+}
+
+impl TraceHash {
+    /// Adds an event: where and when, and two facts about it.
+    pub fn note(&mut self, time: Time, kind: Kind, host: HostId, facts: [u64; 2]) {
+        let [first, second] = facts;
+        for word in [time.nanos(), u64::from(host.0) << 8 | kind as u64, first, second] {
+            // The multiplier of MMIX; the shift brings high bits back down.
+            self.hash = (self.hash ^ word).wrapping_mul(0x5851_f42d_4c95_7f2d);
+            self.hash ^= self.hash >> 32;
+        }
+        self.events += 1;
+    }
+
+    /// The hash.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Events that were added.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(events: &[(u64, Kind, u32, [u64; 2])]) -> u64 {
+        let mut trace = TraceHash::default();
+        for &(time, kind, host, facts) in events {
+            trace.note(Time::from_nanos(time), kind, HostId(host), facts);
+        }
+        trace.hash()
+    }
+
+    #[test]
+    fn each_fact_and_the_order_of_events_change_the_hash() {
+        let (first, second) = ((1, Kind::Arrival, 3, [4, 5]), (2, Kind::Timer, 3, [0, 0]));
+        let base = hash(&[first, second]);
+        assert_eq!(base, hash(&[first, second]));
+        let others = [
+            hash(&[second, first]),
+            hash(&[first]),
+            hash(&[(9, Kind::Arrival, 3, [4, 5]), second]),
+            hash(&[(1, Kind::Lost, 3, [4, 5]), second]),
+            hash(&[(1, Kind::Arrival, 9, [4, 5]), second]),
+            hash(&[(1, Kind::Arrival, 3, [9, 5]), second]),
+            hash(&[(1, Kind::Arrival, 3, [4, 9]), second]),
+        ];
+        assert!(others.iter().all(|other| *other != base), "{others:x?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Small onion networks in virtual time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_sim::onion::{
+    ClientHostSettings, ClientLoad, Common, Cpu, Crypto, NetworkDocuments, OnionNetwork,
+    RelayDescription, Scenario,
+};
+use anabranch_sim::{HostSettings, Latencies, LineSettings};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn host(megabits: u64) -> HostSettings {
+    let rate = NonZeroU64::new(megabits * 1_000_000).unwrap();
+    HostSettings::symmetric(LineSettings::with_queue(rate, 50 * MS))
+}
+
+/// Six relays, of which two are exits.
+fn documents() -> NetworkDocuments {
+    static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
+    let describe = |place| RelayDescription { exit: place >= 4, bandwidth: 10_000_000 };
+    let relays: Vec<RelayDescription> = (0..6).map(describe).collect();
+    MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
+}
+
+fn scenario(common: Common, loads: &[ClientLoad]) -> Scenario {
+    let client = |load: &ClientLoad| ClientHostSettings { host: host(50), load: *load };
+    Scenario {
+        common,
+        documents: documents(),
+        relays: vec![host(80); 6],
+        servers: vec![host(1000)],
+        clients: loads.iter().map(client).collect(),
+        latencies: Latencies::uniform(20 * MS),
+    }
+}
+
+fn run(scenario: &Scenario, seconds: u64) -> OnionNetwork {
+    let mut network = OnionNetwork::new(scenario);
+    network.run_until(Time::from_secs(seconds));
+    network
+}
+
+fn one() -> ClientLoad {
+    ClientLoad { pause: Duration::from_secs(5), ..ClientLoad::web() }
+}
+
+#[test]
+fn a_client_downloads_a_page_through_three_relays() {
+    let network = run(&scenario(Common::default(), &[one()]), 30);
+    let downloads: Vec<_> = network.downloads().collect();
+    assert!(downloads.len() > 3, "{downloads:?}");
+    for download in downloads {
+        assert!(download.complete && download.received == 320 << 10, "{download:?}");
+        // Four hops of 20 ms there and back for BEGIN, and again for the request.
+        let ttfb = download.ttfb().unwrap();
+        assert!(ttfb >= 16 * 20 * MS, "{ttfb:?}");
+        assert!(download.ttlb().unwrap() < Duration::from_secs(5), "{download:?}");
+    }
+    assert_eq!(network.relays().map(|relay| relay.violations()).sum::<u64>(), 0);
+    let relayed: Vec<u64> = network.relays().map(|relay| relay.stats().relayed).collect();
+    assert!(relayed.iter().filter(|&&cells| cells > 1_000).count() >= 2, "{relayed:?}");
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let hash = |seed| {
+        let common = Common { seed, ..Common::default() };
+        let network = run(&scenario(common, &[one(), ClientLoad::bulk()]), 12);
+        assert!(network.downloads().count() > 2);
+        network.trace()
+    };
+    assert_eq!(hash(1), hash(1));
+    assert_ne!(hash(1), hash(2));
+}
+
+#[test]
+fn elided_cryptography_changes_no_event() {
+    for (seed, legs) in [(1, 1), (2, 1), (3, 2)] {
+        let run_with = |crypto| {
+            let common = Common { seed, legs, crypto, ..Common::default() };
+            let network = run(&scenario(common, &[one(), ClientLoad::bulk()]), 12);
+            let downloads: Vec<_> = network.downloads().copied().collect();
+            (downloads, network.trace())
+        };
+        let (full, trace) = run_with(Crypto::Full);
+        assert!(full.len() > 2 && full.iter().all(|download| download.complete), "{full:?}");
+        assert_eq!((full, trace), run_with(Crypto::Elided), "seed {seed}, {legs} legs");
+    }
+}
+
+#[test]
+fn relays_without_time_to_spare_are_slower() {
+    let time = |cpu| {
+        let common = Common { cpu, ..Common::default() };
+        let network = run(&scenario(common, &[ClientLoad::bulk()]), 30);
+        let (count, busy) =
+            (network.downloads().count(), network.relays().map(|relay| relay.busy()));
+        (count, busy.sum::<Duration>())
+    };
+    let (infinite, none) = time(None);
+    let (quick, some) = time(Some(Cpu::default()));
+    let slow = Cpu { cell: Duration::from_micros(500), ..Cpu::default() };
+    let (slow, _) = time(Some(slow));
+    assert_eq!(none, Duration::ZERO);
+    assert!(some > Duration::from_millis(1), "{some:?}");
+    assert!(infinite >= quick && quick > 2 * slow && slow > 0, "{infinite} {quick} {slow}");
+}
