@@ -66,8 +66,10 @@ pub struct LegView {
     pub current: bool,
     /// Units that a change to this path from another costs.
     pub turn: u64,
-    /// Units per second that the path passes on; 0 where that is not known.
+    /// Units per second that the path passes on, at least; 0 where that is not known.
     pub capacity: u64,
+    /// The same once it is known that the path passes on no more; 0 before.
+    pub limit: u64,
     /// The first hop's link, where the system tells of it.
     pub link: Option<LinkView>,
 }
@@ -142,6 +144,7 @@ impl LegView {
         current: false,
         turn: 0,
         capacity: 0,
+        limit: 0,
         link: None,
     };
 }

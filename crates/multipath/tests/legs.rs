@@ -63,6 +63,7 @@ impl Leg {
             current,
             turn: 0,
             capacity: 0,
+            limit: 0,
             link: None,
         };
         PathView::leg(Some(self.rtt), self.size.saturating_sub(self.inflight), leg)

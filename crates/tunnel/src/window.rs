@@ -339,6 +339,7 @@ impl Window {
             current,
             turn: 0,
             capacity: self.capacity.rate().map_or(0, |rate| (rate / unit) as u64),
+            limit: self.capacity.limit().map_or(0, |rate| (rate / unit) as u64),
             link: None,
         };
         PathView::leg(Some(rtt), self.room(now), leg)

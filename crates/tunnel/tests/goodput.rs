@@ -93,8 +93,12 @@ fn split(seed: u64, delays: [u64; 3], every: &str) -> f64 {
 
 /// The same by a schedule that looks at windows.
 fn summed(seed: u64, links: &[LinkSettings], schedule: &str) -> f64 {
-    let rate = transfer(World::scheduled(seed, links, schedule, "1p"));
-    println!("  {schedule}, seed {seed}: {rate:.1} Mbit/s");
+    scheduled(seed, links, schedule, "1p")
+}
+
+fn scheduled(seed: u64, links: &[LinkSettings], schedule: &str, every: &str) -> f64 {
+    let rate = transfer(World::scheduled(seed, links, schedule, every));
+    println!("  {schedule} {every}, seed {seed}: {rate:.1} Mbit/s");
     rate
 }
 
@@ -182,18 +186,31 @@ const UNLIKE: [([u64; 3], [u64; 3]); 4] = [
     ([30, 30, 30], [20, 35, 60]),
 ];
 
+fn unlike(rates: [u64; 3], delays: [u64; 3]) -> Vec<LinkSettings> {
+    let link = |(mbits, delay)| LinkSettings {
+        delay: Duration::from_millis(delay),
+        queue: 100_000,
+        ..LinkSettings::with_rate(mbits * 1_000_000)
+    };
+    rates.into_iter().zip(delays).map(link).collect()
+}
+
+#[test]
+fn chances_by_capacity_are_as_fast_as_the_fastest_path_alone() {
+    let links = unlike(UNLIKE[0].0, UNLIKE[0].1);
+    let best = links.iter().map(alone).fold(0.0, f64::max);
+    for seed in 1..4 {
+        let share = scheduled(seed, &links, "by-capacity", "~4p") / best;
+        let equal = scheduled(seed, &links, "uniform", "~10p") / best;
+        println!("{share:.2} of {best:.1} Mbit/s; uniform {equal:.2}");
+        assert!(share >= 0.95 && equal < 0.6, "seed {seed}: {share:.2}, uniform {equal:.2}");
+    }
+}
+
 #[test]
 fn eta_adds_up_paths_that_differ_in_rate_and_delay() {
     for (rates, delays) in UNLIKE {
-        let links: Vec<LinkSettings> = rates
-            .iter()
-            .zip(delays)
-            .map(|(mbits, delay)| LinkSettings {
-                delay: Duration::from_millis(delay),
-                queue: 100_000,
-                ..LinkSettings::with_rate(mbits * 1_000_000)
-            })
-            .collect();
+        let links = unlike(rates, delays);
         let alone: f64 = links.iter().map(alone).sum();
         let share = summed(1, &links, "eta") / alone;
         println!("{rates:?} Mbit/s, {delays:?} ms: {share:.2} of {alone:.1} Mbit/s");

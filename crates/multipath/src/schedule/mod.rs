@@ -12,6 +12,7 @@
 //! (mTor) is to name, in turn, a leg with room.
 
 mod batched;
+mod by_capacity;
 mod conflux_2013;
 mod cwndrtt;
 mod eta;
@@ -119,6 +120,7 @@ pub const FAMILIES: &[Family] = &[
     pull::FAMILY,
     mix::FAMILY,
     eta::FAMILY,
+    by_capacity::FAMILY,
 ];
 
 /// The families for paths without windows: interfaces, ports, proxies, recorded traces.

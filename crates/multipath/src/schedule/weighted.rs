@@ -84,6 +84,12 @@ impl Weighted {
         )
     }
 
+    /// Goes on with other weights: finite, none negative, not all 0.
+    pub(super) fn set(&mut self, weights: Vec<f64>) {
+        self.chances = Chances::new(weights.iter().copied());
+        self.weights = weights;
+    }
+
     /// The chances, one for each path.
     pub fn weights(&self) -> &[f64] {
         &self.weights
