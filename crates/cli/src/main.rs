@@ -10,6 +10,7 @@ mod exec;
 mod experiment;
 mod failure;
 mod generate;
+mod help;
 mod key;
 mod merge;
 mod mosh;
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
 
 /// Reads the command line.
 fn parse() -> Result<Cli, Failure> {
-    let matches = plain::values(Cli::command()).try_get_matches()?;
+    let matches = help::sentences(plain::values(Cli::command())).try_get_matches()?;
     Ok(Cli::from_arg_matches(&matches)?)
 }
 
@@ -103,6 +104,6 @@ fn run(cli: Cli) -> Result<(), Failure> {
         #[cfg(feature = "onion")]
         Command::Anonymity(args) => args.run(),
         Command::Report(args) => args.run(),
-        Command::Generate(args) => args.run(Cli::command()),
+        Command::Generate(args) => args.run(help::sentences(Cli::command())),
     }
 }

@@ -29,15 +29,15 @@ const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "fi
 
 /// The keys of a splitter's `[[path]]` table.
 const PATH_KEYS: [(&str, &str); 9] = [
-    ("name", "the path's name"),
-    ("interface", "a network interface, like if:DEVICE"),
-    ("wg", "the wg-quick file of a tunnel that is up, like wg:FILE"),
-    ("address", "a source address, like addr:ADDRESS"),
-    ("ports", "the number of source ports to rotate over, like ports:N"),
-    ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP"),
-    ("user", "the user name at that proxy"),
-    ("password", "the password of that user"),
-    ("password-file", "a file whose first line is the password"),
+    ("name", "Name of the path."),
+    ("interface", "Network interface, like if:DEVICE."),
+    ("wg", "File of a WireGuard tunnel that wg-quick has started, like wg:FILE."),
+    ("address", "Source address, like addr:ADDRESS."),
+    ("ports", "Number of source ports that are used in turn, like ports:N."),
+    ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP."),
+    ("user", "User name at this proxy."),
+    ("password", "Password of this user."),
+    ("password-file", "File whose first line is the password."),
 ];
 
 /// The name of a command's page.

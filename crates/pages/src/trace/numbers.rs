@@ -15,8 +15,10 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
         figure.shares {
             figcaption {
                 h3 { "Shares" }
-                p { "How much each observer saw: the whole bar is all " (part.units.plural()) " \
-                     in that direction." }
+                p {
+                    "How much each observer saw: the whole bar is all " (part.units.plural())
+                    " in that direction."
+                }
             }
             div.ways { @for way in Direction::BOTH { (bar(part, way)) } }
         }

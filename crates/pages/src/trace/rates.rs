@@ -18,8 +18,10 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
             figcaption {
                 h3 { "Rate over time" }
                 @if let Some(text) = in_clear(part.facts) {
-                    p { strong { "Not hidden:" } " " (text) " So every observer learns the shape \
-                                                             of the grey area, in packets." }
+                    p {
+                        strong { "Not hidden:" } " " (text)
+                        " So every observer learns the shape of the grey area, in packets."
+                    }
                 }
                 p {
                     "The grey area is all traffic in that direction. Below it, on the same \

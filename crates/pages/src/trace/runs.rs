@@ -36,8 +36,9 @@ pub(super) fn closely(part: &Part<'_>) -> Markup {
                 p {
                     @if all { "The whole session, run by run. " }
                     @else { "The first " (span(lasts)) ", run by run. " }
-                    "A block begins with the first " (part.units.one()) " of a run and ends with its last. Where a \
-                     row is empty, the observer of that path saw nothing of this session."
+                    "A block begins with the first " (part.units.one())
+                    " of a run and ends with its last. Where a row is empty, the observer of that \
+                     path saw nothing of this session."
                 }
             }
             div.ways { @for way in Direction::BOTH { (close_direction(part, way, lasts)) } }

@@ -192,8 +192,9 @@ fn shown(subject: &Subject<'_>) -> Markup {
     html! {
         @if shown < all {
             p.muted {
-                "Below, the " (shown) " busiest of " (grouped(all as u64)) " sessions are shown one by one; the others \
-                 are counted under “All sessions together”."
+                "Below, the " (shown) " busiest of " (grouped(all as u64))
+                " sessions are shown one by one; the others are counted under “All sessions \
+                 together”."
             }
         }
     }
@@ -247,23 +248,24 @@ fn nobody(part: &Part<'_>) -> Markup {
                         saw.",
             (1, ..) => "There was one path only: its observer saw everything.",
             (_, true, true) => {
-                strong { "Hardly split:" } " one path carried " (percent(down)) " of what the \
-                     server sent, and one path "
+                strong { "Hardly split:" } " one path carried " (percent(down))
+                " of what the server sent, and one path "
                 (percent(up)) " of what the client sent."
             }
             (_, true, false) => {
-                strong { "The downlink was hardly split:" } " one path carried " (percent(down)) " \
-                     of it. The server answered on that path, whatever path the client used. The \
-                     most that one observer saw of the uplink is "
+                strong { "The downlink was hardly split:" } " one path carried " (percent(down))
+                " of it. The server answered on that path, whatever path the client used. The most \
+                 that one observer saw of the uplink is "
                 b { (percent(up)) } "."
             }
             (_, false, true) => {
-                strong { "The uplink was hardly split:" } " one path carried " (percent(up)) " \
-                     of it. The most that one observer saw of the downlink is " b { (percent(down)) } "."
+                strong { "The uplink was hardly split:" } " one path carried " (percent(up))
+                " of it. The most that one observer saw of the downlink is "
+                b { (percent(down)) } "."
             }
             _ => {
-                "Nobody on a single path saw more than " b { (percent(down)) } " of what the \
-                     server sent, or more than "
+                "Nobody on a single path saw more than " b { (percent(down)) }
+                " of what the server sent, or more than "
                 b { (percent(up)) } " of what the client sent; no single observer saw the whole."
             }
         }
@@ -282,13 +284,13 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
             h2 id="limits" { "What this page does not show" }
             ul {
                 li {
-                    strong { "Packet numbers that are not encrypted." } " Each packet of \
-                         WireGuard (its counter) and of Mosh (its nonce) has a number that \
-                         counts the packets of all paths. From gaps in the numbers, the observer \
-                         of one path learns how many packets all paths carried in each \
-                         direction, and when. The shares above do not show this. QUIC encrypts \
-                         its numbers (RFC 9001, 5.4), and a far end in front of the server hides \
-                         the numbers of all protocols (anabranch merge)."
+                    strong { "Packet numbers that are not encrypted." }
+                    " Each packet of WireGuard (its counter) and of Mosh (its nonce) has a number \
+                     that counts the packets of all paths. From gaps in the numbers, the observer \
+                     of one path learns how many packets all paths carried in each direction, and \
+                     when. The shares above do not show this. QUIC encrypts its numbers (RFC 9001, \
+                     5.4), and a far end in front of the server hides the numbers of all protocols \
+                     (anabranch merge)."
                 }
                 li {
                     "How much can be guessed from what an observer saw. A part of a session may \

@@ -66,8 +66,9 @@ fn year(table: &YearTable) -> Markup {
                 (table.listing.name) ", " (table.listing.entries)
                 " possible entries. The adversary has random relays with a tenth of the weight of \
                  entries. Lines are means over "
-                (table.draws) " draws of the adversary, bands contain nine tenths of the draws. \
-                               COMB: 60 % of clients have one entry, 20 % two, 20 % three."
+                (table.draws)
+                " draws of the adversary, bands contain nine tenths of the draws. COMB: 60 % of \
+                 clients have one entry, 20 % two, 20 % three."
             }
             ul.legend {
                 @for (row, place) in table.rows.iter().zip(0i16..) {
@@ -251,11 +252,10 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "Clients choose guards and paths with this program's own code. A client whose \
                  circuits have m legs uses the first m primary guards, or more if the consensus \
                  says so ("
-                code { "guard-n-primary-guards-to-use" } ": 2 since 2022). Such consensuses also \
-                                                          have rows for one guard in use, as in \
-                                                          the paper. All clients start on the same \
-                                                          day and build circuits all the time; no \
-                                                          guard is ever unreachable."
+                code { "guard-n-primary-guards-to-use" }
+                ": 2 since 2022). Such consensuses also have rows for one guard in use, as in the \
+                 paper. All clients start on the same day and build circuits all the time; no \
+                 guard is ever unreachable."
             }
             p {
                 "Exit policies and families are used if the consensus file has them. Otherwise \

@@ -114,21 +114,20 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  relays and one exit, with one thread each, all Anabranch or all C tor. All \
                  clients use the measured design. Clients that load the network fetch a page, \
                  pause (exponentially, " (subject.header["pauses"][0]) " s on average on loopback, "
-                (subject.header["pauses"][1]) " s with lines), and repeat. Times start at a \
-                                               program's SOCKS request; with optimistic data the \
-                                               HTTP request leaves together with the SOCKS \
-                                               request. Every byte is compared with what the \
-                                               server sends. The paper may have measured first \
-                                               bytes on new circuits; here the circuits are in use."
+                (subject.header["pauses"][1])
+                " s with lines), and repeat. Times start at a program's SOCKS request; with \
+                 optimistic data the HTTP request leaves together with the SOCKS request. Every \
+                 byte is compared with what the server sends. The paper may have measured first \
+                 bytes on new circuits; here the circuits are in use."
             }
             p {
-                "With Conflux the exit chooses the circuit of each cell (" code { "lowrtt" } "); \
-                    Conflux 2013 and mTor choose as published, or round robin. CPU in ms per MB is \
-                    of all guards, or all middles, together, for all bytes that the network \
-                    carried. The paper shows the load of one relay of each kind; our shares of a \
-                    core are the mean of three. By default loading clients with one circuit each \
-                    are spread over all guards, too; with " code { "--load employed" } " loading \
-                        clients use the circuits of the client that measures."
+                "With Conflux the exit chooses the circuit of each cell (" code { "lowrtt" }
+                "); Conflux 2013 and mTor choose as published, or round robin. CPU in ms per MB is \
+                 of all guards, or all middles, together, for all bytes that the network carried. \
+                 The paper shows the load of one relay of each kind; our shares of a core are the \
+                 mean of three. By default loading clients with one circuit each are spread over \
+                 all guards, too; with " code { "--load employed" }
+                " loading clients use the circuits of the client that measures."
             }
             p { (words::machine(subject)) }
             p { (origin(subject.header)) }

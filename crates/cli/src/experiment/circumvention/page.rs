@@ -139,16 +139,18 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
-                "Each fetch has an emulated network of its own (" code { "anabranch emulate" } "). \
-                    All packets of the client pass a border, where a censor cuts connections that \
-                    ask for " code { (BLOCKED) } " or a name below it, over TCP and QUIC. It \
-                                                  derives the keys of QUIC's first packets, as any \
-                                                  observer on the path can. On the direct path the \
-                                                  server is " (straight) " ms away (round trip, "
-                (rate) " Mbit/s). Through the VPN (wireguard-go at both ends, connected before the \
-                        fetch, address translation at its exit) it is " (around)
-                " ms at " (slow) " Mbit/s. quic-go's client fetches over QUIC, OpenSSL's client \
-                                  over TLS; the times of OpenSSL's client include its start."
+                "Each fetch has an emulated network of its own (" code { "anabranch emulate" }
+                "). All packets of the client pass a border, where a censor cuts connections that \
+                 ask for " code { (BLOCKED) }
+                " or a name below it, over TCP and QUIC. It derives the keys of QUIC's first \
+                 packets, as any observer on the path can. On the direct path the server is \
+                 " (straight) " ms away (round trip, "
+                (rate)
+                " Mbit/s). Through the VPN (wireguard-go at both ends, connected before the fetch, \
+                 address translation at its exit) it is " (around)
+                " ms at " (slow)
+                " Mbit/s. quic-go's client fetches over QUIC, OpenSSL's client over TLS; the times \
+                 of OpenSSL's client include its start."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }

@@ -153,10 +153,11 @@ fn conditions(subject: &Subject<'_>) -> Markup {
             h2 id="conditions" { "How it was measured" }
             p {
                 "Headless Chromium with a new profile for each load, through WireGuard (wireguard-go at both ends), through "
-                code { "anabranch split" } " over three emulated paths of " (subject.rate()) " \
-                    Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone. "
-                "Schedule: " (subject.schedule()) ". Caddy serves the sites, each from its own \
-                                                   address. What the data set has and lacks is in "
+                code { "anabranch split" } " over three emulated paths of " (subject.rate())
+                " Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone. "
+                "Schedule: " (subject.schedule())
+                ". Caddy serves the sites, each from its own address. What the data set has and \
+                 lacks is in "
                 code { "DATASHEET.md" } " in the folder of this page."
             }
             p { (words::machine(subject.records)) }
