@@ -166,7 +166,7 @@ def show_observers(stage: Stage, folder: Path) -> str:
     if paths := seen["WireGuard"]:
         own, every = paths[0]["down"]["packets"], sum(path["down"]["packets"] for path in paths)
         told = f"""
-WireGuard and Mosh number their packets in clear. The observer of {stage.path_names[0]} saw {own} of
+WireGuard and Mosh send unencrypted packet numbers. The observer of {stage.path_names[0]} saw {own} of
 WireGuard's packets down, and reads from their numbers that {every} went by all paths. Behind a far
 end (docs/guide/far-end.md) he reads nothing of that."""
         print(told)
