@@ -26,8 +26,7 @@ LENGTH = 25 * MIB
 PATHS = 3
 DROP_INS = PACKAGING / "drop-ins"
 NONE = (
-    " (neither CAP_BPF nor CAP_NET_RAW is granted): "
-    "segments behind a gap wait until it is filled"
+    " (neither CAP_BPF nor CAP_NET_RAW is granted): segments behind a gap wait until it is filled"
 )
 PACKETS = " (with the capability CAP_BPF the kernel would copy less data)"
 KEPT = "; this process keeps the capability, because it may not give it up (capset(2) is refused)"
