@@ -166,9 +166,9 @@ def show_observers(stage: Stage, folder: Path) -> str:
     if paths := seen["WireGuard"]:
         own, every = paths[0]["down"]["packets"], sum(path["down"]["packets"] for path in paths)
         told = f"""
-WireGuard and Mosh number their packets in clear. The observer of {stage.path_names[0]} saw {own} of
-WireGuard's packets down, and reads from their numbers that {every} went by all paths. Behind a far
-end (docs/guide/far-end.md) he reads nothing of that."""
+WireGuard and Mosh send unencrypted packet numbers. The observer of {stage.path_names[0]} saw {own}
+of WireGuard's packets down, and learns from their numbers that all paths carried {every}. With a
+far end (docs/guide/far-end.md) this observer learns nothing about the other paths."""
         print(told)
     idle = [
         f"{stage.path_names[path['path']]} saw nothing of {name}"

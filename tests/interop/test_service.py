@@ -25,9 +25,11 @@ pytestmark = pytest.mark.operate
 LENGTH = 25 * MIB
 PATHS = 3
 DROP_INS = PACKAGING / "drop-ins"
-NONE = "; segments wait for lost ones, because neither CAP_BPF nor CAP_NET_RAW is granted"
-PACKETS = "; with the capability CAP_BPF the kernel would copy less data"
-KEPT = "; this process keeps the capability, because capset(2) is refused"
+NONE = (
+    " (neither CAP_BPF nor CAP_NET_RAW is granted): segments behind a gap wait until it is filled"
+)
+PACKETS = " (with the capability CAP_BPF the kernel would copy less data)"
+KEPT = "; this process keeps the capability, because it may not give it up (capset(2) is refused)"
 # Their bits (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 
@@ -97,9 +99,9 @@ class ConfinedRelay:
     def tap(self) -> str:
         """What it says of its tap."""
         notes = [str(event["what"]) for event in events_of(self.process, "note")]
-        told = [note for note in notes if "tap: " in note]
+        told = [note for note in notes if "in use: " in note]
         assert len(told) == 1, notes
-        return told[0].partition("tap: ")[2]
+        return told[0].partition("in use: ")[2]
 
     def has_metric(self, line: str) -> bool:
         """Whether its page for Prometheus has this line."""

@@ -121,7 +121,7 @@ impl PcapTap {
 impl Tap for PcapTap {
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         if usize::from(seen.path) >= self.paths {
-            return Err(invalid(format!("path {} is not one of the capture's", seen.path)));
+            return Err(invalid(format!("the capture has no path {}", seen.path)));
         }
         let record = self.record(seen);
         self.batch.records.push(record);

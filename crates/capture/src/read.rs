@@ -233,7 +233,9 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
         return Err("is a list".to_owned());
     }
     if is_foreign(&column) {
-        return Err(format!("is of type {wanted}, but with another meaning than in a trace"));
+        return Err(format!(
+            "is of type {wanted}, but its logical type (unit, sign or text) differs from a trace's"
+        ));
     }
     Ok(at)
 }
@@ -469,7 +471,7 @@ impl Check {
         });
         if time < load.time {
             let before = load.time;
-            return Err(format!("`time` is not sorted: {time} after {before} in load {id}"));
+            return Err(format!("`time` decreases from {before} to {time} in load {id}"));
         }
         let same = same_label(label.as_bytes(), load.label.as_bytes());
         if !same || monitored != load.monitored {
@@ -482,13 +484,13 @@ impl Check {
 
 fn plausible(row: &Row<'_>) -> Result<(), String> {
     if !(row.time.is_finite() && row.time >= 0.0) {
-        return Err(format!("`time` is {}, not a time since the trace began", row.time));
+        return Err(format!("`time` is {}; expected seconds since the trace began", row.time));
     }
     if row.size == 0 {
-        return Err("`size` is 0, which has no direction".to_owned());
+        return Err("`size` is 0, but its sign must show the direction".to_owned());
     }
     if row.path < -1 {
-        return Err(format!("`path` is {}; the least is -1", row.path));
+        return Err(format!("`path` is {}; expected -1 or more", row.path));
     }
     Ok(())
 }
@@ -560,10 +562,7 @@ mod tests {
         let float = refused("double time", "float time");
         assert!(float.contains("`time` is of type FLOAT, not DOUBLE"), "{float}");
         let unsigned = refused("size (INTEGER(32, true))", "size (INTEGER(32, false))");
-        assert!(
-            unsigned.contains("`size` is of type INT32, but with another meaning"),
-            "{unsigned}"
-        );
+        assert!(unsigned.contains("`size` is of type INT32, but its logical type"), "{unsigned}");
         let list = refused("required int64 load", "repeated int64 load");
         assert!(list.contains("`load` is a list"), "{list}");
     }

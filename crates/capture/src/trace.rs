@@ -160,7 +160,7 @@ impl TraceTap {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
         if usize::from(seen.path) >= self.paths {
-            return Err(invalid(format!("path {} is not one of the trace's", seen.path)));
+            return Err(invalid(format!("the trace has no path {}", seen.path)));
         }
         if time < self.latest {
             return Err(invalid(format!(
@@ -620,7 +620,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(verdict(Row { time: 1.0, ..good }).contains("`time` is not sorted: 1 after 2"));
+        assert!(verdict(Row { time: 1.0, ..good }).contains("`time` decreases from 2 to 1"));
         assert!(verdict(Row { time: f64::NAN, ..good }).contains("`time` is NaN"));
         assert!(verdict(Row { time: -1.0, load: 2, ..good }).contains("`time` is -1"));
         assert!(verdict(Row { size: 0, ..good }).contains("`size` is 0"));

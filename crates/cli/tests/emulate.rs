@@ -153,7 +153,7 @@ fn bad_input_is_one_message_and_exit_code_2() {
         (TOPOLOGY.replace("10.7.0.1/24", "127.0.0.1/8"), "t.toml:7: `127.0.0.1/8` is a loopback"),
         (
             ring_of_routers(),
-            "t.toml:9: packets to 192.0.2.1, which no host has, would go round in a loop",
+            "t.toml:9: no host has the address 192.0.2.1, and packets to it would go round",
         ),
         (TOPOLOGY.replace("host = 'b'", "host = 'c'"), "t.toml:7: there is no host `c`"),
         ("[[host]\n".to_owned(), "t.toml:1: "),

@@ -63,7 +63,7 @@ fn several_paths_are_told_what_mosh_shows_and_its_log_gives_no_advice_for_tunnel
     let client: &[&str] = &["--client", CLIENT, "--log", &log];
     let output = run(&[&["127.0.0.1", "--port", "9"], PATH, second, client], Some(KEY));
     let text = String::from_utf8(output.stderr).unwrap();
-    let told = text.lines().filter(|line| line.contains("Mosh numbers its packets in clear"));
+    let told = text.lines().filter(|line| line.contains("Mosh sends packet numbers unencrypted"));
     assert_eq!(told.count(), 1, "{text}");
     let log = fs::read_to_string(&log).unwrap();
     assert!(log.contains("listening on") && !log.contains("WireGuard tunnel"), "{log}");
@@ -74,7 +74,7 @@ fn one_path_splits_nothing_and_a_login_over_it_says_so() {
     let client: &[&str] = &["127.0.0.1", "--port", "9", "--client", CLIENT];
     let text = String::from_utf8(run(&[client, PATH], Some(KEY)).stderr).unwrap();
     assert!(text.contains("warning: nothing is split: all traffic leaves by 'a'"), "{text}");
-    assert!(!text.contains("numbers its packets"), "nobody else to count: {text}");
+    assert!(!text.contains("packet numbers unencrypted"), "nobody else to count: {text}");
 }
 
 #[test]

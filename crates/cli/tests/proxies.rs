@@ -131,7 +131,10 @@ fn check_counts_the_header_and_opens_nothing() {
         String::from_utf8(output.stdout).unwrap()
     };
     let text = check("127.0.0.1:9", &[]);
-    assert!(text.contains("(SOCKS5, 10 bytes a datagram)") && !text.contains("secret"), "{text}");
+    assert!(
+        text.contains("(SOCKS5, adds 10 bytes to each datagram)") && !text.contains("secret"),
+        "{text}"
+    );
     assert!(text.contains("largest UDP payload 65497 bytes"), "{text}");
     let about: Value = serde_json::from_str(&check("[2001:db8::1]:9", &["--json"])).unwrap();
     let way = &about["paths"][0];

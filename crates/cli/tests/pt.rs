@@ -147,7 +147,7 @@ fn mistakes_are_told_in_a_line() {
         ([&server[..], &["--links", "0"]].concat(), "--links"),
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
         ([&server[..], &["--profile", "http-opaque"]].concat(), "needs a site"),
-        ([&server[..], &["--profile", "nostag"]].concat(), "no profile is called 'nostag'"),
+        ([&server[..], &["--profile", "nostag"]].concat(), "there is no profile 'nostag'"),
         ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
         ([&server[..], &["--shapes", "own.shapes"]].concat(), "the client begins"),
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),

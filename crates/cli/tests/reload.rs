@@ -147,7 +147,7 @@ fn a_mistake_in_the_file_is_told_with_its_line_and_changes_nothing() {
     scene.reload("schedule = 1", "a");
     assert!(scene.refused().starts_with(&format!("{file}:5: ")));
     scene.reload("handshake = 'z'", "a");
-    assert!(scene.refused().starts_with(&format!("{file}: --handshake: no path is called 'z'")));
+    assert!(scene.refused().starts_with(&format!("{file}: --handshake: there is no path 'z'")));
     fs::remove_file(scene.file()).unwrap();
     scene.running.signal("-HUP");
     assert!(scene.refused().starts_with(&format!("cannot read '{file}': No such file")));
@@ -174,7 +174,7 @@ fn what_holds_for_a_whole_run_is_not_changed() {
     }
     scene.reload(&more, "abc");
     let text = scene.refused();
-    assert!(text.starts_with("path 'c' is new, and captures name their paths"), "{text}");
+    assert!(text.starts_with("path 'c' is new, but 'trace' and 'pcap' record only"), "{text}");
     scene.reload(&more, "b");
     assert_eq!(names(&scene.running.next("reloaded")), ["b"]);
 }

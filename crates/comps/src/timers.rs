@@ -66,11 +66,11 @@ pub fn check_jitter(jitter: Jitter, carry: Guess, far_end: bool) -> Result<(), J
 impl fmt::Display for JitterTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Timer { whose, lasts, source } = &self.timer;
-        let half = if self.halved { "half of what" } else { "what" };
+        let half = if self.halved { "half of the time" } else { "the time" };
         write!(
             f,
-            "'{}' delays by {half} {whose} waits for an answer, {} ms ({source}), or more, so \
-             that it would send everything again: choose a shorter delay",
+            "'{}' allows delays as long as {half} that {whose} waits for an answer, {} ms \
+             ({source}): it would send everything again; choose a shorter delay",
             self.jitter,
             lasts.as_millis()
         )
@@ -102,6 +102,9 @@ mod tests {
         assert!(text.contains("WireGuard") && text.contains("5000 ms (Rekey-Timeout"), "{text}");
         assert_eq!(refused("0-499ms", Guess::Is(Protocol::Other), true), None);
         let half = refused("0-500ms", Guess::Is(Protocol::Other), true).unwrap();
-        assert!(half.contains("half of what QUIC waits") && !half.contains('\n'), "{half}");
+        assert!(
+            half.contains("half of the time that QUIC waits") && !half.contains('\n'),
+            "{half}"
+        );
     }
 }

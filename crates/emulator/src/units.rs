@@ -224,8 +224,8 @@ impl TryFrom<RawLoss> for LossRule {
     }
 }
 
-const LOSS: &str = "loss is a probability from 0 to 1, `{ to_bad, to_good, loss_good, loss_bad }` \
-                    or `{ script = [numbers of lost packets] }`";
+const LOSS: &str = "loss is a probability from 0 to 1, or `{ to_bad, to_good, loss_good, loss_bad \
+                    }`, or `{ script = [numbers of lost packets] }`";
 
 fn probability(p: f64) -> Result<f64, String> {
     if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is not a probability; {LOSS}")) }

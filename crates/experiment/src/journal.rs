@@ -68,7 +68,7 @@ impl fmt::Display for JournalError {
                 let (what, remedy) = match ORIGIN.iter().any(|own| key.starts_with(own)) {
                     true => (
                         "of another build, with other programs, or on another machine",
-                        "results of the two are not mixed: continue with the same build, programs \
+                        "an experiment does not mix them: continue with the same build, programs \
                          and machine",
                     ),
                     false => ("with other settings", "give the same settings to continue it"),
@@ -340,7 +340,7 @@ mod tests {
             (json!({"seed": 1}), r#"(machine: "here" in the file, not noted now)"#),
         ] {
             let error = refused(&path, &other);
-            assert!(error.contains(told) && error.contains("are not mixed"), "{error}");
+            assert!(error.contains(told) && error.contains("does not mix them"), "{error}");
         }
     }
 

@@ -152,7 +152,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         };
         let mut session = Splitter::redrawing(Silence::USUAL, Box::new(draw));
         let loads = [0, 9].map(|second| load(&mut session, Time::from_secs(second)));
-        assert_eq!(loads, alone, "rule: behind a silence a schedule begins anew");
+        assert_eq!(loads, alone, "rule: after a silence a schedule starts again");
     }
 
     fn ignores_windows(&self) {

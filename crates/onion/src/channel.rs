@@ -159,7 +159,9 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::OutOfPlace(Command(code)) => write!(out, "a cell out of place (command {code})"),
+            Fault::OutOfPlace(Command(code)) => {
+                write!(out, "a cell that is not allowed at this point (command {code})")
+            }
             Fault::Malformed(Command(code)) => write!(out, "a malformed cell (command {code})"),
             Fault::WrongNumber(Command(code)) => {
                 write!(out, "a cell with a wrong number (command {code})")

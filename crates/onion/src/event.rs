@@ -189,7 +189,9 @@ impl fmt::Display for CircuitFault {
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
             CircuitFault::Unrecognised => "a relay cell that belongs to no hop of its circuit",
-            CircuitFault::Message => "a relay message that cannot be read or is out of place",
+            CircuitFault::Message => {
+                "a relay message that is unreadable or not allowed at this point"
+            }
             CircuitFault::Extend => "a circuit that may not be extended that way",
             CircuitFault::Sendme => "an unexpected SENDME (acknowledgement)",
             CircuitFault::SendmeTag => "a SENDME with the tag of another cell",

@@ -24,7 +24,7 @@ impl fmt::Display for TargetError {
         let bad_port = port.parse::<u64>().is_ok_and(|port| !(1..=65_535).contains(&port));
         let why = if bad_port { "; ports are 1 to 65535" } else { "" };
         let form = "write HOST:PORT, with an IPv6 address in brackets";
-        write!(f, "'{}' is not a server: {form}{why}", self.0)
+        write!(f, "'{}' is not a server's address: {form}{why}", self.0)
     }
 }
 

@@ -74,9 +74,8 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let titles = facts.numbers.iter().map(title).collect::<Vec<_>>().join(", ");
     (!titles.is_empty()).then(|| {
         format!(
-            "Packets of {titles} are numbered in clear: from gaps in the numbers, the observer \
-             of any one path learns how many packets all paths carried in each direction, and \
-             when."
+            "Packets of {titles} have unencrypted numbers: from gaps in the numbers, the observer \
+             of one path learns how many packets all paths carried in each direction, and when."
         )
     })
 }

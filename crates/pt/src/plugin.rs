@@ -55,7 +55,7 @@ impl fmt::Display for PluginError {
             PluginError::NoProgram => out.write_str("a program is missing after 'exec'"),
             PluginError::Address(word) => write!(out, "'{word}' is not ADDRESS:PORT"),
             PluginError::Rest(word) => {
-                write!(out, "'{word}' is too much after the address: remove it")
+                write!(out, "there is unexpected text after the address: remove '{word}'")
             }
         }
     }

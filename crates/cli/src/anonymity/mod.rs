@@ -53,8 +53,8 @@ struct Common {
     /// Consensus to read, plain or compressed (xz, gzip), or an archive of several, such as a month
     /// from CollecTor; - is standard input.
     consensus: PathBuf,
-    /// Read the consensus of this hour (UTC, such as 2024-05-17T17) from an archive: the one whose
-    /// valid-after line has that time.
+    /// Choose the consensus (list of relays) of this hour from an archive: the one whose
+    /// valid-after line has this time in UTC, such as 2024-05-17T17.
     #[arg(long, value_name = "TIME")]
     valid_after: Option<String>,
     /// Seed all random choices.
@@ -89,25 +89,27 @@ enum Whose {
 struct PathsArgs {
     #[command(flatten)]
     common: Common,
-    /// Set the adversary's share of the weight of all entry relays, from 0 to 1.
+    /// Set the probability that a client chooses a relay of the adversary as entry (first relay),
+    /// from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     entries: f64,
-    /// Set the adversary's share of the weight of all exits to --port, from 0 to 1.
+    /// Set the probability that a client chooses a relay of the adversary as exit (last relay) to
+    /// --port, from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
     /// Choose which relays the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Compute for circuits of 1 to M legs.
+    /// Compute for streams that are split over 1 to M circuits (legs).
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
     /// Consider exits that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Draw N circuits for each number of legs, in each of the --draws.
+    /// Draw N random circuits for each number of legs and for each draw of the adversary (--draws).
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
-    /// Draw the adversary's relays N times.
+    /// Choose the adversary's relays at random N times; the results are means.
     #[arg(long, default_value_t = 20, value_name = "N")]
     draws: u64,
 }
@@ -120,14 +122,14 @@ struct PathsArgs {
 struct YearArgs {
     #[command(flatten)]
     common: Common,
-    /// Simulate N clients in each of the --draws.
+    /// Simulate N clients for each draw of the adversary (--draws).
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     clients: usize,
-    /// Draw the adversary's relays N times.
+    /// Choose the adversary's relays at random N times; the results are means.
     #[arg(long, default_value_t = 50, value_name = "N")]
     draws: usize,
-    /// Set the adversary's share of the weight of all entry relays, added relays included; from 0
-    /// to 1.
+    /// Set the probability that a client chooses a relay of the adversary as entry (first relay),
+    /// from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     share: f64,
     /// Choose which relays of the consensus the adversary runs.
@@ -142,7 +144,7 @@ struct YearArgs {
     /// Apply --churn to hostile relays too [default: hostile relays are never replaced].
     #[arg(long, requires = "churn")]
     hostile_churn: bool,
-    /// Print the shares of clients on these days.
+    /// Print the results for these days of the year.
     #[arg(long, value_delimiter = ',', default_value = "30,90,182,365", value_name = "DAY,...")]
     days: Vec<u64>,
 }
@@ -153,13 +155,13 @@ struct YearArgs {
 struct FingerprintsArgs {
     #[command(flatten)]
     common: Common,
-    /// Draw guards for N clients.
+    /// Simulate N clients, each with its own guards (first relays).
     #[arg(long, default_value_t = 83_000, value_name = "N")]
     clients: usize,
-    /// Compute for clients with 1 to M guards.
+    /// Compute for clients that use 1 to M guards (first relays) at a time.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Draw the clients N times, and average.
+    /// Repeat the simulation N times, and print the means.
     #[arg(long, default_value_t = 10, value_name = "N")]
     draws: usize,
 }

@@ -58,16 +58,17 @@ pub(super) fn paths_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "the adversary runs {relays:.0} relays, with {entry:.4} of the weight of entries, \
-         {exit:.4} of exits to port {}, and {middle:.4} of middle relays\n{} circuits per row; \
-         probability by formula, then by drawing, with its 95 % interval over the draws\n",
+        "the adversary runs {relays:.0} relays; a client chooses one of them as entry with \
+         probability {entry:.4}, as exit to port {} with {exit:.4}, as middle relay with \
+         {middle:.4}\neach row is computed by a formula, and measured on {} random circuits \
+         (drawn, with its 95 % interval)\n",
         settings.port,
         settings.circuits * settings.draws,
     );
     let kinds: [(&str, OfRow); 4] = [
         ("one entry and the exit", |row| row.any),
         ("all entries and the exit", |row| row.all),
-        ("one entry and the merging middle", |row| row.merge),
+        ("one entry and the joining middle", |row| row.merge),
         ("all entries, which see all bytes", |row| row.entries),
     ];
     let _ = writeln!(text, "{:<34} legs  formula    drawn   interval", "hostile relays");
@@ -160,8 +161,8 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     };
     let _ = writeln!(
         text,
-        "{} clients, {} draws; the adversary {whose} with {} of the entry weight; {stay}\n\
-         shares of clients: mean (5 % to 95 % of the draws)\n",
+        "{} clients, {} draws; the adversary {whose} with {} of the entry weight; {stay}\nshares \
+         of clients: mean over the draws (5th to 95th percentile)\n",
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {

@@ -111,25 +111,26 @@ pub(crate) struct AuthorityArgs {
     /// Publish this contact address, such as an e-mail address, in the consensus.
     #[arg(long)]
     contact: Option<String>,
-    /// Publish a consensus every SECONDS, 10 to 86400 [default: 3600].
+    /// Publish a consensus (the signed list of relays) every SECONDS, 10 to 86400 [default: 3600].
     ///
     /// C tor accepts an interval of less than 600 s only with TestingTorNetwork in its torrc.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
-    /// Set the lifetime of a consensus to COUNT intervals, 2 to 100 [default: 3].
+    /// Set the lifetime of a consensus (the signed list of relays) to COUNT intervals, 2 to 100
+    /// [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Publish the first consensus as soon as this number of relays runs [default: after two
-    /// minutes or one --interval, whichever is shorter].
+    /// Publish the first consensus (the signed list of relays) as soon as this number of relays
+    /// runs [default: after two minutes or one --interval, whichever is shorter].
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
-    /// Set a network parameter, such as cc_alg=2, which all nodes read from the consensus
-    /// (repeatable). The value is a whole number.
+    /// Set a parameter of the network, such as cc_alg=2; all nodes read it from the consensus, the
+    /// signed list of relays (repeatable). The value is a whole number.
     #[arg(long, value_name = "NAME=VALUE")]
     #[serde(deserialize_with = "forms::list")]
     param: Vec<String>,
-    /// Read the relays' measured bandwidths from FILE before each consensus, in the form of C tor's
-    /// V3BandwidthsFile.
+    /// Read the relays' measured bandwidths from FILE before each consensus is made, in the format
+    /// of C tor's V3BandwidthsFile.
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
     /// Refuse these relays, by fingerprint (40 hexadecimal digits).
@@ -140,7 +141,7 @@ pub(crate) struct AuthorityArgs {
     /// 2; with --allow-private 0].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
-    /// Make the certificate of a signing key valid for DAYS [default: 365].
+    /// Make the certificate of the key that signs the list of relays valid for DAYS [default: 365].
     ///
     /// A new key is made one month before the certificate expires. If DAYS is less than three
     /// months, it is made after two thirds of DAYS.

@@ -165,8 +165,8 @@ pub(crate) struct ClientArgs {
     /// appended; they need an Anabranch exit.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Choose the circuit of each part of a stream that you send by this scheduler ('anabranch
-    /// split --help' lists them) [default: the exit's choice, or that of --multipath].
+    /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
+    /// split --help' lists the schedulers [default: the exit's choice, or that of --multipath].
     ///
     /// With a --multipath other than conflux, the same scheduler also distributes what you receive.
     #[arg(long, value_name = "SCHEDULE")]
@@ -175,8 +175,8 @@ pub(crate) struct ClientArgs {
     /// or a time (100ms). Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Make the random choices of the scheduler again after the circuits of a stream have been idle
-    /// for SILENCE, such as 1s. Needs --schedule.
+    /// Let the scheduler make its random choices again after the circuits of a stream have been
+    /// idle for SILENCE, such as 1s. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
     /// Answer SOCKS5 programs with Tor's own error codes (such as F0) for problems with onion
@@ -390,8 +390,8 @@ impl ClientArgs {
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
             let most = format!(
-                "--schedule and --every are longer than the {DEALING} letters that can be sent to \
-                 an exit: shorten them"
+                "--schedule and --every together have more than {DEALING} letters, which is the \
+                 most that the exit can receive: shorten them"
             );
             return Err(Failure::misuse(most));
         }
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(ClientArgs::default().design().ok(), Some(Design::Conflux));
         assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));
         let refused = design("tor").unwrap_err().to_string();
-        assert!(refused.starts_with("--multipath: no design is called 'tor'"), "{refused}");
+        assert!(refused.starts_with("--multipath: there is no design 'tor'"), "{refused}");
         let weights = ["0.1234567890123456789012345"; 8].join(",");
         let schedule = Some(format!("weights:{weights}"));
         let long = ClientArgs { schedule, ..ClientArgs::default() }.dealing().unwrap_err();

@@ -109,7 +109,8 @@ impl CrawlSide {
         })?;
         let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
         let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
-        let mut text = format!("{} shapes of {steps} steps: {}", names.len(), names.join(", "));
+        let mut text =
+            format!("{} shapes with {steps} steps in all: {}", names.len(), names.join(", "));
         notes.iter().for_each(|note| text += &format!("\n{note}"));
         let event = json!({"event": "shapes", "names": names, "steps": steps, "notes": notes});
         log.say(&event, &text);
@@ -160,7 +161,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
-        text += &format!("\nthe browser accepted {taken} of {asked}, {rate:.1} %");
+        text += &format!("\nthe browser accepted {taken} of {asked} changed objects, {rate:.1} %");
     }
     let event = json!({
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,

@@ -148,16 +148,23 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
         TapKind::None => {
-            "; segments wait for lost ones, because neither CAP_BPF nor CAP_NET_RAW is granted"
+            " (neither CAP_BPF nor CAP_NET_RAW is granted): segments behind a gap wait until it is \
+             filled"
         }
-        TapKind::Packets => "; with the capability CAP_BPF the kernel would copy less data",
+        TapKind::Packets => " (with the capability CAP_BPF the kernel would copy less data)",
         TapKind::SocketFilter => "",
     };
     let kept = match Tap::keeps_capabilities() {
-        true => "; this process keeps the capability, because capset(2) is refused",
+        true => {
+            "; this process keeps the capability, because it may not give it up (capset(2) is \
+             refused)"
+        }
         false => "",
     };
-    Some(format!("utls links read TCP segments past lost ones; tap: {kind}{hint}{kept}"))
+    Some(format!(
+        "utls links read TCP segments out of order; kernel interface in use: \
+         {kind}{hint}{kept}"
+    ))
 }
 
 /// A kind, several with commas between, or a list, in a file.

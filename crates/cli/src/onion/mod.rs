@@ -73,7 +73,7 @@ pub(crate) struct Common {
     /// relays [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust the directory authority of this DirAuthority line, as in torrc (repeatable).
+    /// Trust the directory authority in this DirAuthority line, as in torrc (repeatable).
     ///
     /// A directory authority publishes the list of the network's relays. A client or relay needs
     /// --authority or --authorities; 'anabranch authority' itself refuses both.

@@ -148,7 +148,7 @@ mod tests {
                 wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
                 "--pt 'anabranch 0.0.0.0:2': t",
             ),
-            (started("anabranch 127.0.0.1:0 profile=x"), "--pt: no profile"),
+            (started("anabranch 127.0.0.1:0 profile=x"), "--pt: there is no profile"),
             (
                 started("anabranch 127.0.0.1:0 profil=http-opaque"),
                 "--pt: unknown key `profil`; did you mean `profile`?",

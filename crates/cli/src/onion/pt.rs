@@ -129,9 +129,12 @@ struct ServerSide {
     /// Keep the bridge's key in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// Choose what connections look like: nosteg, http-opaque or http-text, each also with the
-    /// suffix -short for many short connections; http-image; http-site; embed; nosteg-rr [default:
-    /// nosteg].
+    /// Choose what connections look like: random bytes (nosteg, nosteg-rr), HTTP (http-opaque,
+    /// http-text), HTTP with your pictures or web site (http-image, http-site), or the sizes and
+    /// pauses of recorded connections (embed) [default: nosteg].
+    ///
+    /// nosteg-short, http-opaque-short and http-text-short use many short connections
+    /// (docs/guide/camouflage.md).
     ///
     /// Clients read the profile from the bridge line. If tor starts this program, set it in
     /// ServerTransportOptions of torrc (profile=NAME) instead.
@@ -165,8 +168,9 @@ struct ServerSide {
     /// Serve at most N clients' streams at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Limit the data in flight or unread of all clients' streams together to MB megabytes; beyond
-    /// it the stream that most exceeds its share is closed [default: 256].
+    /// Limit the memory for the data of all clients' streams together (sent but not acknowledged,
+    /// or received but not read) to MB megabytes; beyond it the stream that most exceeds its share
+    /// is closed [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -175,8 +179,8 @@ struct ServerSide {
 
 #[derive(Args)]
 struct PtCommon {
-    /// Choose the connection of each part of the stream by this scheduler ('anabranch split --help'
-    /// lists them) [default: pull].
+    /// Use this scheduler to choose the connection on which each part of the stream is sent;
+    /// 'anabranch split --help' lists the schedulers [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
     /// Show this process as NAME in 'anabranch status'.

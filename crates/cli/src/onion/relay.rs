@@ -142,8 +142,8 @@ pub(crate) struct RelayArgs {
     /// direction, 76800 or more [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow all links together a burst of BYTES after a pause, --rate or more [default: the same
-    /// as --rate].
+    /// Allow a burst of BYTES over all links together after a pause. BYTES is at least the value of
+    /// --rate [default: the value of --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
@@ -158,8 +158,8 @@ pub(crate) struct RelayArgs {
     /// part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Forward cells (Tor's packets) with N threads, which share the links and --memory [default:
-    /// one for each CPU core].
+    /// Use N threads to forward cells (Tor's packets). The threads share the connections and
+    /// --memory [default: one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:

@@ -71,7 +71,7 @@ fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
 fn proxy(egress: &Egress) -> String {
     egress.proxy.map_or_else(
         || "-".to_owned(),
-        |proxy| format!("{proxy} (SOCKS5, {} bytes a datagram)", egress.overhead()),
+        |proxy| format!("{proxy} (SOCKS5, adds {} bytes to each datagram)", egress.overhead()),
     )
 }
 

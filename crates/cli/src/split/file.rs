@@ -204,7 +204,7 @@ mod tests {
         for (text, wanted) in [
             ("every = 100\n", "f.toml:1: `every`: '100' "),
             ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
-            ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
+            ("[path]\nname = 'a'\n", "a [[path]] table (in double brackets)"),
             ("path = 'all'\n", "f.toml:1: `path`: 'all'"),
             ("to = true\n", "`to`: it is not a text: put the value in quotes"),
         ] {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(parse("path = 'a=if:wlan0'").unwrap().paths.len(), 1);
         for (text, words) in [
             ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is not a path"),
-            ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path as --path has it"),
+            ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path written as in --path"),
             ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is not an IP address"),
             ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is not a whole number"),
         ] {

@@ -93,7 +93,10 @@ impl OneOrMany {
 /// A mark: a number (TOML knows 0x... itself), or the text of one.
 pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "it is not a mark: write a number such as 51820 or 0xca6c")]
+    #[serde(
+        untagged,
+        expecting = "it is not a firewall mark: write a number such as 51820 or 0xca6c"
+    )]
     enum Either {
         Number(u32),
         Text(String),
@@ -178,8 +181,8 @@ impl<'de> Visitor<'de> for Paths {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "[[path]], in double brackets, before each path, or a text or a list of texts as --path \
-             has them: 'wlan=if:wlan0', 'auto'",
+            "a [[path]] table (in double brackets) for each path, or 'auto', or paths written as \
+             in --path, such as 'wlan=if:wlan0'",
         )
     }
 
@@ -212,7 +215,7 @@ impl<'de> Visitor<'de> for OnePath {
     type Value = PathChoice;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a path as --path has it, such as 'wlan=if:wlan0', or a [[path]] table")
+        f.write_str("a path written as in --path, such as 'wlan=if:wlan0', or a [[path]] table")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<PathChoice, E> {

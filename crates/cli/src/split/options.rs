@@ -66,7 +66,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
-    /// Set the protocol of the sessions: auto, wireguard, quic, mosh, or any [default: auto].
+    /// Set the protocol of the clients' sessions: auto, wireguard, quic, mosh, or any [default:
+    /// auto].
     ///
     /// "auto" recognises the protocol from the first datagrams of a session. "any" splits every
     /// session, whatever its protocol. For AmneziaWG write "wireguard".
@@ -125,10 +126,10 @@ pub(crate) struct Options {
     /// Draw the schedule's random probabilities again after the client has been silent for SILENCE,
     /// such as 1s.
     ///
-    /// By default a session keeps the probabilities of its beginning (schedule "weighted"), and an
-    /// observer can use in the next page load what one page load revealed about them. The growing
-    /// lengths of --every grow:... and the preference of schedule "evened" start again after the
-    /// same silence [for these two: 1s if not given].
+    /// By default a session keeps its probabilities until it ends. What an observer learns about
+    /// them from one page load then helps with the next one. After the same silence, the growing
+    /// lengths of --every grow:... and the preference of schedule "evened" start again; for these
+    /// two the default is 1s.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
@@ -353,10 +354,10 @@ fn prices() -> String {
         "{}\n\nSpeed: at 100ms WireGuard and Mosh lose none over paths of similar delay. QUIC \
          servers keep 13 to 76 % of their speed at 100ms and 81 to 96 % at 1s \
          (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise web \
-         pages by the traffic of one path. At 100ms with an unmodified server, k-FP recognises \
-         18 % of page loads on a random path and 35 % on the fullest; MiniRocket recognises 51 % \
-         there (docs/results/schedules.md). With a server that changes the path at the same \
-         moment, k-FP recognises 12 and 22 % at 100ms, 38 and 70 % at 1s \
+         pages by the traffic of one path. At 100ms with an unmodified server, k-FP recognises 18 \
+         % of page loads on a random path and 35 % on the path with most packets; MiniRocket \
+         recognises 51 % there (docs/results/schedules.md). With a server that changes the path at \
+         the same moment, k-FP recognises 12 and 22 % at 100ms, 38 and 70 % at 1s \
          (docs/results/fingerprinting.md).",
         every()
     )

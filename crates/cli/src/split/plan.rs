@@ -133,8 +133,8 @@ fn for_packets(
         (
             options.route && options.netns.is_none(),
             "route",
-            "with a far end only a namespace can be routed into the interface: add --netns NAME, \
-             or set your own routes",
+            "with a far end it works only in a namespace: add --netns NAME, or remove it and set \
+             your own routes",
         ),
         (
             !options.dns.is_empty() && options.netns.is_none(),
@@ -214,7 +214,7 @@ pub(crate) fn check_decoys(
 ) -> Result<(), String> {
     match schedule.filter(|schedule| decoys.is_some() && schedule.family().needs_windows) {
         Some(schedule) => Err(format!(
-            "they would use up the congestion windows that schedule '{schedule}' fills: choose \
+            "decoys would use up the congestion windows that schedule '{schedule}' fills: choose \
              another schedule, such as weighted:4"
         )),
         None => Ok(()),
@@ -363,8 +363,8 @@ impl Roles {
             return Ok(());
         }
         Err(Failure::misuse(
-            "--quic-tuples: write at least 2: the --handshake path, which carries nothing else, \
-             uses one, and the schedule another",
+            "--quic-tuples: write 2 or more: a QUIC connection uses one four-tuple for the \
+             --handshake path, and one for the other paths",
         ))
     }
 
@@ -395,7 +395,7 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
     place.ok_or_else(|| {
         let names: Vec<_> = paths.iter().map(|path| path.name.as_str()).collect();
         let known = names.join(", ");
-        Failure::misuse(format!("--{setting}: no path is called '{name}'; there are {known}"))
+        Failure::misuse(format!("--{setting}: there is no path '{name}'; choose one of {known}"))
     })
 }
 

@@ -69,7 +69,8 @@ impl FromStr for Mark {
         match number {
             Ok(mark) if mark > 0 => Ok(Mark(mark)),
             _ => Err(ValueError(format!(
-                "'{text}' is not a mark: write a number from 1 to 4294967295, or 0x1 to 0xffffffff"
+                "'{text}' is not a firewall mark: write a number from 1 to 4294967295, or 0x1 to \
+                 0xffffffff"
             ))),
         }
     }
@@ -91,7 +92,8 @@ impl FromStr for Traffic {
                 .map(|family| Guess::Is(family.protocol)),
         };
         let known = || Traffic::names().collect::<Vec<_>>().join(", ");
-        let error = || ValueError(format!("'{text}' is no protocol: there are {}", known()));
+        let error =
+            || ValueError(format!("'{text}' is not a known protocol: choose one of {}", known()));
         guess.map(Traffic).ok_or_else(error)
     }
 }
@@ -244,7 +246,7 @@ mod tests {
         let help = argument.unwrap().get_help().unwrap().to_string();
         assert!(names.iter().all(|name| help.contains(name)), "{help}");
         let error = "kcp".parse::<Traffic>().unwrap_err().to_string();
-        assert!(error.ends_with("there are auto, wireguard, quic, mosh, any"), "{error}");
+        assert!(error.ends_with("choose one of auto, wireguard, quic, mosh, any"), "{error}");
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     let Some((ip, (way, line))) = round else { return Ok(()) };
     let way = map.names(&way);
     let message = format!(
-        "packets to {ip}, which no host has, would go round in a loop, {way}; remove one of \
-         these hosts' routes, or limit it to fewer addresses"
+        "no host has the address {ip}, and packets to it would go round in a loop, {way}; remove \
+         one of these hosts' routes, or limit it to fewer addresses"
     );
     Err((line, message))
 }
@@ -127,14 +127,14 @@ mod tests {
         };
         assert_eq!(
             told(&hosts, &links("'0.0.0.0/0'")),
-            "t.toml:19: packets to 192.0.2.1, which no host has, would go round in a loop, a → b \
-             → a; remove one of these hosts' routes, or limit it to fewer addresses"
+            "t.toml:19: no host has the address 192.0.2.1, and packets to it would go round in a \
+             loop, a → b → a; remove one of these hosts' routes, or limit it to fewer addresses"
         );
         assert_eq!(told(&hosts, &links("'10.0.0.0/24'")), "good");
         // The twin: a host that passes nothing on ends it.
         assert_eq!(told(&["c", "a*", "b"], &links("'0.0.0.0/0'")), "good");
         let six = [[("c", "'::/0'"), ("a", "")], [("a", "'::/0'"), ("b", "'::/0'")]];
-        assert!(told(&hosts, &six).contains("packets to 2001:db8::1, which no host has"));
+        assert!(told(&hosts, &six).contains("no host has the address 2001:db8::1"));
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         // Of 10.1.0.0/16 only the link's own network is anywhere.
         let wide = [[("a", "'10.1.0.0/16'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
         let message = told(&["a*", "b*", "c"], &wide);
-        assert!(message.contains("packets to 10.1.1.0, which no host has"), "{message}");
+        assert!(message.contains("no host has the address 10.1.1.0"), "{message}");
         let narrow = [[("a", "'10.1.0.0/24'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
         assert_eq!(told(&["a*", "b*", "c"], &narrow), "good");
     }
@@ -168,9 +168,6 @@ mod tests {
         };
         assert!(Topology::parse(&text("16"), "t.toml").is_ok());
         let message = Topology::parse(&text("32"), "t.toml").unwrap_err().to_string();
-        assert!(
-            message.starts_with("t.toml:11: packets to 10.9.0.0, which no host has"),
-            "{message}"
-        );
+        assert!(message.starts_with("t.toml:11: no host has the address 10.9.0.0"), "{message}");
     }
 }

@@ -80,8 +80,12 @@ impl Bench {
             };
             fruitless += 1;
             if fruitless == HOUSES {
-                return turns
-                    .give_up("pages", format!("{why}; this happened in {HOUSES} networks"));
+                return turns.give_up(
+                    "pages",
+                    format!(
+                        "{why}; this happened in {HOUSES} emulated networks, one after the other"
+                    ),
+                );
             }
         }
     }

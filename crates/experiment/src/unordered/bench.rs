@@ -221,7 +221,8 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
         let numbers = relay.event("numbers").unwrap_or_default();
         if numbers["tap"].as_str().is_none_or(|tap| tap == "none") {
             return Err(io::Error::other(format!(
-                "{} cannot read unordered records: it has no packet tap; run the command as root",
+                "{} cannot read TLS records out of order, which needs a capability of root; run \
+                 the command as root",
                 relay.name()
             )));
         }
@@ -245,7 +246,7 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
         Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
         _ => number("mptcp", "subflows") > number("mptcp", "links"),
     };
-    let told = || format!("the middle relay does not have the links of this variant: {numbers}");
+    let told = || format!("the middle relay has other links than this variant needs: {numbers}");
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn carry(
     let mut pair = LinkPair::open(hosts, SocketAddr::from((ip, ONION)), taps)?;
     if pair.taps().contains(&TapKind::None) {
         return Err(io::Error::other(
-            "no packet tap: unordered links need CAP_BPF or CAP_NET_RAW; run the command as root",
+            "unordered links need CAP_BPF or CAP_NET_RAW; run the command as root",
         ));
     }
     let (wanted, between) = (CELL_RATE * seconds, Duration::from_secs(1) / CELL_RATE);

@@ -64,7 +64,7 @@ impl Lanes {
         }
         match self.heirs.insert(lane, stream) {
             None => Ok(false),
-            Some(_) => Err(fault("a lane made three times")),
+            Some(_) => Err(fault("a circuit opened three times")),
         }
     }
 

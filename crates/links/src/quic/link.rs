@@ -371,13 +371,13 @@ impl Link for QuicLink {
     /// [`Fault::Misuse`] unless the link is open, and for what is no whole unit.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.state != State::Open || self.closed {
-            return Err(Fault::Misuse("units go by an open link"));
+            return Err(Fault::Misuse("data can be sent only on an open link"));
         }
         let mut rest = Bytes::copy_from_slice(plain);
         while !rest.is_empty() {
             let head = (self.units.head)(&rest, !self.said);
             let Some(head) = head.filter(|head| head.length <= rest.len()) else {
-                return Err(Fault::Misuse("what is written is whole units"));
+                return Err(Fault::Misuse("only whole cells can be written"));
             };
             self.said = true;
             let units = rest.split_to(self.run(head, &rest));

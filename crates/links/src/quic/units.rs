@@ -118,13 +118,17 @@ impl UnitReader {
     fn checked(&self, units: &Units, head: Head) -> Result<Head, Fault> {
         let longest = if head.lane == 0 { units.longest } else { units.longest_of_lane };
         if head.length > longest || head.length == 0 {
-            return Err(fault("a unit of a length that none has"));
+            return Err(fault("data of an invalid length"));
         }
         match self.lane {
-            Some(lane) if lane != head.lane => Err(fault("a unit of another lane in a stream")),
-            None if head.lane == 0 => Err(fault("a second stream for the link's own lane")),
-            None if !head.makes => Err(fault("a lane that begins with what makes none")),
-            Some(lane) if lane != 0 && head.makes => Err(fault("a lane made twice")),
+            Some(lane) if lane != head.lane => {
+                Err(fault("data of another circuit in a circuit's stream"))
+            }
+            None if head.lane == 0 => Err(fault("a second stream for the link's own cells")),
+            None if !head.makes => Err(fault(
+                "a circuit's stream that does not begin with the cell that opens the circuit",
+            )),
+            Some(lane) if lane != 0 && head.makes => Err(fault("a circuit opened twice")),
             _ => Ok(head),
         }
     }

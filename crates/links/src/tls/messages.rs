@@ -150,7 +150,8 @@ impl Messages {
             KEY_UPDATE => Ok(()),
             NEW_SESSION_TICKET if self.tickets => Ok(()),
             _ => {
-                let what = "after the handshake come key updates and a server's tickets";
+                let what = "a message that is not allowed after the handshake (only key updates \
+                            and session tickets are)";
                 Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::UnexpectedMessage(what)))
             }
         }

@@ -113,7 +113,7 @@ impl Tls {
                 records.refresh();
                 Ok(())
             }
-            _ => Err(Fault::Misuse("only an open link of TLS 1.3 has keys to change")),
+            _ => Err(Fault::Misuse("only an open TLS 1.3 link can change its keys")),
         }
     }
 
@@ -146,10 +146,10 @@ impl Tls {
             Phase::Records(records) if !self.closed && !self.ended => {
                 match (LEAST..=RECORD).contains(&content) {
                     true => Ok(records),
-                    false => Err(Fault::Misuse("no record has so many bytes")),
+                    false => Err(Fault::Misuse("a record cannot have this length")),
                 }
             }
-            _ => Err(Fault::Misuse("only an open link of TLS 1.3 has records of one size")),
+            _ => Err(Fault::Misuse("only an open TLS 1.3 link can have records of one size")),
         }
     }
 
@@ -170,7 +170,7 @@ impl Tls {
                 return Ok(());
             };
             let Some(handover) = library.hand_over() else {
-                let what = "no secrets were agreed on".to_owned();
+                let what = "the handshake produced no keys".to_owned();
                 return Err(self.end(PeerFault { kind: PeerFaultKind::Other, what }));
             };
             self.phase = Phase::Records(Box::new(Records::new(handover)));
@@ -237,7 +237,7 @@ impl Link for Tls {
             return Err(Fault::Misuse("nothing can be written to a link that was closed"));
         }
         if self.fixed.is_some_and(|content| !plain.len().is_multiple_of(content)) {
-            return Err(Fault::Misuse("what is written has the length of whole records"));
+            return Err(Fault::Misuse("only whole records can be written"));
         }
         match self.state() {
             State::Handshaking => self.waiting.extend_from_slice(plain),

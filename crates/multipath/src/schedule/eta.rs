@@ -11,9 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "eta",
     syntax: "eta",
     example: "eta",
-    about: "the path on which the next packet is expected to arrive first, by congestion window, \
-            queues and the first hop's TCP",
-    plain: "the circuit on which the next piece should arrive first is chosen",
+    about: "the path on which the next packet should arrive first, estimated from congestion \
+            window, queues and the first hop's TCP",
+    plain: "the circuit on which the next data should arrive first is chosen",
     every: Some("1p"),
     needs_windows: true,
     build,

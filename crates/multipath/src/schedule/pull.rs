@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     syntax: "pull",
     example: "pull",
     about: "mTor: the paths with room in their congestion window take turns, packet by packet",
-    plain: "each circuit takes the next piece as soon as it can carry one",
+    plain: "each circuit takes the next data as soon as it can carry more",
     every: Some("1p"),
     needs_windows: true,
     build,

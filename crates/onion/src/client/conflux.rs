@@ -50,8 +50,10 @@ impl fmt::Display for NoSet {
             NoSet::Used => "the circuit is in use",
             NoSet::NoCongestionControl => "the circuit has no congestion control",
             NoSet::CongestionControl => "the circuit has congestion control",
-            NoSet::OtherCells => "the circuit's cells are not like those of the set",
-            NoSet::Beyond => "the set does not go on beyond its circuits as its design has it",
+            NoSet::OtherCells => "the circuit's cells have another format than those of the set",
+            NoSet::Beyond => {
+                "what follows the relay where the circuits join does not fit the set's design"
+            }
             NoSet::Full => "the set has no room for a further circuit",
         })
     }

@@ -31,7 +31,7 @@ impl fmt::Display for NoStream {
         f.write_str(match self {
             NoStream::NotBuilt => "the circuit is not complete",
             NoStream::BadName => "not a host name or an address",
-            NoStream::Leg => "the circuit is one of a set, which has no directory",
+            NoStream::Leg => "the circuit belongs to a set, and sets carry no directory requests",
             NoStream::Full => "the circuit has no stream number left",
         })
     }

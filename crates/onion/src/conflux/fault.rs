@@ -66,23 +66,37 @@ impl ConfluxFault {
 impl fmt::Display for ConfluxFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            ConfluxFault::Role => "a message of a set of circuits that this end may not send",
-            ConfluxFault::Unreadable => "a message of a set that cannot be read",
-            ConfluxFault::Twice => "a circuit linked twice",
-            ConfluxFault::Streams => "a circuit with streams linked to a set",
-            ConfluxFault::Nonce => "a circuit linked to another set",
-            ConfluxFault::Design => "a circuit linked to a set of another design",
+            ConfluxFault::Role => "a message for a set of circuits that this end may not send",
+            ConfluxFault::Unreadable => "an unreadable message for a set of circuits",
+            ConfluxFault::Twice => "a circuit that joins a set of circuits twice",
+            ConfluxFault::Streams => {
+                "a circuit that joins a set of circuits although it has streams"
+            }
+            ConfluxFault::Nonce => "a circuit that joins a second set of circuits",
+            ConfluxFault::Design => "a circuit that joins a set of circuits of another design",
             ConfluxFault::TooManyLegs => "too many circuits in a set",
-            ConfluxFault::NotLinked => "a message of a set on a circuit that belongs to none",
-            ConfluxFault::Gone => "a message of a set that is closed",
-            ConfluxFault::DataLoss => "a set whose ends disagree about what was sent",
-            ConfluxFault::Incoherent => "a set whose next message cannot be numbered",
-            ConfluxFault::SwitchZero => "a switch between circuits with the count 0",
-            ConfluxFault::SwitchTwice => "two switches between circuits in a row",
-            ConfluxFault::TooFar => "a message of a set with a number too far ahead",
-            ConfluxFault::Repeated => "a message of a set with a repeated number",
-            ConfluxFault::Unsent => "messages of a set acknowledged that were never sent, or twice",
-            ConfluxFault::Full => "too many messages of a set that wait for an earlier one",
+            ConfluxFault::NotLinked => {
+                "a message for a set of circuits, on a circuit that belongs to none"
+            }
+            ConfluxFault::Gone => "a message for a set of circuits that is closed",
+            ConfluxFault::DataLoss => {
+                "a set of circuits whose two ends disagree about what was sent"
+            }
+            ConfluxFault::Incoherent => {
+                "a set of circuits whose next message cannot be numbered"
+            }
+            ConfluxFault::SwitchZero => "a switch to another circuit after 0 messages",
+            ConfluxFault::SwitchTwice => {
+                "two switches to another circuit without a message between them"
+            }
+            ConfluxFault::TooFar => "a message whose number in its set of circuits is too high",
+            ConfluxFault::Repeated => "a message whose number in its set of circuits is repeated",
+            ConfluxFault::Unsent => {
+                "an acknowledgement of messages that were never sent, or a second one"
+            }
+            ConfluxFault::Full => {
+                "too many messages of a set of circuits that wait for an earlier one"
+            }
         })
     }
 }

@@ -136,7 +136,7 @@ impl HsDir {
     /// could be seen to, and is refused, as C tor does.
     pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
         if !by_relay {
-            return Reply::new(503, "Onion services are asked for by circuits of several hops");
+            return Reply::new(503, "Requests about onion services need a circuit of several hops");
         }
         if request.get {
             let key = request.path.strip_prefix(BY_KEY).and_then(read_blinded_key);

@@ -36,7 +36,9 @@ pub enum HsDescError {
 impl fmt::Display for HsDescError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HsDescError::TooLong(length) => write!(out, "{length} bytes are too many for it"),
+            HsDescError::TooLong(length) => {
+                write!(out, "its {length} bytes are more than a descriptor may have")
+            }
             HsDescError::Malformed(what) => write!(out, "it is malformed: {what}"),
             HsDescError::BadSignature => out.write_str("a signature in it is wrong"),
             HsDescError::Expired => out.write_str("its certificate has expired"),

@@ -219,7 +219,10 @@ impl RelayKeys {
         Ok(Credentials {
             identity: Identity { rsa: self.rsa_identity(), ed25519: self.ed_identity() },
             rsa_sha256: Sha256::digest(self.rsa_public()).into(),
-            rsa: self.rsa_public().try_into().map_err(|_| making("an identity of another size"))?,
+            rsa: self
+                .rsa_public()
+                .try_into()
+                .map_err(|_| making("an identity of the wrong size"))?,
             as_responder: self.certs(rng, responder, unix_now)?,
             as_initiator: self.certs(rng, initiator, unix_now)?,
             auth_key,

@@ -55,7 +55,7 @@ fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
     let facts = TraceFacts { numbers: vec!["wireguard".into()], ..named(&["wlan", "lte"]) };
     let page = made(&facts, &turns(0, 2));
     let (told, figure) =
-        (page.find("Packets of WireGuard are numbered"), page.find("grey area is"));
+        (page.find("Packets of WireGuard have unencrypted numbers"), page.find("grey area is"));
     assert!(told.is_some() && told < figure, "{page}");
 }
 

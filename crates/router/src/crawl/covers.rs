@@ -149,8 +149,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(
-            "it is '{format}' {version}, finder {finder}, but this program reads '{FORMAT}' \
-             {VERSION}, finder {FINDER}: make the covers again with 'anabranch pt crawl'"
+            "it was made by another version ('{format}' {version}, finder {finder}; expected \
+             '{FORMAT}' {VERSION}, finder {FINDER}): make the covers again with 'anabranch pt \
+             crawl'"
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
@@ -217,7 +218,10 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     let own = (name(object.hiding()), object.hides());
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
-        return Err(format!("{} hides {}, but the index says {hiding} {hides}", own.0, own.1));
+        return Err(format!(
+            "its {} content can hide {} bytes, but the index says {hiding}, {hides} bytes",
+            own.0, own.1
+        ));
     }
     Ok(object)
 }
@@ -237,7 +241,7 @@ pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     match site.is_empty() {
         true => Err(CrawlError::Source(
             PathBuf::from(folder),
-            "none of its objects hides bytes".to_owned(),
+            "none of its objects can hide bytes".to_owned(),
         )),
         false => Ok(site),
     }
@@ -284,7 +288,7 @@ mod tests {
         assert_eq!(left.len(), 1, "no draft stays");
         write(&at.path().join("none"), &found, &Judged::default(), false).unwrap();
         let none = site(&at.path().join("none")).unwrap_err().to_string();
-        assert!(none.ends_with("none of its objects hides bytes"), "{none}");
+        assert!(none.ends_with("none of its objects can hide bytes"), "{none}");
     }
 
     #[test]
@@ -305,7 +309,7 @@ mod tests {
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
             ("\"text\"", "\"image\"", "but the index says image"),
-            ("\"hides\": 1620", "\"hides\": 99", "but the index says text 99"),
+            ("\"hides\": 1620", "\"hides\": 99", "but the index says text, 99 bytes"),
             ("/a.json", "/a json", "no plain path"),
         ] {
             assert!(good.contains(from), "{from}");

@@ -44,8 +44,8 @@ fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
     let at = at.ok_or("an entry whose time cannot be read")?;
     let (request, response) = (&entry["request"], &entry["response"]);
-    let url = request["url"].as_str().ok_or("an entry without an address")?;
-    let (host, path) = split(url).ok_or("no address of http or https")?;
+    let url = request["url"].as_str().ok_or("an entry without a URL")?;
+    let (host, path) = split(url).ok_or("a URL that is neither http nor https")?;
     Ok(Exchange {
         host: plain(host),
         at,
@@ -70,7 +70,7 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
     let content = &response["content"];
-    let text = content["text"].as_str().ok_or("the file has no body for it")?;
+    let text = content["text"].as_str().ok_or("an entry whose body is not in the file")?;
     let body = match content["encoding"].as_str() {
         None | Some("") => text.as_bytes().to_vec(),
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
@@ -194,7 +194,7 @@ mod tests {
             (r#"{"log":{"entries":[]}}"#, "no request"),
             (r#"{"log":{"entries":[7]}}"#, "1 × an entry whose time cannot be read"),
             (&*good.replace("10:00", "25:00"), "1 × an entry whose time cannot be read"),
-            (&*good.replace("\"url\"", "\"uri\""), "1 × an entry without an address"),
+            (&*good.replace("\"url\"", "\"uri\""), "1 × an entry without a URL"),
             (&*good.replace("http://a/", "ftp://a/"), "no request"),
         ] {
             let why = read(text.as_bytes()).unwrap_err();
@@ -203,7 +203,7 @@ mod tests {
         for (from, to, what) in [
             ("GET", "POST", "not a GET request"),
             (":200", ":304", "not answered with 200"),
-            (r#""text":"x""#, r#""size":4"#, "the file has no body for it"),
+            (r#""text":"x""#, r#""size":4"#, "an entry whose body is not in the file"),
             (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is not base64"),
             (r#""text":"x""#, r#""text":"x","encoding":"rot13""#, "a body of an unknown encoding"),
         ] {

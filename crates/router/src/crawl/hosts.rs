@@ -79,9 +79,14 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
     let with = with_objects(exchanges);
     match with.iter().next() {
-        None => Err(format!("no GET was answered with 200 and a body: {}", reasons(exchanges))),
+        None => Err(format!(
+            "no GET request was answered with status 200 and a body: {}",
+            reasons(exchanges)
+        )),
         Some((host, _)) if with.len() == 1 => Ok((*host).to_owned()),
-        Some(_) => Err(format!("it has no page: name a host with --host: {}", counted(&with))),
+        Some(_) => {
+            Err(format!("it has no HTML page; choose a host with --host: {}", counted(&with)))
+        }
     }
 }
 
@@ -97,8 +102,14 @@ fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
 fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     let with = with_objects(exchanges);
     match with.is_empty() {
-        true => format!("no GET was answered with 200 and a body: {}", reasons(exchanges)),
-        false => format!("no object of '{host}': name another with --host: {}", counted(&with)),
+        true => format!(
+            "no GET request was answered with status 200 and a body: {}",
+            reasons(exchanges)
+        ),
+        false => format!(
+            "it has no object of host '{host}'; choose another with --host: {}",
+            counted(&with)
+        ),
     }
 }
 
@@ -168,11 +179,17 @@ mod tests {
         ];
         assert_eq!(paths(&no_page[1..], None).unwrap(), ["/2", "/3"], "the only one");
         let why = paths(&no_page, None).unwrap_err();
-        assert_eq!(why, "it has no page: name a host with --host: b.net (2), a.net (1)");
+        assert_eq!(why, "it has no HTML page; choose a host with --host: b.net (2), a.net (1)");
         let why = paths(&no_page, Some("c.net")).unwrap_err();
-        assert_eq!(why, "no object of 'c.net': name another with --host: b.net (2), a.net (1)");
+        assert_eq!(
+            why,
+            "it has no object of host 'c.net'; choose another with --host: b.net (2), a.net (1)"
+        );
         let why = paths(&[exchange(1, "a.net", Err("not a GET request"))], None).unwrap_err();
-        assert_eq!(why, "no GET was answered with 200 and a body: 1 × not a GET request");
+        assert_eq!(
+            why,
+            "no GET request was answered with status 200 and a body: 1 × not a GET request"
+        );
         assert_eq!(paths(&[], None).unwrap_err().split(": ").last(), Some("there is none"));
     }
 }

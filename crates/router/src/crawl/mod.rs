@@ -160,7 +160,10 @@ pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
     if fs::metadata(source).map_err(file)?.is_dir() {
         return match host {
             None => folder::read(source),
-            Some(_) => Err(told("a folder has the files of one host: leave --host out".to_owned())),
+            Some(_) => Err(told(
+                "it is a folder, and --host is only for HAR files and captures: remove --host"
+                    .to_owned(),
+            )),
         };
     }
     of_file(open_file(source)?, host).map_err(told)

@@ -637,8 +637,8 @@ impl<'r> ClientLoop<'r> {
                  of its own"
             ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
-                "only {count} relays of the network can join circuits, so each of them often \
-                 learns your first relays"
+                "only {count} relays of the network support --multipath merged, so the same few \
+                 often learn your first relays"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);

@@ -260,7 +260,9 @@ impl Conn {
         tap: &mut Tap,
     ) -> Result<(), Fault> {
         let early = self.link.early_records_mut();
-        early.ok_or(Fault::Misuse("such a link stays in order"))?.unorder(now, content)?;
+        early
+            .ok_or(Fault::Misuse("this kind of link cannot be read out of order"))?
+            .unorder(now, content)?;
         if let Some(tapped) = &mut self.tapped {
             tapped.wanted = true;
             tapped.keep_up(self.carried[0], tap);

@@ -36,7 +36,7 @@ impl fmt::Display for Names {
         write!(out, "settings read again; {changed}")?;
         match self.restart.is_empty() {
             true => Ok(()),
-            false => write!(out, "; changes only with a restart: {}", self.restart.join(", ")),
+            false => write!(out, "; restart to apply: {}", self.restart.join(", ")),
         }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn one_line_names_what_has_changed_and_what_has_not() {
         let names = Names { changed: vec!["exit", "rate"], restart: vec!["listen"] };
-        let told = "settings read again; changed: exit, rate; changes only with a restart: listen";
+        let told = "settings read again; changed: exit, rate; restart to apply: listen";
         assert_eq!(in_words(&Ok(names)), told);
         assert_eq!(in_words(&Ok(Names::default())), "settings read again; nothing has changed");
         let told = in_words(&Err("river.toml:3: it is not TOML".to_owned()));

@@ -51,7 +51,7 @@ impl fmt::Display for Skew {
             Verdict::Right => out.write_str("this machine's clock is right again"),
             Verdict::Theirs(_, ahead) => {
                 let by = in_words(ahead);
-                write!(out, "the clock of relay {name} is {by} this machine's, which is right")
+                write!(out, "the clock of relay {name} is wrong: it is {by} this machine's")
             }
         }
     }
@@ -73,6 +73,6 @@ mod tests {
         let words = told(Verdict::Ours(86_400 * 3, Witness::Relays(4)));
         assert!(words.contains("3 days ahead of the clocks of 4 relays, which agree"), "{words}");
         let words = told(Verdict::Theirs([1; 20], 7200));
-        assert_eq!(words, "the clock of relay dam is 2 h ahead of this machine's, which is right");
+        assert_eq!(words, "the clock of relay dam is wrong: it is 2 h ahead of this machine's");
     }
 }

@@ -86,8 +86,8 @@ pub fn managed(
     if matches!(environment.side, Side::Client(_)) != at_client {
         let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
         let why = format!(
-            "this command is for a {here}, but tor started it as a {there}: name the other one in \
-             torrc"
+            "this command is for a {here}, but tor started it as a {there}: name the other \
+             command in torrc"
         );
         return Err(refuse(out, &Line::EnvError(why)));
     }
@@ -354,7 +354,7 @@ mod tests {
         let bridge = super::super::Bridge::of(address, &args).unwrap();
         assert_eq!(bridge.profile.to_string(), "nosteg-short");
         let cases = [
-            ("anabranch:profile=x", "no profile"),
+            ("anabranch:profile=x", "there is no profile"),
             ("anabranch:profil=http-opaque", "unknown key `profil`; did you mean `profile`?"),
             ("anabranch:profile=nosteg;anabranch:profile=embed", "profile= is given twice"),
         ];
@@ -401,11 +401,11 @@ mod tests {
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
         let told = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
-                    name the other one in torrc";
+                    name the other command in torrc";
         assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
         let told = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
-                    name the other one in torrc";
+                    name the other command in torrc";
         assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
     }
 

@@ -296,8 +296,8 @@ impl<'s> Driver<'s> {
         if !fits {
             let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
-                "the schedule {schedule} does not fit the {paths} paths of '{name}': schedule {} \
-                 is used for that client",
+                "schedule {schedule} does not fit the {paths} paths of client '{name}': this \
+                 client uses schedule {}",
                 anabranch_comps::FAR_END_SCHEDULE
             ));
         }

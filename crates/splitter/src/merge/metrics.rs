@@ -111,7 +111,7 @@ impl Collector for Run {
         decoys(encoder, &snapshot)?;
         level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
         count(encoder, "merge_handshakes", "Handshakes answered", snapshot.handshakes)?;
-        let help = "Packets not answered, from unknown senders or repeated";
+        let help = "Packets dropped: unknown sender, or sent twice";
         count(encoder, "merge_strangers", help, snapshot.strangers)?;
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;

@@ -59,9 +59,8 @@ impl fmt::Display for SpecError {
             ),
             SpecError::Kind(kind) => write!(
                 f,
-                "'{kind}' is not a kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS, \
-                 ports:N \
-                 and socks5:[USER@]HOST:PORT"
+                "'{kind}' is not a kind of path: choose one of if:DEVICE, wg:FILE, addr:ADDRESS, \
+                 ports:N, socks5:[USER@]HOST:PORT"
             ),
             SpecError::Twice(kind) => {
                 write!(f, "the kind '{kind}' is given twice for one path: remove one")

@@ -426,7 +426,8 @@ impl Machine {
         let leaves = link.map_or("?", |link| &link.name);
         if route.assumed {
             return Some(format!(
-                "no route by '{leaves}': assuming that the server is on the same network"
+                "'{leaves}' has no route to the server: assuming that the server is on the same \
+                 network"
             ));
         }
         if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {

@@ -142,7 +142,9 @@ impl Driver<'_> {
     /// The machine's routes keep up with the paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
-            self.report.screen.warn(&format!("the routes cannot be adapted to the paths: {error}"));
+            self.report
+                .screen
+                .warn(&format!("the routes could not be changed to the new paths: {error}"));
         }
     }
 }

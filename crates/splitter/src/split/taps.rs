@@ -63,8 +63,8 @@ impl Taps {
         let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
         match unknown.filter(|_| !self.taps.is_empty()) {
             Some(name) => Err(format!(
-                "path '{name}' is new, and captures name their paths when they begin: restart \
-                 the splitter, or remove 'trace' and 'pcap'"
+                "path '{name}' is new, but 'trace' and 'pcap' record only the paths that existed \
+                 at the start: restart the splitter"
             )),
             None => Ok(()),
         }

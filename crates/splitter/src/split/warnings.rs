@@ -50,9 +50,9 @@ impl Warnings {
         (!replace(&mut self.unsuitable, true)).then(|| {
             let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
             format!(
-                "the server is now at {}, which the paths do not reach (they were chosen for \
-                 {chosen_for}): restart the splitter; until then new sessions get no answer, \
-                 unless the server's name gets an address that they reach",
+                "the server's name now resolves to {}, which no path reaches (the paths were \
+                 chosen for {chosen_for}): restart the splitter; until then new sessions get no \
+                 answer",
                 list.join(", ")
             )
         })

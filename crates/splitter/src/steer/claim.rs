@@ -80,7 +80,8 @@ impl Claim {
         plan.take(self.ledger.slot);
         let left = self.others.iter().map(|(_, notes)| notes).chain([&self.notes]);
         plan.check(&left.cloned().collect::<Vec<_>>())?;
-        self.clear(plan, &noted).map_err(SteerError::system("undoing what a run left behind"))?;
+        self.clear(plan, &noted)
+            .map_err(SteerError::system("undoing what a killed splitter left"))?;
         plan.check(&[])?;
         noted.extend(self.notes.settings.iter().cloned());
         noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));

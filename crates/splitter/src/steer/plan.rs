@@ -204,7 +204,8 @@ impl Plan {
                 self.devices().join(", ")
             ),
             format!(
-                "rules of priority {} to {}, tables {:#x} to {:#x}, marks of the same numbers",
+                "routing rules of priority {} to {}, routing tables {:#x} to {:#x}, firewall marks \
+                 of the same numbers",
                 priorities.start,
                 priorities.start + 2,
                 tables.start,

@@ -249,7 +249,7 @@ impl Steering {
         if others.is_empty() {
             return Ok(());
         }
-        let undoing = SteerError::system("undoing what a run left behind");
+        let undoing = SteerError::system("undoing what a killed splitter left");
         let _alone = ledger::alone().map_err(&undoing)?;
         let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
         for (ledger, notes) in others {

@@ -29,7 +29,7 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     let needed = survey.needed(NOBODY);
     for (ledger, notes) in survey.left {
         let undone = undo(ledger.slot, &notes, &needed);
-        undone.map_err(SteerError::system("undoing what a run left behind"))?;
+        undone.map_err(SteerError::system("undoing what a killed splitter left"))?;
         ledger.discard().map_err(&asking)?;
         restored.push(notes.tun);
     }

@@ -233,10 +233,10 @@ impl Reader<'_> {
 
     fn header(&mut self, word: &str) -> Result<Item, ConfError> {
         let kind = Kind::of_header(word)
-            .ok_or_else(|| self.error("an unknown section: there are [Interface] and [Peer]"))?;
+            .ok_or_else(|| self.error("unknown section: expected [Interface] or [Peer]"))?;
         let again = |line: &Line| line.item == Item::Header { kind: Kind::Interface };
         if kind == Kind::Interface && self.lines.iter().any(again) {
-            return Err(self.error("a second [Interface]: a file describes one"));
+            return Err(self.error("a second [Interface]: a file has only one"));
         }
         self.section = Some((kind, self.sections));
         self.sections += 1;
@@ -308,7 +308,7 @@ fn wanted(key: &str) -> &'static str {
     match key {
         "ListenPort" => "is not a port: write 0 to 65535",
         "S4" => "is neither a number of bytes nor a range of two",
-        "FwMark" => "is not a mark: write a number, 0x and a hexadecimal one, or off",
+        "FwMark" => "is not a firewall mark: write a number, 0x and a hexadecimal one, or off",
         _ => "is not a number above 0",
     }
 }

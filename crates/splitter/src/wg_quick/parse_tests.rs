@@ -86,13 +86,13 @@ fn each_mistake_is_told_with_its_line() {
             "[Interface]\nEndpoint = a:1\n",
             "f.conf:2: the key `Endpoint` belongs to [Peer], not to [Interface]",
         ),
-        ("[Pear]\n", "f.conf:1: an unknown section: there are [Interface] and [Peer]"),
+        ("[Pear]\n", "f.conf:1: unknown section: expected [Interface] or [Peer]"),
         (
             "MTU = 1\n",
             "f.conf:1: this setting stands before the first [Section]: move it below [Interface] \
              or [Peer]",
         ),
-        ("[Interface]\n[Interface]\n", "f.conf:2: a second [Interface]: a file describes one"),
+        ("[Interface]\n[Interface]\n", "f.conf:2: a second [Interface]: a file has only one"),
         (
             "[Interface]\nMTU = 1\n\nmtu = 2\n",
             "f.conf:4: MTU is given twice; the first is in line 2",
@@ -105,8 +105,8 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Interface]\nFwMark = red\n",
-            "f.conf:2: FwMark: 'red' is not a mark: write a number, 0x and a hexadecimal one, or \
-             off",
+            "f.conf:2: FwMark: 'red' is not a firewall mark: write a number, 0x and a hexadecimal \
+             one, or off",
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h:0\n",
@@ -118,8 +118,8 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Peer]\nPublicKey=a\nEndpoint = h\n",
-            "f.conf:3: Endpoint: 'h' is not a server: write HOST:PORT, with an IPv6 address in \
-             brackets",
+            "f.conf:3: Endpoint: 'h' is not a server's address: write HOST:PORT, with an IPv6 \
+             address in brackets",
         ),
         ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey: add it"),
         ("[Interface]\n\u{1b}[2J\n", "f.conf:2: this line is neither a [Section] nor KEY = VALUE"),

@@ -202,7 +202,7 @@ impl fmt::Display for Profile {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
-        write!(f, "no profile is called '{}'; there are {}", self.0, names.join(", "))
+        write!(f, "there is no profile '{}'; choose one of {}", self.0, names.join(", "))
     }
 }
 

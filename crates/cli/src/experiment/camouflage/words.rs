@@ -63,11 +63,12 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
     };
     let files = hid("pictures", "http-image") + &hid("covers", "http-site");
     format!(
-        "Rounds of downloads: {downloads}, each with four downloads of 1 MB and one of each other \
-         length over each connection. Rounds of four downloads of 1 MB over our profiles without \
-         Tor: {bare}. Rounds of streams: {streams}, {} s each. A full measurement has 8, 8 and 6 \
-         rounds. All connections of a round share the order of lengths and rates; the order of the \
-         connections depends on the seed.{files}",
+        "Downloads through Tor: {downloads} rounds (8 in a full measurement). In each round every \
+         kind of connection carries four downloads of 1 MB and one of each other length. Downloads \
+         without Tor: {bare} rounds (8), with four downloads of 1 MB over each of our profiles. \
+         Streams: {streams} rounds (6), {} s for each stream. All connections of a round use the \
+         same order of lengths and rates. The order of the connections depends on the \
+         seed.{files}",
         subject.header["seconds"]
     )
 }
@@ -253,10 +254,10 @@ pub(super) fn outcome(record: &Measured) -> String {
             format!("{:.0} of {} kB/s", came as f64 / 1e3 / one.came.len().max(1) as f64, one.rate)
         });
         let held = held.collect::<Vec<_>>().join(", ");
-        return format!("{held}, machine {busy} busy{failed}");
+        return format!("{held}; CPUs {busy} busy{failed}");
     }
     let longest = record.downloads.iter().filter(|one| one.bytes == LONGEST);
     let goodput = Spread::of(longest.map(|one| Quantity::Goodput.of(one)));
     let goodput = goodput.map_or_else(|| NONE.to_owned(), |one| between(one, 1.0, 0));
-    format!("1 MB at {goodput} kB/s, machine {busy} busy{failed}")
+    format!("1 MB at {goodput} kB/s; CPUs {busy} busy{failed}")
 }

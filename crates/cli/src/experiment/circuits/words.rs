@@ -227,7 +227,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         failed => format!("; {failed} failed: {}", record.error),
     };
     format!(
-        "first byte {:.0} ms, 320 KiB {:.0} ms, bulk {:.0} ms, machine {} busy{failed}",
+        "first byte {:.0} ms, 320 KiB {:.0} ms, bulk {:.0} ms; CPUs {} busy{failed}",
         mean(|one| one.first_byte),
         mean(|one| one.web),
         mean(|one| one.bulk),

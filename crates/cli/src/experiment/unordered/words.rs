@@ -61,9 +61,10 @@ pub(super) fn line(line: &Line) -> String {
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
     format!(
-        "{} downloads of {} to {} KB start together, each on its own circuit, all over the same \
-         three relays; there are three lines of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s, and \
-         the last one, between middle and exit, loses segments",
+        "{} downloads of {} to {} KB start at the same time. Each uses its own circuit, and all \
+         circuits use the same three relays. The three lines between client, guard, middle relay \
+         and exit have a delay of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s. The last line, \
+         between middle relay and exit, loses segments",
         subject.header["downloads"],
         shortest.unwrap_or_default() / 1000,
         longest.unwrap_or_default() / 1000,
@@ -121,12 +122,12 @@ fn others(subject: &Subject<'_>) -> String {
 /// What the link alone is.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
-        "One unordered link over the last line alone carries {CELL_RATE} cells per second, each in \
-         its own write, of {CELL_CIRCUITS} circuits in turn, for {} s. Each cell has three times, \
-         all of the same measurement: when the kernel has delivered the stream up to the end of \
-         the cell; when all earlier cells of its circuit have arrived (as uTor delivers it); and \
-         when its record was opened. The ratio divides the mean of the second by the mean of the \
-         first.",
+        "A single unordered link over the last line carries {CELL_RATE} cells per second for {} s. \
+         The cells belong to {CELL_CIRCUITS} circuits in turn, and each is sent in its own write. \
+         Three times are measured for each cell. In order: when the kernel has delivered all data \
+         up to the end of the cell. By circuit: when all earlier cells of its circuit have \
+         arrived, which is when uTor delivers it. Unordered: when its record was decrypted. The \
+         last column divides the mean time by circuit by the mean time in order.",
         subject.header["seconds"]
     )
 }
@@ -290,7 +291,8 @@ pub(super) fn outcome(record: &Measured) -> String {
     if let Some(cells) = &record.cells {
         let (circuit, order) = (cells.by_circuit.mean, cells.in_order.mean);
         return format!(
-            "{} of {} cells, {circuit:.1} ms by circuit, {order:.1} in order, machine {busy} busy",
+            "{} of {} cells arrived; delay {circuit:.1} ms in the order of circuits, {order:.1} ms \
+             in the order of the link; CPUs {busy} busy",
             cells.came, cells.wanted
         );
     }
@@ -301,7 +303,10 @@ pub(super) fn outcome(record: &Measured) -> String {
         true => String::new(),
         false => format!("; {} not done: {}", all - times.len(), record.error),
     };
-    format!("half after {middle}, the last after {last:.1} s, machine {busy} busy{failed}")
+    format!(
+        "half of the downloads done after {middle}, the last after {last:.1} s; CPUs {busy} \
+         busy{failed}"
+    )
 }
 
 /// All of it for a terminal.

@@ -102,10 +102,10 @@ impl Model {
     pub(super) fn losses(&self) -> Option<String> {
         let Snapshot { strangers, missed, unsent, refused, .. } = self.snapshot;
         let counts = [
-            (strangers, "packets not answered, from unknown senders or repeated"),
+            (strangers, "packets dropped: unknown sender, or sent twice"),
             (missed, "packets dropped because the receive buffer was full"),
             (unsent, "datagrams to clients not sent"),
-            (refused, "packets that the interface of --tun refused"),
+            (refused, "packets that the --tun interface did not accept"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();
@@ -143,7 +143,7 @@ pub(super) mod tests {
         model.snapshot(Time::from_secs(3), &snapshot([1000, 3000]));
         let rates: Vec<_> = model.rows.iter().map(|row| (&*row.client, row.rates[0])).collect();
         assert_eq!(rates, [("home", 0.0), ("home", 12_000.0)]);
-        assert!(model.losses().unwrap().starts_with("2 packets not answered"));
+        assert!(model.losses().unwrap().starts_with("2 packets dropped"));
     }
 
     #[test]

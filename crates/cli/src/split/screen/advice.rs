@@ -49,7 +49,7 @@ pub(crate) fn mtu(about: &Listening) -> Option<String> {
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let Family { title, guide, .. } = protocol.family();
     format!(
-        "{title} numbers its packets in clear: from gaps in the numbers, the observer of one \
+        "{title} sends packet numbers unencrypted: from gaps in the numbers, the observer of one \
          path learns how many packets all paths carried in each direction, and when \
          (docs/guide/{guide}.md); to hide the numbers, run a far end in front of the server \
          ('anabranch merge', docs/guide/far-end.md)"
@@ -116,7 +116,7 @@ fn clock(at: Time) -> String {
 /// Why a session keeps to one path.
 pub(crate) fn kept(why: Kept) -> String {
     match why {
-        Kept::Short => "it was shorter than a run".to_owned(),
+        Kept::Short => "it ended before the path changed for the first time".to_owned(),
         Kept::Handshake => "its QUIC handshake is not confirmed".to_owned(),
         Kept::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
         Kept::Protocol(protocol) => {
@@ -229,8 +229,8 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let three = "3 of 20 sessions never split: 3, 7 (it was shorter than a run); 5 (its QUIC \
-                     handshake is not confirmed)";
+        let three = "3 of 20 sessions never split: 3, 7 (it ended before the path changed for the \
+                     first time); 5 (its QUIC handshake is not confirmed)";
         assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }

@@ -46,10 +46,11 @@ fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
         (Some(_), _) if options.tun.is_some() => {
-            refuse("--wg: does not go with --tun: remove --tun")
+            refuse("--wg: cannot be combined with --tun: remove one of the two")
         }
         (Some(_), _) if options.to.is_some() && options.key.is_none() => refuse(
-            "--wg: the server is the tunnel's Endpoint: remove --to, or add --key for a far end",
+            "--wg: cannot be combined with --to, because the server is the tunnel's Endpoint: \
+             remove --to, or add --key if --to is a far end",
         ),
         (Some(_), _) if options.key.is_some() && options.to.is_none() => refuse(
             "--key: --to is missing: give the address of the far end in front of the WireGuard \
@@ -108,8 +109,8 @@ fn listen(
     }
     if server.literal() == Some(listen) {
         return Err(Failure::misuse(format!(
-            "{}: the splitter would listen at its Endpoint {listen}; if --write wrote this file, \
-             name the original one",
+            "{}: its Endpoint {listen} is the address at which the splitter would listen; if \
+             --write wrote this file, give --wg the original file",
             source.display()
         )));
     }

@@ -62,7 +62,7 @@ impl Watch for Limiter<'_> {
         let Some(more) = self.admit(now, violation) else { return };
         self.inner.event(now, event);
         if more > 0 {
-            let told = format!("{more} more violations of this kind since the last: {violation}");
+            let told = format!("{more} more messages like this were suppressed: {violation}");
             self.inner.note(&told);
         }
     }
@@ -123,7 +123,7 @@ mod tests {
         met(60, CircuitFault::Extend.into());
         met(120, CircuitFault::Extend.into());
         let extend = "a circuit that may not be extended that way";
-        let more = format!("999 more violations of this kind since the last: {extend}");
+        let more = format!("999 more messages like this were suppressed: {extend}");
         assert_eq!(lines.0, [extend, "a cell without a circuit", extend, &more, extend]);
     }
 }

@@ -150,7 +150,7 @@ fn an_interface_without_a_route_is_refused_where_neighbours_must_answer() {
     with_three_interfaces(|| {
         assert!(error(&["a=if:v0"], FAR).starts_with("path 'a': 'v0' has no route to"));
         let ways = resolved(&["a=if:t1"], FAR).unwrap();
-        assert!(ways[0].note.as_ref().unwrap().contains("no route by 't1'"));
+        assert!(ways[0].note.as_ref().unwrap().contains("'t1' has no route to the server"));
         ip("link set v0 down").unwrap();
         assert_eq!(
             error(&["a=if:v0"], FAR),

@@ -252,7 +252,7 @@ impl Shapes {
             if !all.filter(|step| step.up == up).any(|step| step.bytes >= PIECE) {
                 let way = if up { "up" } else { "down" };
                 return fault(format!(
-                    "no shape has a step {way} of 600 bytes or more, which data need"
+                    "no shape has a step {way} of 600 bytes or more, but data needs one"
                 ));
             }
         }
