@@ -82,9 +82,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::DataLoss => {
                 "a set of circuits whose two ends disagree about what was sent"
             }
-            ConfluxFault::Incoherent => {
-                "a set of circuits whose next message cannot be numbered"
-            }
+            ConfluxFault::Incoherent => "a set of circuits whose next message cannot be numbered",
             ConfluxFault::SwitchZero => "a switch to another circuit after 0 messages",
             ConfluxFault::SwitchTwice => {
                 "two switches to another circuit without a message between them"
