@@ -370,7 +370,7 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     let chance = |closed: &dyn Fn(&PathDraw) -> f64, least: usize, kind: usize| {
         let drawn: Vec<(u64, u64)> = counts().map(|one| one.least(least, kind)).collect();
         Chance {
-            closed: draws.iter().map(closed).sum::<f64>() / draws.len() as f64,
+            closed: draws.iter().map(closed).sum::<f64>() / draws.len().max(1) as f64,
             drawn: Share::over(&drawn),
         }
     };

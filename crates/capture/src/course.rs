@@ -33,8 +33,10 @@ impl<T> Ways<T> {
 /// How traffic went over time.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// When it begins, in seconds since the trace began.
+    /// When it begins, in seconds since the trace began; 0 where [`Course::aligned`].
     pub begins: f64,
+    /// Whether times count from the first row of each session, and not from one moment.
+    pub aligned: bool,
     /// How long it lasts, in seconds.
     pub lasts: f64,
     /// The length of a step in seconds; the last step may be shorter.
@@ -94,6 +96,9 @@ impl Courses {
     /// Looks at `trace` once more. `chosen` are places in `summary.sessions`; of each course, the
     /// `lanes` paths that carried most get a lane.
     ///
+    /// The loads of a data set have no common clock ([`Summary::is_data_set`]): the course of all
+    /// lays the beginning of each at 0.
+    ///
     /// # Errors
     /// As [`Trace::for_each`].
     pub fn of_trace(
@@ -119,22 +124,27 @@ struct Going {
     unsplit: bool,
     /// Its place among the chosen.
     place: Option<usize>,
+    /// The time that is 0 in the course of all sessions.
+    zero: f64,
     /// The run that goes on.
     run: Ways<Option<Run>>,
 }
 
 impl Gathering {
     fn new(summary: &Summary, chosen: &[usize], lanes: usize) -> Gathering {
+        let aligned = summary.is_data_set();
         let going = |(at, session): (usize, &Session)| {
             let place = chosen.iter().position(|&chosen| chosen == at);
-            let fresh = Going { unsplit: session.unsplit, place, run: Ways::default() };
+            let zero = if aligned { session.begins } else { 0.0 };
+            let fresh = Going { unsplit: session.unsplit, place, zero, run: Ways::default() };
             ((session.load, session.run), fresh)
         };
         let course = |&at: &usize| {
             let Session { begins, ends, paths, .. } = &summary.sessions[at];
             Course::new(*begins, *ends, busiest(paths, lanes))
         };
-        let all = Course::new(0.0, summary.seconds, busiest(&summary.paths, lanes));
+        let ends = if aligned { summary.longest() } else { summary.seconds };
+        let all = Course { aligned, ..Course::new(0.0, ends, busiest(&summary.paths, lanes)) };
         Gathering {
             courses: Courses { all, chosen: chosen.iter().map(course).collect() },
             sessions: summary.sessions.iter().enumerate().map(going).collect(),
@@ -145,13 +155,14 @@ impl Gathering {
         // The file was read before: a session that is new now came in between, and is left out.
         let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
         let Courses { all, chosen } = &mut self.courses;
-        let mut courses = [Some(all), going.place.map(|place| &mut chosen[place])];
         let ended = going.step(row);
-        for course in courses.iter_mut().flatten() {
+        all.push(&Row { time: row.time - going.zero, ..*row }, going.unsplit);
+        let mut own = going.place.map(|place| &mut chosen[place]);
+        if let Some(course) = &mut own {
             course.push(row, going.unsplit);
         }
         if let Some(run) = ended {
-            count(courses, row.size > 0, run);
+            count([Some(all), own], row.size > 0, run);
         }
     }
 
@@ -202,7 +213,7 @@ impl Course {
         let lane = |path| Lane { path, ways: Ways { up: way(), down: way() } };
         let whole = Ways { up: sizes(), down: sizes() };
         let lanes = paths.into_iter().map(lane).collect();
-        Course { begins, lasts, step, lanes, whole, runs: Ways::default() }
+        Course { begins, aligned: false, lasts, step, lanes, whole, runs: Ways::default() }
     }
 
     fn push(&mut self, row: &Row<'_>, unsplit: bool) {
@@ -324,6 +335,17 @@ mod tests {
         let [second] = courses.chosen.as_slice() else { panic!("one was chosen") };
         assert_eq!((second.begins, second.lasts, sum(&second.whole.up)), (0.3, 0.0, 70));
         assert_eq!(second.runs.up, [Run { path: 1, first: 0.3, last: 0.3, packets: 1 }]);
+    }
+
+    #[test]
+    fn loads_of_a_data_set_begin_together() {
+        let loads: Vec<_> = two().iter().map(|row| Row { label: "a.example", ..*row }).collect();
+        let all = courses(&loads, &[], 9).all;
+        assert!(all.aligned && !courses(&two(), &[], 9).all.aligned);
+        assert_eq!((all.begins, all.lasts), (0.0, 0.6), "as the longest load");
+        // The second load begins 300 ms into the trace, with the first 70 bytes of it.
+        assert_eq!((all.whole.up[0], all.whole.up[300], sum(&all.whole.up)), (170, 0, 770));
+        assert_eq!(courses(&two(), &[], 9).all.whole.up[300], 70);
     }
 
     #[test]

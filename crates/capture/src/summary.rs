@@ -106,6 +106,19 @@ impl Summary {
         trace.for_each(|row| builder.push(row))?;
         Ok(builder.finish())
     }
+
+    /// Whether the trace holds several loads with labels. The times of each may count from its
+    /// own beginning, so that those of two loads cannot be compared.
+    #[must_use]
+    pub fn is_data_set(&self) -> bool {
+        self.sessions.len() > 1 && self.sessions.iter().any(|session| !session.label.is_empty())
+    }
+
+    /// Seconds from the first to the last row of the longest session; 0 without any.
+    #[must_use]
+    pub fn longest(&self) -> f64 {
+        self.sessions.iter().map(|session| session.ends - session.begins).fold(0.0, f64::max)
+    }
 }
 
 /// A summary in the making, row by row. Its memory grows with the number of sessions and their

@@ -53,5 +53,7 @@ pub use origin::Origin;
 pub use programs::{Missing, Programs, built, cache};
 pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};
-pub use spread::{Mean, Median, Spread, average, by_round, median_interval, middle, quartiles};
+pub use spread::{
+    Mean, Median, Spread, average, by_round, median_interval, middle, quartiles, ratio,
+};
 pub use together::{Attempt, Turns, carry_out_together};

@@ -79,6 +79,12 @@ pub fn middle(values: &[f64]) -> Option<f64> {
     Spread::of(values.iter().copied()).map(|spread| spread.median)
 }
 
+/// `part / whole`; `None` where nothing is left to divide by, or both never ended.
+#[must_use]
+pub fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole).filter(|ratio| !ratio.is_nan())
+}
+
 /// The mean; `None` of none.
 #[must_use]
 pub fn average(values: &[f64]) -> Option<f64> {
@@ -160,6 +166,14 @@ mod tests {
         assert_eq!(quartiles([1.0, 2.0, 3.0, 4.0]), Some([1.75, 2.5, 3.25]));
         assert_eq!(quartiles([7.0]), Some([7.0; 3]));
         assert_eq!(quartiles([]), None);
+    }
+
+    #[test]
+    fn a_ratio_has_something_to_divide_by() {
+        assert_eq!((ratio(1.0, 2.0), ratio(0.0, 2.0)), (Some(0.5), Some(0.0)));
+        assert_eq!((ratio(0.0, 0.0), ratio(1.0, 0.0)), (None, None));
+        assert_eq!(ratio(f64::INFINITY, f64::INFINITY), None);
+        assert_eq!(ratio(f64::INFINITY, 2.0), Some(f64::INFINITY), "it never ended");
     }
 
     #[test]

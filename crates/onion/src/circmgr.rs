@@ -25,7 +25,7 @@ use crate::wire::netdoc::Speaks;
 use entry::Entry;
 use legs::{LegState, LeglessSet};
 pub use testing::testing_path;
-use unanswered::{PendingDemand, UnansweredDemands};
+use unanswered::{PendingDemand, SuspectRelays, UnansweredDemands};
 
 mod bridges;
 mod caches;
@@ -199,6 +199,7 @@ pub struct CircuitManager {
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
+    suspects: SuspectRelays,
     /// Where no path of this network leads.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
@@ -239,6 +240,7 @@ impl CircuitManager {
             circuits: BTreeMap::new(),
             demands: Vec::new(),
             unanswered: UnansweredDemands::default(),
+            suspects: SuspectRelays::default(),
             hopeless: Vec::new(),
             orders: VecDeque::new(),
             last_key: 0,
@@ -373,6 +375,7 @@ impl CircuitManager {
         circuit.waits = !self.entry.guards().succeeded(unix_now, key.0, rng);
         let (late, taken) = (circuit.late, now.since(circuit.begun));
         self.times.built(u64::try_from(taken.as_millis()).unwrap_or(u64::MAX));
+        self.heard_all(now, key);
         (self.failures, self.paused_until) = (0, now);
         self.orders.push_back(Order::Keep);
         if late {
@@ -688,20 +691,24 @@ impl CircuitManager {
         }
         let key = CircuitKey(self.last_key + 1);
         let more = (!avoid.is_empty()).then(|| self.wishes.without(avoid));
-        let in_use = self.entry.in_use();
+        let (in_use, suspects) = (self.entry.in_use(), self.suspects.at(now));
         let wishes = more.as_ref().unwrap_or(&self.wishes);
-        let apart = (!in_use.is_empty()).then(|| wishes.without(&in_use));
         let entry = &mut self.entry;
-        let mut draw = |wishes: &Wishes, rng: &mut _| {
-            network.path(target, wishes, rng, |exit, rng| {
+        // Which guards there are does not depend on who is avoided elsewhere.
+        let mut draw = |without: &[[u8; 20]], rng: &mut _| {
+            network.path(target, &wishes.without(without), rng, |exit, rng| {
                 entry.choose(unix_now, key.0, exit, network, wishes, rng)
             })
         };
-        // What other legs of the set need as guards is no middle, as long as there are others.
-        let path = match &apart {
-            Some(apart) => draw(apart, rng).or_else(|_| draw(wishes, rng)),
-            None => draw(wishes, rng),
-        };
+        // What other legs of the set need as guards is no middle, as long as there are others, nor
+        // is a relay part of it that has just been silent.
+        let apart = [in_use.as_slice(), &suspects].concat();
+        let mut path = draw(&apart, rng);
+        for less in [&suspects, &in_use, &Vec::new()] {
+            if path.is_err() && less.len() < apart.len() {
+                path = draw(less, rng);
+            }
+        }
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
             let none = network.has_path(target, wishes).err();

@@ -53,7 +53,11 @@ pub fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String 
 
 fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     let Summary { datagrams, seconds, sessions, .. } = summary;
-    let mut out = format!("{datagrams} datagrams in {seconds:.3} s, sessions: {}", sessions.len());
+    let lasts = match summary.is_data_set() {
+        true => format!("loads of up to {:.3} s", summary.longest()),
+        false => format!("{seconds:.3} s"),
+    };
+    let mut out = format!("{datagrams} datagrams in {lasts}, sessions: {}", sessions.len());
     if let Some(schedule) = &facts.schedule {
         out += &format!(", schedule {}", legible(schedule));
     }

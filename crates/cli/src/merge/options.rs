@@ -136,7 +136,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
 
-    /// Give this far end a name, for 'anabranch status NAME'.
+    /// Give this far end a name: for 'anabranch status NAME', in the live view and in each line.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(super) name: Option<String>,

@@ -170,7 +170,8 @@ impl AuthorityArgs {
         let data = args.common.data("authority")?;
         let (description, core) = (args.description()?, args.core()?);
         let standing = args.common.standing("authority", flags.common.file.as_deref());
-        let log = Arc::new(Log::new(standing, args.common.json, args.common.quiet)?);
+        let posted = (standing, args.common.name.as_deref());
+        let log = Arc::new(Log::new(posted, args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;

@@ -65,7 +65,7 @@ pub(super) struct CrawlSide {
 
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let log = Log::new(Standing::named("pt", None, None), self.json, false)?;
+        let log = Log::new((Standing::named("pt", None, None), None), self.json, false)?;
         // A browser may be at it for minutes before what it takes is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(

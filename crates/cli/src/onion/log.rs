@@ -15,17 +15,34 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::Standing;
 
-/// An object with the seconds since the start beside what it says.
-pub(super) fn stamped(clock: &Clock, mut event: Value) -> String {
-    event["time"] = json!(clock.now().secs_f64());
-    event.to_string()
+/// Name and start of a run, for the members `name` (if given) and `time` of each object.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    name: Option<String>,
+    clock: Clock,
+}
+
+impl Stamp {
+    /// For a run that starts now.
+    pub(super) fn new(name: Option<&str>) -> Stamp {
+        Stamp { name: name.map(str::to_owned), clock: Clock::start() }
+    }
+
+    /// The text of `event` as an object of the run.
+    pub(super) fn on(&self, mut event: Value) -> String {
+        if let Some(name) = &self.name {
+            event["name"] = json!(name);
+        }
+        event["time"] = json!(self.clock.now().secs_f64());
+        event.to_string()
+    }
 }
 
 /// Where it is told.
 pub(super) struct Log {
     pub(super) json: bool,
     quiet: bool,
-    clock: Clock,
+    stamp: Stamp,
     out: Lines,
     warnings: Lines,
     journal: Journal,
@@ -33,18 +50,22 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A log as the flags want it, for a run that is posted as `standing`. It goes on when nobody
-    /// reads any more.
+    /// A log as the flags want it, for a run that is posted as `standing` and shows its `name`. It
+    /// goes on when nobody reads any more.
     ///
     /// # Errors
     /// The threads that write cannot be had.
-    pub(super) fn new(standing: Option<Standing>, json: bool, quiet: bool) -> Result<Log, Failure> {
+    pub(super) fn new(
+        (standing, name): (Option<Standing>, Option<&str>),
+        json: bool,
+        quiet: bool,
+    ) -> Result<Log, Failure> {
         let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let (out, warnings) =
             (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
         let standing = Mutex::new(standing);
-        let (clock, journal) = (Clock::start(), Journal::of_stdout());
-        Ok(Log { json, quiet, clock, out, warnings, journal, standing })
+        let (stamp, journal) = (Stamp::new(name), Journal::of_stdout().of_run(name));
+        Ok(Log { json, quiet, stamp, out, warnings, journal, standing })
     }
 
     /// Tells an event, which `text` says in words.
@@ -72,7 +93,7 @@ impl Log {
 
     /// Time since the start.
     pub(super) fn now(&self) -> Time {
-        self.clock.now()
+        self.stamp.clock.now()
     }
 
     /// Tells an event that only programs want to know.
@@ -81,8 +102,8 @@ impl Log {
             standing.event(event);
         }
         if self.json {
-            let lost = |lines| stamped(&self.clock, json!({"event": "lost", "lines": lines}));
-            self.out.say(&stamped(&self.clock, event.clone()), lost);
+            let lost = |lines| self.stamp.on(json!({"event": "lost", "lines": lines}));
+            self.out.say(&self.stamp.on(event.clone()), lost);
         }
     }
 
@@ -105,10 +126,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_bears_the_seconds_since_the_start() {
-        let text = stamped(&Clock::start(), json!({"event": "ready", "relays": 3}));
-        let read: Value = serde_json::from_str(&text).unwrap();
+    fn an_object_has_the_seconds_since_the_start_and_the_name_of_the_run() {
+        let stamped = |name| -> Value {
+            let text = Stamp::new(name).on(json!({"event": "ready", "relays": 3}));
+            serde_json::from_str(&text).unwrap()
+        };
+        let read = stamped(Some("home"));
         assert_eq!((&read["event"], &read["relays"]), (&json!("ready"), &json!(3)));
-        assert!((0.0..5.0).contains(&read["time"].as_f64().unwrap()), "{text}");
+        assert!((0.0..5.0).contains(&read["time"].as_f64().unwrap()), "{read}");
+        assert_eq!(read["name"], "home");
+        assert!(stamped(None).get("name").is_none());
     }
 }

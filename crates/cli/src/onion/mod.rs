@@ -83,7 +83,7 @@ pub(crate) struct Common {
     /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Show this process as NAME in 'anabranch status' and in the live view.
+    /// Show this process as NAME in 'anabranch status', in the live view and in each line.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     name: Option<String>,

@@ -183,7 +183,7 @@ struct PtCommon {
     /// 'anabranch split --help' lists the schedulers [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
-    /// Show this process as NAME in 'anabranch status'.
+    /// Show this process as NAME in 'anabranch status' and in each line.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
     /// Print events as JSON, one object per line (docs/formats.md).
@@ -213,7 +213,8 @@ impl PtCommon {
     }
 
     fn log(&self) -> Result<Log, Failure> {
-        Log::new(Standing::named("pt", self.name.as_deref(), None), self.json, self.quiet)
+        let name = self.name.as_deref();
+        Log::new((Standing::named("pt", name, None), name), self.json, self.quiet)
     }
 }
 

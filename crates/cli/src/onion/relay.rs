@@ -223,7 +223,8 @@ impl RelayArgs {
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
         let standing = args.common.standing("relay", flags.common.file.as_deref());
-        let log = Arc::new(Log::new(standing, args.common.json, args.common.quiet)?);
+        let posted = (standing, args.common.name.as_deref());
+        let log = Arc::new(Log::new(posted, args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
         let mut screen =
             Screen::live(log, Model::new(nickname, args.common.name.clone(), limit.clone()));

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_os::clock::Clock;
 use anabranch_router::onion::authority::AuthorityError;
 use anabranch_router::onion::client::{self, Refused, Why};
 use anabranch_router::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};
@@ -14,7 +13,7 @@ use anabranch_router::onion::stop_signals;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::log::stamped;
+use super::log::Stamp;
 use super::screen::Screen;
 use super::{platform, state_folder};
 use crate::failure::Failure;
@@ -59,7 +58,7 @@ pub(crate) struct UpArgs {
     /// then exit.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
-    /// Show this process as NAME in 'anabranch status' and in the live view.
+    /// Show this process as NAME in 'anabranch status', in the live view and in each line.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
     /// Print events as JSON, one object per line (docs/formats.md).
@@ -89,7 +88,7 @@ impl UpArgs {
         let name = self.name.clone();
         let posted = (Standing::named("up", name.as_deref(), None), name);
         let mut screen = Screen::of(posted, self.json, self.quiet).map_err(Failure::trouble)?;
-        let json = self.json.then(Clock::start);
+        let json = self.json.then(|| Stamp::new(self.name.as_deref()));
         let mut watch = |event: EmbeddedEvent| match event {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
@@ -135,12 +134,12 @@ fn torrc(line: &str) -> String {
 }
 
 /// What is not the client's to tell.
-fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, screen: &mut Screen) {
+fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
     match (json.zip(value(event)), event) {
-        (Some((clock, value)), _) => {
+        (Some((stamp, value)), _) => {
             let mut out = std::io::stdout();
             // Nobody may be there to read it.
-            let _ = writeln!(out, "{}", stamped(clock, value)).and_then(|()| out.flush());
+            let _ = writeln!(out, "{}", stamp.on(value)).and_then(|()| out.flush());
         }
         (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),
         (None, EmbeddedEvent::Trouble(node, text)) => screen.warn(&format!("{node}: {text}")),

@@ -8,14 +8,21 @@ use anabranch_splitter::steer::Plan;
 
 use anabranch_multipath::Time;
 
+use super::options::Options;
 use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints what a run would do. A reader who leaves early is no failure.
-pub(super) fn print(entrance: &Entrance, about: &Listening, json: bool) -> Result<(), Failure> {
-    let text =
-        if json { about_json("check", Time::ZERO, about) } else { describe(entrance, about) };
+/// Prints what a run with these `options` would do. A reader who leaves early is no failure.
+pub(super) fn print(
+    entrance: &Entrance,
+    about: &Listening,
+    options: &Options,
+) -> Result<(), Failure> {
+    let text = match options.json {
+        true => about_json("check", options.name.as_deref(), Time::ZERO, about),
+        false => describe(entrance, about),
+    };
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
         _ => Ok(()),

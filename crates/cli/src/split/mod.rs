@@ -148,11 +148,7 @@ impl SplitArgs {
             let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::foresee);
             foreseen.map_err(|error| blame(error.into()))?;
             let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
-            return if alone {
-                Ok(())
-            } else {
-                check::print(&settings.entrance, &about, options.json)
-            };
+            return if alone { Ok(()) } else { check::print(&settings.entrance, &about, &options) };
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         let metrics = options.metrics;

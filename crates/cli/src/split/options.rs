@@ -238,7 +238,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
-    /// Give this splitter a name, for 'anabranch status NAME'.
+    /// Give this splitter a name: for 'anabranch status NAME', in the live view and in each line.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(crate) name: Option<String>,

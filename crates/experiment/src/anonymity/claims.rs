@@ -8,6 +8,7 @@ use anabranch_anonymity::fingerprints::{FingerprintRow, combinations};
 use anabranch_anonymity::paths::{Chance, PathRow};
 use anabranch_anonymity::year::{Compromised, YearRow};
 
+use super::super::ratio;
 use super::SHARES;
 use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 
@@ -193,7 +194,12 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
-/// By how much what one leg has is of what two and three have, after the last day.
+/// A factor; a dash where it has none, because nobody was compromised.
+fn factor(found: Option<f64>, digits: usize) -> String {
+    found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
+}
+
+/// Shares with one, two and three legs after the last day.
 fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
     let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
@@ -205,16 +211,20 @@ fn twice(summary: &Summary) -> Claim {
         summary
             .figure_5()
             .and_then(|table| factors(table, of))
-            .map(|[one, two, three]| [two / one, three / one])
+            .map(|[one, two, three]| [ratio(two, one), ratio(three, one)])
     };
     let (now, ever) = (ratios(|at| at.any_now), ratios(|at| at.any_ever));
-    let all: Vec<f64> = now.iter().chain(&ever).flatten().copied().collect();
-    let good: Vec<bool> = all.iter().map(|ratio| (1.5..2.5).contains(ratio)).collect();
+    let all = now.iter().chain(&ever).flatten().flatten();
+    let good: Vec<bool> = all.map(|ratio| (1.5..2.5).contains(ratio)).collect();
     let ours = match (now, ever) {
-        (Some([two, three]), Some([two_ever, three_ever])) => format!(
-            "on one day {two:.2} times with two entries and {three:.2} times with three; within a \
-             year {two_ever:.2} and {three_ever:.2} times"
-        ),
+        (Some(now), Some(ever)) if !good.is_empty() => {
+            let [two, three] = now.map(|found| factor(found, 2));
+            let [two_ever, three_ever] = ever.map(|found| factor(found, 2));
+            format!(
+                "on one day {two} times with two entries and {three} times with three; within a \
+                 year {two_ever} and {three_ever} times"
+            )
+        }
         _ => String::new(),
     };
     Claim {
@@ -232,17 +242,25 @@ fn exponentially(summary: &Summary) -> Claim {
         summary
             .figure_5()
             .and_then(|table| factors(table, of))
-            .map(|[one, two, three]| [one / two, two / three])
+            .map(|[one, two, three]| [ratio(one, two), ratio(two, three)])
     };
     let (now, ever) = (steps(|at| at.all_now), steps(|at| at.all_ever));
-    let all: Vec<[f64; 2]> = now.iter().chain(&ever).copied().collect();
-    let good: Vec<bool> =
-        all.iter().map(|[first, second]| *first >= 4.0 && *second >= 4.0).collect();
+    let all = now.iter().chain(&ever);
+    // A step that cannot be computed neither holds the claim nor breaks it.
+    let falls = |steps: &[Option<f64>; 2]| match *steps {
+        [Some(first), Some(second)] => Some(first >= 4.0 && second >= 4.0),
+        [first, second] => first.or(second).filter(|step| *step < 4.0).map(|_| false),
+    };
+    let good: Vec<bool> = all.clone().filter_map(falls).collect();
     let ours = match (now, ever) {
-        (Some([first, second]), Some([first_ever, second_ever])) => format!(
-            "on one day {first:.1} and {second:.1} times fewer with the second and the third \
-             entry; within a year {first_ever:.1} and {second_ever:.1} times fewer"
-        ),
+        (Some(now), Some(ever)) if all.clone().flatten().any(Option::is_some) => {
+            let [first, second] = now.map(|found| factor(found, 1));
+            let [first_ever, second_ever] = ever.map(|found| factor(found, 1));
+            format!(
+                "on one day {first} and {second} times fewer with the second and the third entry; \
+                 within a year {first_ever} and {second_ever} times fewer"
+            )
+        }
         _ => String::new(),
     };
     Claim {
@@ -274,7 +292,7 @@ fn thousand(summary: &Summary) -> Claim {
     // Whether a client sees what the mean over sets says.
     let ratios: Vec<(&str, f64)> = fingerprints(summary, 1)
         .iter()
-        .map(|(name, row)| (*name, row.own.over_clients.mean / row.formula))
+        .filter_map(|(name, row)| Some((*name, ratio(row.own.over_clients.mean, row.formula)?)))
         .collect();
     let mut good: Vec<bool> = ratios.iter().map(|(_, ratio)| *ratio < 1.1).collect();
     if !good.is_empty() {
@@ -362,6 +380,7 @@ fn largest(summary: &Summary) -> Claim {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Listing;
     use super::*;
 
     #[test]
@@ -387,6 +406,58 @@ mod tests {
         assert_eq!(text, expected);
         assert_eq!(listed(&found[..1], 0, 1.0, ""), "5 (4 to 6) in a");
         assert_eq!(listed(&[], 0, 1.0, ""), "");
+    }
+
+    /// A year of a network, in which a client with one, two and three legs has these shares.
+    fn year(shares: [f64; 3]) -> Summary {
+        let listing = Listing {
+            name: "2026-01-01T00".to_owned(),
+            relays: 8,
+            entries: 8,
+            has_policies: true,
+            has_families: true,
+            in_use: 1,
+        };
+        let band = |mean| Band { mean, low: mean, high: mean };
+        let row = |(share, legs)| {
+            let share = band(share);
+            let at = Compromised {
+                any_ever: share,
+                all_ever: share,
+                any_now: band(0.0),
+                all_now: band(0.0),
+            };
+            YearRow { legs: Some(legs), in_use: Some(legs), guards: 1.0, at: vec![at] }
+        };
+        let table = YearTable {
+            listing,
+            variant: super::super::VARIANTS[0].name.to_owned(),
+            in_use: 1,
+            days: vec![365],
+            draws: 1,
+            clients: 10,
+            rows: shares.into_iter().zip(1..).map(row).collect(),
+        };
+        Summary { years: vec![table], ..Summary::default() }
+    }
+
+    #[test]
+    fn where_nobody_was_compromised_nothing_is_a_multiple_of_it() {
+        let summary = year([0.1, 0.2, 0.0]);
+        assert!(summary.figure_5().is_some());
+        let [twice, falls] = [twice(&summary), exponentially(&summary)];
+        let expected = "on one day – times with two entries and – times with three; within a year \
+                        2.00 and 0.00 times";
+        assert_eq!((twice.ours.as_str(), twice.verdict), (expected, Verdict::Depends));
+        let expected = "on one day – and – times fewer with the second and the third entry; \
+                        within a year 0.5 and – times fewer";
+        assert_eq!((falls.ours.as_str(), falls.verdict), (expected, Verdict::HoldsNot));
+        let never = year([0.0; 3]);
+        for claim in claims(&never) {
+            assert!(!claim.ours.contains("NaN") && !claim.ours.contains("inf"), "{claim:?}");
+        }
+        let Claim { ours, verdict, .. } = super::twice(&never);
+        assert_eq!((ours.as_str(), verdict), ("", Verdict::Unknown));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which of the paper's claims hold here, judged by intervals.
 
-use super::super::Median;
+use super::super::{Median, ratio};
 use super::measured::Measured;
 use super::paper::{BROKEN_FROM, SLOW};
 use super::plan::{Arm, What};
@@ -180,7 +180,8 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
 }
 
 /// By how much the median at a round trip is away from that at the shortest one, over the latter:
-/// the least and the most that the worst round trip's intervals allow; `None` of too few rounds.
+/// the least and the most that the worst round trip's intervals allow; `None` of too few rounds, or
+/// where nothing came at the shortest one.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;
@@ -188,7 +189,7 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     for other in others {
         let [low, high] = other.level?.interval?;
         // Of a ratio between low / most and high / least, how far 1 is away.
-        let (down, up) = (low / most - 1.0, high / least - 1.0);
+        let (down, up) = (ratio(low, most)? - 1.0, ratio(high, least)? - 1.0);
         let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
         let farthest = down.abs().max(up.abs());
         let [a, b] = worst.unwrap_or([0.0; 2]);

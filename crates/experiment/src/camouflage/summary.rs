@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Mean, Median, average, by_round, middle, quartiles};
+use super::super::{Mean, Median, average, by_round, middle, quartiles, spread};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, LENGTHS, LONGEST, What};
 
@@ -110,14 +110,15 @@ pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> B
 }
 
 /// The same over what it is of another arm in the same round, through Tor. Where both are the worst
-/// there is, so is the ratio.
+/// there is, so is the ratio; a round in which only the other is 0 has none.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (What::Downloads, arm), quantity);
     let others = of(other);
     let ratio = |(round, value): (u32, f64)| {
-        let ratio = value / others.get(&round)?;
-        Some(if ratio.is_nan() { quantity.worst() } else { ratio })
+        let other = *others.get(&round)?;
+        let both_are_worst = [value, other] == [quantity.worst(); 2];
+        spread::ratio(value, other).or(both_are_worst.then(|| quantity.worst()))
     };
     of(arm).into_iter().filter_map(ratio).collect()
 }
@@ -144,7 +145,7 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
     let bytes = [Quantity::Up, Quantity::Down].map(|way| bytes(records, arm, way));
     let to_direct = [Quantity::Up, Quantity::Down].map(|way| {
         let direct = self::bytes(records, Arm::Direct, way)?;
-        Some(self::bytes(records, arm, way)?.mean / direct.mean)
+        spread::ratio(self::bytes(records, arm, way)?.mean, direct.mean)
     });
     let counts = counts(records, which);
     let busy = records.iter().filter(|record| record.arm == arm).map(|record| record.busy);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Mean, average};
+use super::super::{Mean, average, spread};
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
 use super::plan::{Design, Load, Place};
@@ -197,11 +197,11 @@ impl Claim {
             Claim::Exit => Some(record.per_megabyte()[2]),
             Claim::EntriesCostMore => {
                 let [guards, middles, _] = record.per_megabyte();
-                (middles > 0.0).then(|| guards / middles)
+                spread::ratio(guards, middles)
             }
             Claim::ExitCostsLess => {
                 let [_, middles, exit] = record.per_megabyte();
-                (middles > 0.0).then(|| exit / middles)
+                spread::ratio(exit, middles)
             }
         }
     }
@@ -282,7 +282,7 @@ fn verdict(records: &[Measured], cell: &Cell, row: &Row, claim: Claim) -> Option
         false => of((cell.place, Design::Tor, 1), round),
     };
     let mine: Vec<&Measured> = records.iter().filter(|record| key(record) == own).collect();
-    let ratio = |record: &&Measured| Some(of(own, record.round)? / one(record.round)?);
+    let ratio = |record: &&Measured| spread::ratio(of(own, record.round)?, one(record.round)?);
     let ratio = Mean::of(&mine.iter().filter_map(ratio).collect::<Vec<_>>())?;
     let paper = claim.ratio_of_paper(row);
     let answer = match mine.iter().all(|record| claim.can_show(record.load)) {

@@ -1,6 +1,6 @@
 //! The paper's claims about its Figure 3, judged by intervals over rounds.
 
-use super::super::{Median, average};
+use super::super::{Median, average, spread};
 use super::measured::Measured;
 use super::paper;
 use super::plan::{Arm, Line};
@@ -92,7 +92,7 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
         let times = measured.times();
         (times.len() == measured.downloads.len()).then(|| average(some(&times))).flatten()
     };
-    Some(mean(unordered)? / mean(ordered)?)
+    spread::ratio(mean(unordered)?, mean(ordered)?)
 }
 
 /// All claims over all lines that have both arms.

@@ -1,6 +1,6 @@
 //! What all measurements of a plan amount to.
 
-use super::super::{Mean, Spread, quartiles};
+use super::super::{Mean, Spread, quartiles, spread};
 use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
@@ -137,12 +137,17 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
-        (Some(one), Some(ordered)) => Some(one / ordered),
+        (Some(one), Some(ordered)) => spread::ratio(one, ordered),
         (Some(_), None) => Some(0.0),
         (None, Some(_)) => Some(f64::INFINITY),
         (None, None) => None,
     });
     Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
+}
+
+/// By how much the mean delay of cells in order is exceeded by that of the order of circuits.
+fn slower(cells: &CellDelays) -> Option<f64> {
+    spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }
 
 /// All links alone.
@@ -170,7 +175,7 @@ pub fn links(records: &[Measured]) -> Vec<LinkRow> {
             early: mean(&|cells| cells.early),
             delays: orders(&|delays| delays.mean),
             p90: orders(&|delays| delays.ranks[1]),
-            ratio: mean(&|cells| cells.by_circuit.mean / cells.in_order.mean),
+            ratio: Mean::of(&of.iter().filter_map(slower).collect::<Vec<_>>()),
         })
     };
     lines(records).into_iter().filter_map(row).collect()

@@ -216,7 +216,9 @@ impl CircuitManager {
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
-        if circuit.leg.merges && !circuit.built {
+        let is_complete = circuit.leg.merges && !circuit.built;
+        self.heard_all(at.now, key);
+        if is_complete {
             self.built(at, key, rng);
         }
     }
@@ -350,10 +352,12 @@ impl CircuitManager {
         let Some(guard) = guard else { return false };
         beside.push(guard);
         // What further legs need as guards is no middle, as long as there are others.
-        let apart: Vec<[u8; 20]> = beside.iter().copied().chain(self.entry.in_use()).collect();
+        let apart = [beside.as_slice(), &self.entry.in_use()].concat();
+        let answering = [apart.as_slice(), &self.suspects.at(at.now)].concat();
         let mut middle = |beside| network.choose(Position::Middle, beside, &self.wishes, rng);
         let mut other_middle = || {
-            let drawn = middle(&apart).or_else(|_| middle(&beside));
+            let drawn = middle(&answering).or_else(|_| middle(&apart));
+            let drawn = drawn.or_else(|_| middle(&beside));
             drawn.ok().map(|relay| relay.status.rsa_identity)
         };
         let Some(middle) = (if merging { Some(joins) } else { other_middle() }) else {

@@ -39,8 +39,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Whether all of its times count from one moment.
-    has_one_clock: bool,
+    /// The loads whose mean the rates are, where the course lays all of them at 0.
+    loads: Option<usize>,
 }
 
 /// A direction.
@@ -95,6 +95,11 @@ impl<'a> Part<'a> {
     fn name(&self, path: i16) -> String {
         legible(&self.facts.path_name(path))
     }
+
+    /// The rate at which `size` goes in `seconds`: of the sessions together, or of a mean load.
+    fn rate(&self, size: u64, seconds: f64) -> String {
+        self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
+    }
 }
 
 /// Returns the whole page.
@@ -139,7 +144,7 @@ fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
         let title = tables::title(session);
         let (paths, whole) = (&*session.paths, &session.whole);
         let (id, title) = (format!("s{at}"), capital(&title));
-        Part { id, title, facts, units, paths, whole, course, has_one_clock: true }
+        Part { id, title, facts, units, paths, whole, course, loads: None }
     };
     let several = summary.sessions.len() > 1;
     let all = several.then(|| Part {
@@ -150,14 +155,9 @@ fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
         paths: &summary.paths,
         whole: &summary.whole,
         course: &courses.all,
-        has_one_clock: !is_data_set(summary),
+        loads: courses.all.aligned.then_some(summary.sessions.len()),
     });
     all.into_iter().chain(chosen.iter().zip(&courses.chosen).map(session)).collect()
-}
-
-/// Whether the trace is a set of labelled loads, whose times count from the beginning of each.
-fn is_data_set(summary: &Summary) -> bool {
-    summary.sessions.iter().any(|session| !session.label.is_empty())
 }
 
 fn contents(parts: &[Part<'_>]) -> Markup {
@@ -175,16 +175,8 @@ fn section(part: &Part<'_>) -> Markup {
             (words::of_part(part))
             (numbers::shares(part))
             (numbers::table(part))
-            @if part.has_one_clock {
-                (rates::figure(part))
-                (runs::closely(part))
-            } @else {
-                p.muted {
-                    "These are page loads of a data set. The times of each count from its own \
-                     beginning, so that they have no common time line. Each single load has one, \
-                     below."
-                }
-            }
+            (rates::figure(part))
+            (runs::closely(part))
             (runs::lengths(part))
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::{Direction, Part};
-use crate::figures::{self, axis, drawing, lane, number, span, times};
+use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 use crate::tables::in_clear;
 
 /// Rows of the table of rates, at most.
@@ -26,7 +26,15 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                 p {
                     "The grey area is all traffic in that direction. Below it, on the same \
                      scale, is the part that each path carried. Each step is " (span(part.course.step))
-                    " long; time counts from the first " (part.units.one()) "."
+                    " long; time counts from the first " (part.units.one())
+                    @if part.loads.is_some() { " of each load" } "."
+                }
+                @if let Some(loads) = part.loads {
+                    p {
+                        "These are page loads of a data set, which have no common clock: each \
+                         begins at 0 here. The rates are means over all " (grouped(loads as u64))
+                        " loads; a load that has ended counts as 0."
+                    }
                 }
             }
             div.ways { @for way in Direction::BOTH { (direction(part, way)) } }
@@ -55,7 +63,7 @@ fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Marku
     let peak = sizes.iter().copied().max().unwrap_or(0);
     let remark = match peak {
         0 => "nothing".to_owned(),
-        _ => format!("at most {}", part.units.rate(peak as f64 / step)),
+        _ => format!("at most {}", part.rate(peak, step)),
     };
     let title = format!("{name}: rate over {}, {remark}", span(part.course.lasts));
     // The drawing ends with the last row, not with the last step.
@@ -101,7 +109,7 @@ fn numbers(part: &Part<'_>) -> Markup {
         let seconds = step * chunk.min(steps - at) as f64;
         let mean = |sizes: &&[u64]| {
             let sum: u64 = sizes[at..(at + chunk).min(steps)].iter().sum();
-            part.units.rate(sum as f64 / seconds)
+            part.rate(sum, seconds)
         };
         let from = span(at as f64 * step);
         [from].into_iter().chain(columns.iter().map(mean)).collect()

@@ -60,19 +60,45 @@ fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
 }
 
 #[test]
-fn loads_of_a_data_set_are_not_laid_on_one_axis() {
+fn loads_of_a_data_set_begin_together() {
     let of = |label: &'static str| {
-        let rows = [turns(0, 2), turns(1, 2)].concat();
-        made(
-            &named(&["wlan", "lte"]),
-            &rows.iter().map(|row| Row { label, ..*row }).collect::<Vec<_>>(),
-        )
+        let late = |row: Row<'static>| Row { time: row.time + 60.0, ..row };
+        let rows = turns(0, 2).into_iter().chain(turns(1, 2).into_iter().map(late));
+        made(&named(&["wlan", "lte"]), &rows.map(|row| Row { label, ..row }).collect::<Vec<_>>())
     };
     let (sessions, loads) = (of(""), of("example.org"));
     let pictures = |page: &str| page.matches(r#"role="img""#).count();
-    // Of all together: three rates for each way. No path changed, so there is no close view.
-    assert_eq!(pictures(&sessions) - pictures(&loads), 2 * 3);
-    assert!(loads.contains("count from its own beginning") && !sessions.contains("own beginning"));
+    assert_eq!(pictures(&sessions), pictures(&loads));
+    assert!(
+        sessions.contains("2 sessions were split over 2 paths: 400 packets (310 kB) in 60.2 s")
+    );
+    let together = |page: &str| {
+        let from = page.find(r#"<section id="all""#).unwrap();
+        page[from..from + page[from..].find("</section>").unwrap()].to_owned()
+    };
+    for (page, lasts) in [(&sessions, "over 60.2 s"), (&loads, "over 199 ms")] {
+        let all = together(page);
+        // Title and lanes for each way: the whole, and two paths.
+        assert_eq!(all.matches(lasts).count(), 2 * 3, "{lasts}\n{all}");
+    }
+    for wanted in ["the longest took 199 ms", "loads of up to 199 ms", "means over all 2 loads"] {
+        assert!(loads.contains(wanted) && !sessions.contains(wanted), "{wanted}\n{loads}");
+    }
+}
+
+#[test]
+fn rates_of_a_data_set_are_those_of_a_mean_load() {
+    let labelled = |rows: Vec<Row<'static>>| -> Vec<_> {
+        rows.iter().map(|row| Row { label: "example.org", ..*row }).collect()
+    };
+    let facts = named(&["wlan", "lte"]);
+    let one = made(&facts, &labelled(turns(0, 2)));
+    let two = made(&facts, &labelled([turns(0, 2), turns(1, 2)].concat()));
+    let peak = |page: &str| {
+        let from = page.find("all paths together: rate").unwrap();
+        page[from..from + page[from..].find('<').unwrap()].to_owned()
+    };
+    assert_eq!(peak(&one), peak(&two));
 }
 
 #[test]

@@ -117,7 +117,9 @@ fn what(summary: &Summary, units: Units) -> Markup {
             1 => " went over a single path: ",
             n => { @if sessions == 1 { " was" } @else { " were" } " split over " (n) " paths: " }
         }
-        (units.many(packets)) (units.about(bytes)) " in " (span(summary.seconds)) "."
+        (units.many(packets)) (units.about(bytes))
+        @if summary.is_data_set() { "; the longest took " (span(summary.longest())) "." }
+        @else { " in " (span(summary.seconds)) "." }
     }
 }
 
@@ -207,7 +209,8 @@ pub(super) fn of_part(part: &Part<'_>) -> Markup {
     html! {
         p {
             (part.units.many(whole.down.packets)) (part.units.about(whole.down.bytes)) " down and "
-            (part.units.many(whole.up.packets)) (part.units.about(whole.up.bytes)) " up in " (span(lasts)) ". "
+            (part.units.many(whole.up.packets)) (part.units.about(whole.up.bytes)) " up in "
+            @if part.loads.is_some() { "loads of up to " } (span(lasts)) ". "
             (nobody(part))
         }
         @if part.paths.len() > 1 {

@@ -14,16 +14,18 @@ use crate::screen::lines::Lines;
 /// A screen of objects.
 pub(super) struct Json {
     out: Lines,
+    /// The run's name.
+    name: Option<String>,
     now: Time,
 }
 
 impl Json {
-    /// Objects to stdout.
+    /// Objects to stdout, of the run with this name.
     ///
     /// # Errors
     /// The thread that writes them cannot be had.
-    pub(super) fn new() -> io::Result<Json> {
-        Ok(Json { out: Lines::stdout()?, now: Time::ZERO })
+    pub(super) fn new(name: Option<String>) -> io::Result<Json> {
+        Ok(Json { out: Lines::stdout()?, name, now: Time::ZERO })
     }
 }
 
@@ -31,6 +33,8 @@ impl Json {
 struct Line<'a> {
     #[serde(flatten)]
     record: Record<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     time: f64,
 }
 
@@ -132,13 +136,13 @@ struct Path {
 impl Json {
     fn tell(&mut self, now: Time, record: Record<'_>) {
         self.now = now;
-        self.out.say(&write(now, record), |lines| write(now, Record::Lost { lines }));
+        self.out.say(&self.line(now, record), |lines| self.line(now, Record::Lost { lines }));
     }
-}
 
-fn write(now: Time, record: Record<'_>) -> String {
-    let line = Line { record, time: now.secs_f64() };
-    serde_json::to_string(&line).expect("these types have string keys and no failing parts")
+    fn line(&self, now: Time, record: Record<'_>) -> String {
+        let line = Line { record, name: self.name.as_deref(), time: now.secs_f64() };
+        serde_json::to_string(&line).expect("these types have string keys and no failing parts")
+    }
 }
 
 /// What a run does, as an object.
@@ -235,8 +239,8 @@ impl Screen for Json {
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
-        let text = write(now, Record::Summary(stats(snapshot)));
-        self.out.last(&text, |lines| write(now, Record::Lost { lines }));
+        let text = self.line(now, Record::Summary(stats(snapshot)));
+        self.out.last(&text, |lines| self.line(now, Record::Lost { lines }));
     }
 
     fn warn(&mut self, text: &str) {

@@ -26,14 +26,14 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr; with `verbose` the
-    /// counters in systemd's journal too.
+    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
+    /// stderr; with `verbose` the counters in systemd's journal too.
     ///
     /// # Errors
     /// The threads that write them cannot be had.
-    pub(super) fn new(quiet: bool, verbose: bool) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        let journal = Journal::of_stdout();
+        let journal = Journal::of_stdout().of_run(name);
         let (counters, model) = (verbose || !journal.is_there(), Model::default());
         Ok(Plain { out, warnings: Lines::stderr()?, journal, counters, model })
     }

@@ -1,20 +1,19 @@
 //! One JSON object a line (`docs/formats.md`).
 
-use anabranch_os::clock::Clock;
 use anabranch_router::onion::client::{ClientEvent, Refused, Status};
 use anabranch_router::onion::dirclient::Fetched;
 use anabranch_router::onion::reload::in_words;
 use serde_json::{Value, json};
 
-use super::super::log::stamped;
+use super::super::log::Stamp;
 use super::super::sets;
 use super::super::watch::{clock, reloaded};
 use crate::screen::lines::Lines;
 
 /// Tells it.
-pub(super) fn tell(out: &Lines, clock: &Clock, event: &ClientEvent) {
-    let lost = |lines| stamped(clock, json!({"event": "lost", "lines": lines}));
-    out.say(&stamped(clock, value(event)), lost);
+pub(super) fn tell(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
+    let lost = |lines| stamp.on(json!({"event": "lost", "lines": lines}));
+    out.say(&stamp.on(value(event)), lost);
 }
 
 /// The same as an object.

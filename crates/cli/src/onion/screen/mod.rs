@@ -9,9 +9,9 @@ mod plain;
 
 use std::io;
 
-use anabranch_os::clock::Clock;
 use anabranch_router::onion::client::ClientEvent;
 
+use super::log::Stamp;
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
 use crate::status::Standing;
@@ -23,7 +23,7 @@ pub(super) struct Screen {
 }
 
 enum Kind {
-    Json(Lines, Clock),
+    Json(Lines, Stamp),
     Plain(plain::Plain),
     Live(Box<live::Live>),
 }
@@ -40,9 +40,10 @@ impl Screen {
         quiet: bool,
     ) -> io::Result<Screen> {
         if json {
-            return Ok(Screen { kind: Kind::Json(Lines::stdout()?, Clock::start()), standing });
+            let kind = Kind::Json(Lines::stdout()?, Stamp::new(name.as_deref()));
+            return Ok(Screen { kind, standing });
         }
-        let plain = plain::Plain::new(quiet)?;
+        let plain = plain::Plain::new(quiet, name.as_deref())?;
         let kind = match quiet || !has_terminal() {
             true => Kind::Plain(plain),
             false => Kind::Live(Box::new(live::Live::new(plain, name))),
@@ -74,7 +75,7 @@ impl Screen {
             standing.event(&json::value(&event));
         }
         match &mut self.kind {
-            Kind::Json(out, clock) => json::tell(out, clock, &event),
+            Kind::Json(out, stamp) => json::tell(out, stamp, &event),
             Kind::Plain(plain) => plain.tell(&event),
             Kind::Live(live) => live.tell(&event),
         }

@@ -26,13 +26,14 @@ pub(super) struct Plain {
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr.
+    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
+    /// stderr.
     ///
     /// # Errors
     /// The threads that write them cannot be had.
-    pub(super) fn new(quiet: bool) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        let journal = Journal::of_stdout();
+        let journal = Journal::of_stdout().of_run(name);
         Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
@@ -44,15 +45,15 @@ impl Plain {
     /// A line, unless only warnings are wanted.
     pub(super) fn say(&self, text: &str) {
         if let Some(out) = &self.out {
-            let text = folded(text, io::stdout());
-            out.say(&self.journal.line(Priority::Information, &text), lost);
+            let text = self.journal.line(Priority::Information, text);
+            out.say(&folded(&text, io::stdout()), lost);
         }
     }
 
     /// What is not as it should be.
     pub(super) fn warn(&self, text: &str) {
-        let text = folded(&format!("anabranch: {text}"), io::stderr());
-        self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
+        let text = self.journal.line(Priority::Warning, &format!("anabranch: {text}"));
+        self.warnings.say(&folded(&text, io::stderr()), lost);
     }
 
     /// Tells what is worth a line.
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_same_refusal_again_is_told_once_a_minute() {
-        let mut plain = Plain::new(true).unwrap();
+        let mut plain = Plain::new(true, None).unwrap();
         let now = Instant::now();
         let said = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
         let told = said.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));

@@ -20,51 +20,65 @@ use crate::screen::lines::Lines;
 /// A screen of JSON objects.
 pub(super) struct Json {
     out: Lines,
+    /// The run's name.
+    name: Option<String>,
     book: Book,
     /// When the last thing happened: warnings come without a time of their own.
     now: Time,
 }
 
 impl Json {
-    /// Objects on stdout.
+    /// Objects on stdout, of the run with this name.
     ///
     /// # Errors
     /// The thread that writes them cannot be had.
-    pub(super) fn new() -> io::Result<Json> {
-        Ok(Json::to(Lines::stdout()?))
+    pub(super) fn new(name: Option<String>) -> io::Result<Json> {
+        Ok(Json { name, ..Json::to(Lines::stdout()?) })
     }
 
     /// Objects to `out`.
     pub(super) fn to(out: Lines) -> Json {
-        Json { out, book: Book::default(), now: Time::ZERO }
+        Json { out, name: None, book: Book::default(), now: Time::ZERO }
     }
 
     fn tell(&mut self, now: Time, record: Record<'_>) {
         self.now = now;
-        self.say(&line(now, record));
+        self.say(&self.line(now, record));
     }
 
     fn say(&self, text: &str) {
-        self.out.say(text, |lines| lost(self.now, lines));
+        self.out.say(text, |lines| self.lost(self.now, lines));
+    }
+
+    fn lost(&self, now: Time, lines: u64) -> String {
+        self.line(now, Record::Lost { lines })
+    }
+
+    fn line(&self, now: Time, record: Record<'_>) -> String {
+        write(&Line { record, name: self.name.as_deref(), time: now.secs_f64() })
+    }
+
+    fn about(&self, event: &str, now: Time, about: &Listening) -> String {
+        self::about(event, self.name.as_deref(), now, about)
     }
 }
 
 impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
         self.book.begin(about);
-        self.say(&self::about("listening", Time::ZERO, about));
+        self.say(&self.about("listening", Time::ZERO, about));
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
     fn reloaded(&mut self, now: Time, about: &Listening) {
         self.now = now;
         self.book.begin(about);
-        self.say(&self::about("reloaded", now, about));
+        self.say(&self.about("reloaded", now, about));
     }
 
     fn event(&mut self, now: Time, event: &Event) {
         self.book.open(event);
-        let text = line(now, record(&self.book, event));
+        let text = self.line(now, record(&self.book, event));
         self.book.close(event);
         self.now = now;
         self.say(&text);
@@ -77,7 +91,7 @@ impl Screen for Json {
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
         let stats = Record::Summary(Stats::of(&self.book, snapshot));
-        self.out.last(&line(now, stats), |lines| lost(now, lines));
+        self.out.last(&self.line(now, stats), |lines| self.lost(now, lines));
     }
 
     fn far_end(&mut self, now: Time, news: &FarEndNews) {
@@ -97,10 +111,16 @@ impl Screen for Json {
     }
 }
 
-/// What a run is about to do, as one object whose `event` is `name`.
-pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> String {
+/// What the run of this `name` is about to do, as one object of this `event`.
+pub(in crate::split) fn about(
+    event: &str,
+    name: Option<&str>,
+    now: Time,
+    about: &Listening,
+) -> String {
     write(&About {
-        event: name,
+        event,
+        name,
         time: now.secs_f64(),
         listen: about.listen.map(|listen| listen.to_string()),
         server: about.server.map(|server| server.to_string()),
@@ -124,14 +144,6 @@ pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
     stats.expect("these types have string keys and no failing parts")
 }
 
-fn lost(now: Time, lines: u64) -> String {
-    line(now, Record::Lost { lines })
-}
-
-fn line(now: Time, record: Record<'_>) -> String {
-    write(&Line { record, time: now.secs_f64() })
-}
-
 fn write(object: &impl Serialize) -> String {
     serde_json::to_string(object).expect("these types have string keys and no failing parts")
 }
@@ -140,6 +152,8 @@ fn write(object: &impl Serialize) -> String {
 struct Line<'a> {
     #[serde(flatten)]
     record: Record<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     time: f64,
 }
 
@@ -363,6 +377,8 @@ struct Dropped {
 #[derive(Serialize)]
 struct About<'a> {
     event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     time: f64,
     listen: Option<String>,
     server: Option<String>,
@@ -659,6 +675,22 @@ mod tests {
         );
         assert_eq!(lines[2]["confidence"], "certain");
         assert!(lines[2]["one_path"].as_str().unwrap().contains("addresses"));
+    }
+
+    #[test]
+    fn each_object_has_the_name_of_the_run() {
+        let show = |screen: &mut Json| {
+            screen.warn("late");
+            screen.snapshot(Time::from_secs(1), &snapshot(&[(1000, 3000)]));
+            screen.finish(Time::from_secs(2), &snapshot(&[(1000, 3000)]));
+        };
+        let named = told(|screen| {
+            screen.name = Some("home".to_owned());
+            show(screen);
+        });
+        assert_eq!(named.len(), 3);
+        assert!(named.iter().all(|line| line["name"] == "home"), "{named:?}");
+        assert!(told(show).iter().all(|line| line.get("name").is_none()), "none was given");
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub(super) use pricing::Pricing;
 /// The threads that write cannot be had.
 pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
-        return Ok(Box::new(json::Json::new()?));
+        return Ok(Box::new(json::Json::new(options.name.clone())?));
     }
-    let plain = plain::Plain::new(options.quiet, options.verbose)?;
+    let plain = plain::Plain::new(options.quiet, options.verbose, options.name.as_deref())?;
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }

@@ -31,14 +31,14 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr. The journal has no
-    /// counters but for a `verbose` run.
+    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
+    /// stderr. The journal has no counters but for a `verbose` run.
     ///
     /// # Errors
     /// The threads that write them cannot be had.
-    pub(super) fn new(quiet: bool, verbose: bool) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        let journal = Journal::of_stdout();
+        let journal = Journal::of_stdout().of_run(name);
         let counters = verbose || !journal.is_there();
         Ok(Plain { journal, counters, ..Plain::to(out, Lines::stderr()?) })
     }
@@ -61,8 +61,8 @@ impl Plain {
 
     fn say(&mut self, text: &str) {
         if let Some(out) = &self.out {
-            let text = folded(text, io::stdout());
-            out.say(&self.journal.line(Priority::Information, &text), lost);
+            let text = self.journal.line(Priority::Information, text);
+            out.say(&folded(&text, io::stdout()), lost);
         }
     }
 
@@ -135,8 +135,8 @@ impl Screen for Plain {
 
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
-        let text = folded(&format!("warning: {text}"), io::stderr());
-        self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
+        let text = self.journal.line(Priority::Warning, &format!("warning: {text}"));
+        self.warnings.say(&folded(&text, io::stderr()), lost);
     }
 
     fn interval(&self) -> Duration {
@@ -220,6 +220,19 @@ mod tests {
         assert_eq!(lines[0], "    1.500  session 0: opened by 127.0.0.1:9");
         assert!(lines[1].contains("0 up: up 4.0 kbit/s (25 %), down 12.0 kbit/s (75 %)"), "{text}");
         assert!(lines[3].starts_with("path") && lines.len() == 6, "{text}");
+    }
+
+    #[test]
+    fn each_line_begins_with_the_name_of_the_run() {
+        let text = lines_told(|out| {
+            let plain = Plain::to(Some(out), Lines::stderr().unwrap());
+            let mut screen = Plain { journal: Journal::NONE.of_run(Some("home")), ..plain };
+            let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
+            screen.event(Time::from_millis(1500), &Event::Opened { session, client, server: None });
+            screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000)]));
+        });
+        assert!(text.starts_with("[home]     1.500  session 0: opened by 127.0.0.1:9\n"), "{text}");
+        assert!(text.lines().all(|line| line.starts_with("[home] ")), "{text}");
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
         options.protocol.get_or_insert(wireguard);
     }
     let sink = sink(&source, options)?;
-    let (json, quiet) = (options.json, options.quiet);
-    Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, json, quiet }))
+    let (name, json, quiet) = (options.name.clone(), options.json, options.quiet);
+    Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, name, json, quiet }))
 }
 
 /// What does not go together: flags and a file may each say a part of it.

@@ -32,6 +32,8 @@ pub(in crate::split) struct Tunnel {
     /// Ours have to go without it.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
+    /// The run's name.
+    pub(super) name: Option<String>,
     pub(super) json: bool,
     pub(super) quiet: bool,
 }
@@ -64,7 +66,13 @@ impl Tunnel {
             written: &written,
         };
         match (self.json, self.quiet) {
-            (true, _) => print(&format!("{}\n", told.json())),
+            (true, _) => {
+                let mut object = told.json();
+                if let Some(name) = self.name {
+                    object["name"] = json!(name);
+                }
+                print(&format!("{object}\n"))
+            }
             (false, true) => Ok(()),
             (false, false) => print(&told.text()),
         }

@@ -1,5 +1,6 @@
 //! Streams that are attached and get no answer.
 
+use super::super::unanswered::SUSPICION;
 use super::*;
 
 /// The circuit that a demand is attached to by these orders, if it is.
@@ -112,6 +113,75 @@ fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
     world.circmgr.answered(1);
     world.ask(2, "a");
     assert_eq!(attached(&world.settle(), 2), Some(other));
+}
+
+/// A client of sets of two legs with two users, of whose sets a leg of one shares its middle with
+/// the other; `None` where these draws have no such. With the two sets.
+fn two_users(seed: u64) -> Option<(World, [CircuitKey; 2])> {
+    let mut world = world_of_legs(2);
+    world.rng = stream(seed, 0, "suspects");
+    let first = world.used();
+    world.ask(2, "b");
+    let orders = world.settle();
+    world.linked(&orders);
+    let second = attached(&orders, 2)?;
+    world.circmgr.answered(2);
+    let legs = [first, second].map(|head| world.legs(head));
+    let [ours, theirs] = legs.map(|legs| -> Vec<Path> {
+        legs.iter().map(|key| world.circmgr.circuits[key].path).collect()
+    });
+    let shared = ours.iter().any(|own| theirs.iter().any(|other| own[1] == other[1]));
+    (shared && ours[0][2] != theirs[0][2]).then_some((world, [first, second]))
+}
+
+#[test]
+fn a_used_set_with_a_leg_by_a_relay_that_may_be_silent_takes_no_new_streams() {
+    let mut found = 0;
+    for (mut world, [first, second]) in (0..200).filter_map(two_users) {
+        found += 1;
+        world.ask(3, "a");
+        assert_eq!(attached(&world.settle(), 3), Some(first));
+        assert!(world.moves_after(10, 3).is_some_and(|next| ![first, second].contains(&next)));
+        // The first request of the second user was answered by its other leg.
+        world.ask(4, "b");
+        let orders = world.settle();
+        assert!(attached(&orders, 4).is_some_and(|next| next != second));
+        let suspects = world.circmgr.suspects.at(world.now);
+        let fresh = world.circmgr.circuits.values().filter(|one| one.begun == world.now);
+        assert!(fresh.clone().count() > 0);
+        let mut fresh = fresh.flat_map(|one| &one.path[1..]);
+        assert!(fresh.all(|id| !suspects.contains(id)), "there are others");
+    }
+    assert!(found > 5, "{found}");
+}
+
+#[test]
+fn a_relay_by_which_something_was_heard_meanwhile_is_not_suspected() {
+    for (mut world, [first, second]) in (0..200).filter_map(two_users) {
+        world.ask(3, "a");
+        world.settle();
+        world.wait(5);
+        for key in [world.legs(first), world.legs(second)].concat() {
+            world.circmgr.heard_all(world.now, key);
+        }
+        assert!(world.moves_after(5, 3).is_some_and(|next| next != first), "it was not answered");
+        assert!(world.circmgr.suspects.at(world.now).is_empty());
+        world.ask(4, "b");
+        assert_eq!(attached(&world.settle(), 4), Some(second));
+    }
+}
+
+#[test]
+fn suspicion_ends_with_an_answer_or_after_a_minute() {
+    let mut world = World::new();
+    let silent = world.asked();
+    let [_, middle, exit] = world.circmgr.path(silent).unwrap();
+    world.moves_after(10, 1);
+    assert!(world.circmgr.suspects.at(world.now).contains(&exit));
+    world.circmgr.suspects.hear(world.now, &[exit]);
+    assert!(!world.circmgr.suspects.at(world.now).contains(&exit));
+    assert!(world.circmgr.suspects.at(world.now + SUSPICION - LOOK).contains(&middle));
+    assert!(world.circmgr.suspects.at(world.now + SUSPICION).is_empty());
 }
 
 #[test]

@@ -262,8 +262,9 @@ impl Programs {
         circmgr: &mut CircuitManager,
         stream: StreamKey,
     ) {
-        let Some(&(number, _)) = self.streams.get(&stream) else { return };
+        let Some(&(number, circuit)) = self.streams.get(&stream) else { return };
         circmgr.answered(number);
+        circmgr.heard(now, circuit);
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
         let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
@@ -286,6 +287,7 @@ impl Programs {
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         circmgr.answered(number);
+        circmgr.heard(now, circuit);
         if is_for_now(answers) {
             return self.again(now, circmgr, number, (circuit, true), Reason::ResolveFailed);
         }
