@@ -150,6 +150,8 @@ PARSERS = {
     "crates/tcp/src/receiver.rs": "tcp_segments",
     "crates/tcp/src/segment.rs": "tcp_segments",
     "crates/tcp/src/sender/ack.rs": "tcp_segments",
+    "crates/tunnel/src/carrier/queue.rs": "carrier",
+    "crates/tunnel/src/carrier/unframer.rs": "carrier",
     "crates/tunnel/src/disguise.rs": "tunnel",
     "crates/tunnel/src/epoch.rs": "tunnel",
     "crates/tunnel/src/far.rs": "tunnel",

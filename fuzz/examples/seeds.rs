@@ -73,6 +73,7 @@ fn main() -> Outcome {
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
     write(&corpus.join("tunnel"), &tunnel::sessions())?;
+    write(&corpus.join("carrier"), &tunnel::carriers())?;
     write(&corpus.join("unordered"), &unordered())?;
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;

@@ -8,6 +8,7 @@
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
 
 pub mod camouflage;
+pub mod carrier;
 pub mod censor;
 pub mod conflux;
 pub mod consensuses;
@@ -49,6 +50,7 @@ pub type Check = fn(&[u8]);
 /// Every target: its name, which is that of its corpus too, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
     ("camouflage", camouflage::check),
+    ("carrier", carrier::check),
     ("censor", censor::check),
     ("conflux", conflux::check),
     ("consensuses", consensuses::check),
