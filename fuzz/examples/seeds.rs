@@ -33,6 +33,8 @@ use anabranch_onion::wire::rend::saying;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
 use anabranch_os::packet::write as write_packet;
 
+#[path = "seeds/proxies.rs"]
+mod proxies;
 #[path = "seeds/tcp.rs"]
 mod tcp;
 #[path = "seeds/tunnel.rs"]
@@ -57,6 +59,7 @@ fn main() -> Outcome {
     write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
+    write(&corpus.join("proxy_clients"), &proxies::answers())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
     write(&corpus.join("pluggable"), &pluggable())?;

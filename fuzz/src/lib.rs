@@ -26,6 +26,7 @@ pub mod onion_messages;
 pub mod onion_relay;
 pub mod onion_services;
 pub mod pluggable;
+pub mod proxy_clients;
 pub mod proxy_requests;
 pub mod quic_lanes;
 pub mod quic_moves;
@@ -67,6 +68,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("onion_relay", onion_relay::check),
     ("onion_services", onion_services::check),
     ("pluggable", pluggable::check),
+    ("proxy_clients", proxy_clients::check),
     ("proxy_requests", proxy_requests::check),
     ("quic_lanes", quic_lanes::check),
     ("quic_moves", quic_moves::check),
