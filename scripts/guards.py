@@ -97,6 +97,7 @@ PARSERS = {
     "crates/splitter/src/steer/ports.rs": "texts",
     "crates/os/src/toml_keys.rs": "toml_keys",
     "crates/splitter/src/paths/spec.rs": "texts",
+    "crates/splitter/src/paths/stream.rs": "texts",
     "crates/splitter/src/mosh/answer.rs": "mosh_login",
     "crates/splitter/src/mosh/words.rs": "mosh_login",
     "crates/splitter/src/wg_quick/parse.rs": "wg_quick",
